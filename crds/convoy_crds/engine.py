@@ -1,0 +1,67 @@
+"""Engine: one entry of the catalogue of workloads that a job can name instead of bringing an image."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from convoy_crds.meta import API_VERSION, Condition, Model, ObjectMeta
+
+
+class EngineMetric(Model):
+    """A quantity the engine reports besides step, loss and samples."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
+    """Metric name without the `convoy_engine_<engine>_` prefix."""
+    unit: Annotated[str, Field(max_length=32)] = ""
+    """Base unit: `seconds`, `bytes`, `ratio`; empty for a plain count."""
+    help: Annotated[str, Field(max_length=512)] = ""
+
+
+class EngineSpec(Model):
+    """What runs when a job names this engine."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)]
+    """Container image that holds the engine."""
+    command: Annotated[list[Annotated[str, Field(max_length=1024)]], Field(min_length=1, max_length=32)]
+    """The rank's command line. `python FILE` and `python -m MODULE` start warm, any other starts cold."""
+    role_kind: Literal["Training", "Serving"] = "Training"
+    """Which kind of job may name this engine."""
+    params_schema: Annotated[
+        dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(default_factory=dict)
+    """JSON Schema (2020-12) of `spec.engine.params`. Unknown parameters are refused unless it allows them."""
+    metrics: Annotated[
+        list[EngineMetric],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = Field(default_factory=list)
+    """Quantities the engine reports besides step, loss and samples."""
+    description: Annotated[str, Field(max_length=1024)] = ""
+    """One sentence: what it trains or serves, and by which method."""
+
+
+class EngineStatus(Model):
+    """Whether the entry can be used."""
+
+    observed_generation: int = 0
+    conditions: Annotated[
+        list[Condition],
+        Field(
+            max_length=8,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = Field(default_factory=list)
+
+
+class Engine(Model):
+    """Catalogue entry: image, command, kind of job, parameter schema and the metrics it reports."""
+
+    api_version: Literal["convoy.dev/v1alpha1"] = API_VERSION
+    kind: Literal["Engine"] = "Engine"
+    metadata: ObjectMeta
+    spec: EngineSpec
+    status: EngineStatus = Field(default_factory=EngineStatus)

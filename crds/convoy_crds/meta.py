@@ -1,0 +1,69 @@
+"""What every kind of the API shares: the model base, object metadata and conditions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+GROUP = "convoy.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
+"""RFC 1123 label."""
+
+Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]*(s|m|h)$", max_length=16)]
+"""A whole number of seconds, minutes or hours: `90s`, `10m`, `2h`."""
+
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds(duration: str) -> int:
+    """The length of a `Duration` in seconds."""
+    return int(duration[:-1]) * _UNIT_SECONDS[duration[-1]]
+
+
+class Model(BaseModel):
+    """A part of a custom resource: camelCase outside, snake_case inside, unknown fields refused."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form as the API server stores it: aliases, no nulls, times in RFC 3339."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class OpenModel(Model):
+    """A part of which only some fields are ours; the others pass through untouched."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+
+
+class Condition(Model):
+    """`metav1.Condition`."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)] = ""
+    last_transition_time: datetime
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+
+
+class ObjectMeta(OpenModel):
+    """The fields of Kubernetes object metadata that Convoy reads; all others pass through."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)

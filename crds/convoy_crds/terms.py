@@ -1,0 +1,193 @@
+"""Every label, annotation, finalizer, condition type, reason and message of Convoy, each named once.
+
+A reason is what a condition, an Event and `status.reason` carry; its message template says what is wrong,
+where (field path, node, rank) and what to do about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+OPERATOR = "convoy-operator"
+FIELD_MANAGER = "convoy-operator"
+MANAGED_BY = "convoy.dev/operator"
+
+LABEL_JOB = "convoy.dev/job"
+LABEL_ROLE = "convoy.dev/role"
+LABEL_INDEX = "convoy.dev/index"
+LABEL_AGENT_READY = "convoy.dev/agent-ready"
+
+ANNOTATION_INTENT = "convoy.dev/intent-hash"
+
+ENV_PARAMS = "CONVOY_PARAMS"
+ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
+ENV_CHECKPOINT_SECONDS = "CONVOY_CHECKPOINT_SECONDS"
+ENV_HANG_SECONDS = "CONVOY_HANG_SECONDS"
+ENV_SOCKET = "CONVOY_SOCKET"
+
+CSI_DRIVER = "agent.convoy.dev"
+HUB_AUDIENCE = "convoy-hub"
+HUB_SERVER_NAME = "hub.convoy.dev"
+LEASE_NAME = "convoy-operator"
+CA_SECRET = "convoy-ca"  # noqa: S105 - the name of a Secret, not its content
+CA_CONFIG_MAP = "convoy-ca"
+
+MOUNT_PATH = "/var/run/convoy"
+"""Where the agent's CSI volume appears in a worker pod."""
+CHECKPOINT_PATH = "/var/lib/convoy/checkpoints"
+"""Where the remote tier's volume appears in a worker pod."""
+
+
+def agent_server_name(node: str) -> str:
+    """The name in the certificate of a node's agent."""
+    return f"{node}.agents.convoy.dev"
+
+
+class ConditionType:
+    """Condition types of a TrainingJob."""
+
+    VALID = "Valid"
+    SCHEDULED = "Scheduled"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    READY = "Ready"
+    """Of an Engine: jobs may name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A typed reason: its CamelCase name, whether it is trouble for the user, and its message template."""
+
+    name: str
+    message: str
+    warning: bool = False
+
+    def format(self, **facts: Any) -> str:
+        """The message with its facts filled in; KeyError when one is missing."""
+        return self.message.format(**facts)
+
+
+class Reasons:
+    """The catalogue. One reason, one meaning."""
+
+    ACCEPTED = Reason("Accepted", "the spec is valid")
+    UNKNOWN_ENGINE = Reason(
+        "UnknownEngine",
+        "spec.engine.name: there is no Engine {name!r}; create it or name one of: {known}",
+        warning=True,
+    )
+    ENGINE_NOT_READY = Reason(
+        "EngineNotReady", "spec.engine.name: Engine {name!r} cannot be used: {why}", warning=True
+    )
+    WRONG_ROLE_KIND = Reason(
+        "WrongRoleKind",
+        "spec.engine.name: Engine {name!r} is for {role_kind}, not for a TrainingJob; name a training engine",
+        warning=True,
+    )
+    INVALID_PARAMS = Reason(
+        "InvalidParams", "{path}: {why}; see the parameters of Engine {name!r}", warning=True
+    )
+    INVALID_SPEC = Reason("InvalidSpec", "{path}: {why}", warning=True)
+    INVALID_SCHEMA = Reason("InvalidSchema", "spec.paramsSchema: {why}", warning=True)
+
+    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are up")
+    WAITING_FOR_AGENT = Reason(
+        "WaitingForAgent",
+        "no node carries the label convoy.dev/agent-ready=true: check the convoy-agent DaemonSet",
+        warning=True,
+    )
+    UNSCHEDULABLE = Reason(
+        "Unschedulable",
+        "pod {pod} cannot be placed: {why}; lower its requests or add nodes",
+        warning=True,
+    )
+    SCHEDULE_DEADLINE = Reason(
+        "ScheduleDeadline",
+        "not all pods were placed within {seconds} s (spec.recovery.scheduleSeconds): gave them back to try again",
+        warning=True,
+    )
+    ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are placed")
+    IMAGE_PULL = Reason(
+        "ImagePullFailed",
+        "pod {pod} on node {node}: image {image!r} cannot be pulled: {why}; check its name and "
+        "imagePullSecrets, it is tried again",
+        warning=True,
+    )
+    CONTAINER_CONFIG = Reason(
+        "ContainerConfigError",
+        "pod {pod} on node {node}: the container cannot be created: {why}",
+        warning=True,
+    )
+    COMMAND_NOT_FOUND = Reason(
+        "CommandNotFound",
+        "rank {rank} on node {node}: {why}; check spec.roles[{role}].template.spec.containers[0].command",
+        warning=True,
+    )
+    NO_PYTHON = Reason(
+        "NoPythonInImage",
+        "pod {pod}: Convoy's launcher needs python3 on the image's PATH: {why}",
+        warning=True,
+    )
+    POD_REJECTED = Reason(
+        "PodRejected", "the API server refused pod {pod}: {why}; correct spec.roles[{role}].template", warning=True
+    )
+    POD_CONFLICT = Reason(
+        "PodNameTaken", "a pod named {pod} exists and is not this job's; delete it or rename the job", warning=True
+    )
+    VOLUME = Reason(
+        "VolumeNotMounted", "pod {pod} on node {node}: {why}", warning=True
+    )
+
+    FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
+    TRAINING = Reason("Training", "incarnation {incarnation}: {world} ranks run")
+    NOT_RUNNING = Reason("NotRunning", "no rank runs")
+
+    RANK_FAILED = Reason(
+        "RankFailed",
+        "rank {rank} on node {node} exited with code {code}. {stderr}",
+        warning=True,
+    )
+    RANK_KILLED = Reason(
+        "RankKilled", "rank {rank} on node {node} was killed by signal {signal}. {stderr}", warning=True
+    )
+    RANK_OOM = Reason(
+        "OutOfMemory",
+        "rank {rank} on node {node} ran out of memory; raise resources.limits.memory or lower the batch. {stderr}",
+        warning=True,
+    )
+    RANK_HUNG = Reason(
+        "RankHung",
+        "rank {rank} on node {node} made no step for {seconds} s (spec.recovery.hangSeconds). {stderr}",
+        warning=True,
+    )
+    BAD_PARAMS_EXIT = Reason(
+        "ParamsRefused", "rank {rank} on node {node} refused its parameters (exit code 10). {stderr}", warning=True
+    )
+    DATA_ERROR = Reason(
+        "DataError", "rank {rank} on node {node} could not use its data (exit code 20). {stderr}", warning=True
+    )
+    PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")
+    PEER_LOST = Reason(
+        "PeerLost", "rank {rank} on node {node} lost a peer (exit code 76). {stderr}", warning=True
+    )
+    POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
+    RESTARTED = Reason("Restarted", "incarnation {incarnation} forms after: {why}")
+    MAX_RESTARTS = Reason(
+        "MaxRestartsExceeded",
+        "{count} restarts within {window} s are more than spec.recovery.maxRestarts={limit}; the last: {why}",
+        warning=True,
+    )
+    DEADLINE_EXCEEDED = Reason(
+        "DeadlineExceeded", "active for more than spec.activeDeadlineSeconds={seconds} s", warning=True
+    )
+    SUSPENDING = Reason("Suspending", "waiting for {left} pods to save their state and leave")
+    SUSPENDED = Reason("Suspended", "spec.suspend is true; set it to false to run on")
+    RESUMED = Reason("Resumed", "spec.suspend is false again")
+    COMPLETED = Reason("Completed", "{what}")
+    EXPIRED = Reason("Expired", "finished {seconds} s ago: deleted as spec.ttlSecondsAfterFinished asks")
+    CREATED_POD = Reason("PodsCreated", "created {count} pods")
+    DELETED_POD = Reason("PodsDeleted", "deleted {count} pods")

@@ -1,0 +1,309 @@
+"""TrainingJob: roles of workers that train together, restarted, checkpointed and watched."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from convoy_crds.meta import API_VERSION, Condition, DnsLabel, Duration, Model, ObjectMeta, OpenModel
+
+MAX_REPLICAS = 10_000
+ALL_ROLES_COMPLETE = "AllRolesComplete"
+
+
+def _rule(rule: str, message: str, field_path: str | None = None) -> dict[str, str]:
+    """One CEL validation in the form of `x-kubernetes-validations`."""
+    entry = {"rule": rule, "message": message}
+    return entry | {"fieldPath": field_path} if field_path else entry
+
+
+def _map_list(key: str) -> dict[str, Any]:
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+class EngineRef(Model):
+    """An Engine of the catalogue and the parameters for it."""
+
+    name: DnsLabel
+    params: Annotated[
+        dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(default_factory=dict)
+    """Checked against the Engine's `paramsSchema`."""
+
+
+class Container(OpenModel):
+    """A container of the user's; only the fields Convoy decides on are typed here."""
+
+    name: DnsLabel = "worker"
+    image: Annotated[str, Field(max_length=512)] | None = None
+    command: (
+        Annotated[list[Annotated[str, Field(max_length=4096)]], Field(min_length=1, max_length=256)] | None
+    ) = None
+    args: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=256)] | None = None
+
+
+class PodSpec(OpenModel):
+    """A pod spec; the first container is the one that runs the ranks."""
+
+    containers: Annotated[list[Container], Field(max_length=16)] = Field(default_factory=list)
+
+
+class TemplateMeta(Model):
+    """Labels and annotations added to the pods of a role."""
+
+    labels: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    annotations: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+
+
+class PodTemplate(Model):
+    """The user's part of a role's pods."""
+
+    metadata: TemplateMeta = Field(default_factory=TemplateMeta)
+    spec: PodSpec = Field(default_factory=PodSpec)
+
+
+class Role(Model):
+    """Identical workers of the job. Ranks are numbered through the roles in order."""
+
+    model_config = {
+        **Model.model_config,
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                _rule(
+                    "!has(self.minReplicas) || self.minReplicas <= self.replicas",
+                    "minReplicas must not exceed replicas",
+                    ".minReplicas",
+                )
+            ]
+        },
+    }
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
+    """Pods of this role."""
+    min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
+    """The fewest pods this role may run with; `replicas` when absent."""
+    processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
+    """Ranks in each pod."""
+    template: PodTemplate | None = None
+    """Own image and command, or additions (resources, volumes, tolerations) to the engine's pod."""
+
+
+class Recovery(Model):
+    """How the job survives faults."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 10
+    """Counted restarts allowed within the window; one more fails the job."""
+    window_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
+    """Length of the sliding window, in seconds."""
+    hang_seconds: Annotated[int, Field(ge=5, le=86_400)] = 600
+    """A rank that makes no step for this long, in seconds, is taken for hung and restarted."""
+    schedule_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+    """A job whose pods are not all placed after this long, in seconds, gives them back and tries again."""
+
+
+class RemoteTier(Model):
+    """Checkpoints on a volume that every worker mounts."""
+
+    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    """PersistentVolumeClaim in the job's namespace; ReadWriteMany when the job spans nodes."""
+
+
+class Tiers(Model):
+    """Where checkpoints are kept."""
+
+    remote: RemoteTier | None = None
+
+
+class Checkpoint(Model):
+    """When and where the job saves its state."""
+
+    interval: Duration = "5m"
+    """Longest time between two checkpoints while the job trains."""
+    tiers: Tiers = Field(default_factory=Tiers)
+
+
+class TrainingJobSpec(Model):
+    """What the user asks for."""
+
+    model_config = {
+        **Model.model_config,
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                _rule(
+                    "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
+                    " && has(r.template.spec.containers[0].image))",
+                    "without spec.engine every role needs template.spec.containers[0].image",
+                    ".roles",
+                ),
+                _rule(
+                    "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
+                    " && has(r.template.spec.containers[0].command))",
+                    "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
+                    "ranks itself and cannot read the image's entrypoint",
+                    ".roles",
+                ),
+                _rule(
+                    f"self.success == '{ALL_ROLES_COMPLETE}' || self.roles.exists(r, r.name == self.success)",
+                    f"success must be {ALL_ROLES_COMPLETE} or the name of a role",
+                    ".success",
+                ),
+                _rule(
+                    "has(self.managedBy) == has(oldSelf.managedBy) && "
+                    "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+                    "managedBy is immutable",
+                ),
+            ]
+        },
+    }
+
+    engine: EngineRef | None = None
+    roles: Annotated[list[Role], Field(min_length=1, max_length=8, json_schema_extra=_map_list("name"))]
+    success: Annotated[str, Field(max_length=24)] = ALL_ROLES_COMPLETE
+    """`AllRolesComplete`, or the role whose completion completes the job."""
+    recovery: Recovery = Field(default_factory=Recovery)
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    suspend: bool = False
+    """True takes a checkpoint, gives all pods back and keeps the job; false lets it run on."""
+    managed_by: Annotated[str, Field(max_length=63)] | None = None
+    """Another controller that reconciles this job; Convoy leaves it alone unless it is `convoy.dev/operator`."""
+    active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """The job fails when it has been active (not suspended) for longer, in seconds."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """The job is deleted this long after it finished, in seconds."""
+
+
+class Phase(StrEnum):
+    """Where the job stands, in one word."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+
+
+class RoleStatus(Model):
+    """Pods of one role."""
+
+    name: str
+    desired: int = 0
+    ready: int = 0
+    """Pods whose ranks run."""
+
+
+class LastRestart(Model):
+    """The fault behind the latest restart."""
+
+    reason: str
+    message: str = ""
+    rank: int | None = None
+    node: str | None = None
+    at: datetime
+
+
+class Restarts(Model):
+    """How often the process group was formed again."""
+
+    total: int = 0
+    counted: int = 0
+    """Those that count against `recovery.maxRestarts`."""
+    in_window: int = 0
+    """Counted ones within the last `recovery.windowSeconds`."""
+    times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
+    """When the counted ones of the window happened, oldest first."""
+    last: LastRestart | None = None
+
+
+class Progress(Model):
+    """How far the training is."""
+
+    step: int = 0
+    total_steps: int | None = None
+    percent: int | None = None
+    samples_per_second: float | None = None
+    loss: float | None = None
+    held_out_loss: float | None = None
+    eta_at: datetime | None = None
+    time: datetime | None = None
+    """When the step was reported."""
+
+
+class CheckpointStatus(Model):
+    """The newest committed generation."""
+
+    incarnation: int
+    step: int
+    tier: str
+    time: datetime
+
+
+class TrainingJobStatus(Model):
+    """What the operator knows. Written by the operator alone."""
+
+    observed_generation: int = 0
+    phase: Phase | None = None
+    reason: str = ""
+    """Why it is in this phase: the reason of the condition that decides it."""
+    message: str = ""
+    ready: str = ""
+    """Pods whose ranks run, of those desired: `3/4`."""
+    incarnation: int = 0
+    """Formation of the process group; only ever grows."""
+    start_time: datetime | None = None
+    """When the job last became active."""
+    active_seconds: int = 0
+    """Seconds it was active before `startTime`, summed over suspensions."""
+    pending_since: datetime | None = None
+    """Since when its pods have waited to be placed."""
+    completion_time: datetime | None = None
+    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=_map_list("type"))] = Field(
+        default_factory=list
+    )
+    roles: Annotated[list[RoleStatus], Field(max_length=8, json_schema_extra=_map_list("name"))] = Field(
+        default_factory=list
+    )
+    restarts: Restarts = Field(default_factory=Restarts)
+    progress: Progress | None = None
+    checkpoint: CheckpointStatus | None = None
+
+
+class TrainingJob(Model):
+    """A synchronous training job."""
+
+    model_config = {
+        **Model.model_config,
+        "json_schema_extra": {
+            "x-kubernetes-validations": [
+                _rule(
+                    "self.spec.roles.all(r, size(self.metadata.name) + size(r.name) + 6 <= 63)",
+                    "pod names are <job>-<role>-<index> and must fit 63 characters: shorten metadata.name or a role's name",
+                    ".metadata.name",
+                ),
+                _rule(
+                    "(self.spec.roles == oldSelf.spec.roles && has(self.spec.engine) == has(oldSelf.spec.engine)"
+                    " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
+                    " || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+                    " || !has(self.status) || !has(self.status.phase)"
+                    " || self.status.phase in ['Pending', 'Suspended']",
+                    "engine and roles may change only while the job is Pending or suspended",
+                    ".spec",
+                ),
+            ]
+        },
+    }
+
+    api_version: Literal["convoy.dev/v1alpha1"] = API_VERSION
+    kind: Literal["TrainingJob"] = "TrainingJob"
+    metadata: ObjectMeta
+    spec: TrainingJobSpec
+    status: TrainingJobStatus = Field(default_factory=TrainingJobStatus)
