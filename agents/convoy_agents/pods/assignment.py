@@ -1,0 +1,127 @@
+"""Which slot of which job a pod is, as the hub said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from convoy_agents.pods.messages import MAX_INCARNATION, MAX_RANK
+from convoy_agents.wire import hub_pb2
+
+MAX_PROCESSES = 64
+"""Ranks of one pod."""
+
+
+class AssignmentError(ValueError):
+    """The hub's assignment contradicts itself; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One slot of the incarnation, and where its node's agent answers."""
+
+    slot: int
+    pod_uid: str
+    node: str
+    peer_address: str
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One slot in one incarnation of a job (hub.proto Assignment)."""
+
+    pod_uid: str
+    job_uid: str
+    job: str
+    incarnation: int
+    slot: int
+    rank_offset: int
+    processes: int
+    world_size: int
+    master_addr: str
+    master_port: int
+    hang_seconds: int
+    role: str
+    replica: int
+    command: tuple[str, ...]
+    members: tuple[Member, ...]
+
+    @property
+    def ranks(self) -> range:
+        """The global ranks that run in this pod."""
+        return range(self.rank_offset, self.rank_offset + self.processes)
+
+    def frame(self) -> dict[str, Any]:
+        """As the launcher is told."""
+        return {
+            "type": "assignment",
+            "incarnation": self.incarnation,
+            "slot": self.slot,
+            "rankOffset": self.rank_offset,
+            "processes": self.processes,
+            "worldSize": self.world_size,
+            "masterAddr": self.master_addr,
+            "masterPort": self.master_port,
+            "hangSeconds": self.hang_seconds,
+            "command": list(self.command),
+            "role": self.role,
+            "replica": self.replica,
+            "job": self.job,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the agent's own state file."""
+        return asdict(self)
+
+
+def from_wire(message: hub_pb2.Assignment) -> Assignment:
+    """Checks and copies the hub's message. AssignmentError when its numbers contradict one another."""
+    assignment = Assignment(
+        pod_uid=message.pod_uid,
+        job_uid=message.job_uid,
+        job=message.job,
+        incarnation=message.incarnation,
+        slot=message.slot,
+        rank_offset=message.rank_offset,
+        processes=message.processes,
+        world_size=message.world_size,
+        master_addr=message.master_addr,
+        master_port=message.master_port,
+        hang_seconds=message.hang_seconds,
+        role=message.role,
+        replica=message.replica,
+        command=tuple(message.command),
+        members=tuple(
+            Member(entry.slot, entry.pod_uid, entry.node, entry.peer_address, entry.processes)
+            for entry in message.members
+        ),
+    )
+    _check(assignment)
+    return assignment
+
+
+def from_json(data: Mapping[str, Any]) -> Assignment:
+    """Reads what `to_json` wrote. TypeError, KeyError or AssignmentError for anything else."""
+    fields = dict(data)
+    fields["command"] = tuple(fields["command"])
+    fields["members"] = tuple(Member(**entry) for entry in fields["members"])
+    assignment = Assignment(**fields)
+    _check(assignment)
+    return assignment
+
+
+def _check(assignment: Assignment) -> None:
+    if not 1 <= assignment.incarnation <= MAX_INCARNATION:
+        raise AssignmentError(f"incarnation {assignment.incarnation}")
+    if not 1 <= assignment.processes <= MAX_PROCESSES:
+        raise AssignmentError(f"{assignment.processes} processes; a pod takes 1 to {MAX_PROCESSES}")
+    if not assignment.ranks.stop <= assignment.world_size <= MAX_RANK:
+        raise AssignmentError(f"ranks up to {assignment.ranks.stop} of a world of {assignment.world_size}")
+    if [entry.slot for entry in assignment.members] != list(range(len(assignment.members))):
+        raise AssignmentError("members are not in slot order from 0")
+    if assignment.slot >= len(assignment.members):
+        raise AssignmentError(f"slot {assignment.slot} of {len(assignment.members)} members")
+    if assignment.members[assignment.slot].pod_uid != assignment.pod_uid:
+        raise AssignmentError(f"member {assignment.slot} is another pod")

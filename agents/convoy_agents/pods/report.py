@@ -1,0 +1,61 @@
+"""A pod's state in the words of the wire."""
+
+from __future__ import annotations
+
+from convoy_agents.pods.messages import Progress
+from convoy_agents.pods.state import PodState, RankState
+from convoy_agents.wire import hub_pb2
+
+TIER = "remote"
+
+_STATES = {
+    "STARTING": hub_pb2.RankReport.STARTING,
+    "RUNNING": hub_pb2.RankReport.RUNNING,
+    "EXITED": hub_pb2.RankReport.EXITED,
+}
+
+
+def to_wire(state: PodState) -> hub_pb2.PodReport:
+    """The whole report; ranks of an incarnation the launcher has not been told of are left out."""
+    report = hub_pb2.PodReport(
+        pod_uid=state.uid,
+        launcher_connected=state.connected,
+        incarnation=state.told,
+        master_port=state.master_port,
+        port_incarnation=state.port_incarnation,
+    )
+    if state.told == state.current:
+        report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
+    if state.committed:
+        report.committed.incarnation, report.committed.step = state.committed.generation
+        report.committed.time_unix_ms = state.committed.time_ms
+        report.committed.tier = TIER
+    return report
+
+
+def _rank(rank: RankState) -> hub_pb2.RankReport:
+    update = rank.update
+    report = hub_pb2.RankReport(
+        rank=update.rank,
+        state=_STATES[update.state],
+        exit_code=update.exit_code,
+        signal=update.signal,
+        oom=update.oom,
+        hung=update.hung,
+        command_not_found=update.command_not_found,
+        stderr_tail=update.stderr,
+    )
+    if rank.progress:
+        report.progress.CopyFrom(_progress(rank.progress))
+    return report
+
+
+def _progress(progress: Progress) -> hub_pb2.Progress:
+    return hub_pb2.Progress(
+        step=progress.step,
+        total_steps=progress.total_steps,
+        samples_per_second=progress.samples_per_second,
+        loss=progress.loss,
+        held_out_loss=progress.held_out_loss,
+        time_unix_ms=progress.time_ms,
+    )
