@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from convoy_crds.meta import API_VERSION, Condition, Model, ObjectMeta
+from convoy_crds.meta import Condition, Model, ObjectMeta, map_list
 
 
 class EngineMetric(Model):
@@ -36,7 +36,7 @@ class EngineSpec(Model):
         list[EngineMetric],
         Field(
             max_length=64,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            json_schema_extra=map_list("name"),
         ),
     ] = Field(default_factory=list)
     """Quantities the engine reports besides step, loss and samples."""
@@ -52,7 +52,7 @@ class EngineStatus(Model):
         list[Condition],
         Field(
             max_length=8,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+            json_schema_extra=map_list("type"),
         ),
     ] = Field(default_factory=list)
 
@@ -60,7 +60,7 @@ class EngineStatus(Model):
 class Engine(Model):
     """Catalogue entry: image, command, kind of job, parameter schema and the metrics it reports."""
 
-    api_version: Literal["convoy.dev/v1alpha1"] = API_VERSION
+    api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["Engine"] = "Engine"
     metadata: ObjectMeta
     spec: EngineSpec

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
 GROUP = "convoy.dev"
@@ -42,6 +43,30 @@ class OpenModel(Model):
     """A part of which only some fields are ours; the others pass through untouched."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One CEL validation of the API server's: the rule, and the sentence shown when it fails."""
+
+    rule: str
+    message: str
+    field_path: str | None = None
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Its form in `x-kubernetes-validations`."""
+        entry: dict[str, JsonValue] = {"rule": self.rule, "message": self.message}
+        return entry | {"fieldPath": self.field_path} if self.field_path else entry
+
+
+def validated(*rules: Rule) -> ConfigDict:
+    """The configuration of a model whose objects must pass `rules`."""
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": [rule.to_dict() for rule in rules]})
+
+
+def map_list(key: str) -> dict[str, JsonValue]:
+    """The schema extension of a list whose items are told apart by `key`."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class Condition(Model):

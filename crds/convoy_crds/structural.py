@@ -1,7 +1,7 @@
 """From pydantic's JSON Schema to the structural schema that a CustomResourceDefinition accepts.
 
-The rules are those of the Kubernetes documentation on structural schemas (apiextensions.k8s.io/v1): no references, no unions but
-int-or-string, no `additionalProperties: false`, OpenAPI 3.0 numeric bounds.
+The rules are those of the Kubernetes documentation on structural schemas (apiextensions.k8s.io/v1): no
+references, no unions but int-or-string, no `additionalProperties: false`, OpenAPI 3.0 numeric bounds.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ def structural(schema: dict[str, Any]) -> dict[str, Any]:
     return _convert(schema, schema.get("$defs", {}))
 
 
-def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0912 - one branch a keyword
     if "$ref" in node:
         target = definitions[node["$ref"].rsplit("/", 1)[-1]]
-        return _convert({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
+        return _convert(
+            {**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions
+        )
     if "anyOf" in node:
         return _convert_union(node, definitions)
     out: dict[str, Any] = {}
@@ -28,7 +30,9 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
             continue
         if key == "properties":
             required = node.get("required", ())
-            out[key] = {name: _convert_property(child, name in required, definitions) for name, child in value.items()}
+            out[key] = {
+                name: _convert_property(child, name in required, definitions) for name, child in value.items()
+            }
         elif key == "items":
             out[key] = _convert(value, definitions)
         elif key == "additionalProperties":

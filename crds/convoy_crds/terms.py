@@ -94,7 +94,12 @@ class Reasons:
     INVALID_SPEC = Reason("InvalidSpec", "{path}: {why}", warning=True)
     INVALID_SCHEMA = Reason("InvalidSchema", "spec.paramsSchema: {why}", warning=True)
 
-    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are up")
+    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are placed")
+    BACK_OFF = Reason(
+        "BackOff",
+        "incarnation {incarnation} forms at {at} after {count} restarts; the last: {why}",
+        warning=True,
+    )
     WAITING_FOR_AGENT = Reason(
         "WaitingForAgent",
         "no node carries the label convoy.dev/agent-ready=true: check the convoy-agent DaemonSet",
@@ -107,7 +112,8 @@ class Reasons:
     )
     SCHEDULE_DEADLINE = Reason(
         "ScheduleDeadline",
-        "not all pods were placed within {seconds} s (spec.recovery.scheduleSeconds): gave them back to try again",
+        "not all pods were placed within {seconds} s (spec.recovery.scheduleSeconds): gave them back, "
+        "trying again",
         warning=True,
     )
     ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are placed")
@@ -133,14 +139,16 @@ class Reasons:
         warning=True,
     )
     POD_REJECTED = Reason(
-        "PodRejected", "the API server refused pod {pod}: {why}; correct spec.roles[{role}].template", warning=True
+        "PodRejected",
+        "the API server refused pod {pod}: {why}; correct spec.roles[{role}].template",
+        warning=True,
     )
     POD_CONFLICT = Reason(
-        "PodNameTaken", "a pod named {pod} exists and is not this job's; delete it or rename the job", warning=True
+        "PodNameTaken",
+        "a pod named {pod} exists and is not this job's; delete it or rename the job",
+        warning=True,
     )
-    VOLUME = Reason(
-        "VolumeNotMounted", "pod {pod} on node {node}: {why}", warning=True
-    )
+    STARTING_PODS = Reason("StartingPods", "{ready} of {desired} pods have met their node's agent")
 
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
     TRAINING = Reason("Training", "incarnation {incarnation}: {world} ranks run")
@@ -156,7 +164,8 @@ class Reasons:
     )
     RANK_OOM = Reason(
         "OutOfMemory",
-        "rank {rank} on node {node} ran out of memory; raise resources.limits.memory or lower the batch. {stderr}",
+        "rank {rank} on node {node} ran out of memory; raise resources.limits.memory or lower the batch. "
+        "{stderr}",
         warning=True,
     )
     RANK_HUNG = Reason(
@@ -165,10 +174,14 @@ class Reasons:
         warning=True,
     )
     BAD_PARAMS_EXIT = Reason(
-        "ParamsRefused", "rank {rank} on node {node} refused its parameters (exit code 10). {stderr}", warning=True
+        "ParamsRefused",
+        "rank {rank} on node {node} refused its parameters (exit 10). {stderr}",
+        warning=True,
     )
     DATA_ERROR = Reason(
-        "DataError", "rank {rank} on node {node} could not use its data (exit code 20). {stderr}", warning=True
+        "DataError",
+        "rank {rank} on node {node} could not use its data (exit code 20). {stderr}",
+        warning=True,
     )
     PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")
     PEER_LOST = Reason(

@@ -8,20 +8,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from convoy_crds.meta import API_VERSION, Condition, DnsLabel, Duration, Model, ObjectMeta, OpenModel
+from convoy_crds.meta import (
+    Condition,
+    DnsLabel,
+    Duration,
+    Model,
+    ObjectMeta,
+    OpenModel,
+    Rule,
+    map_list,
+    validated,
+)
 
 MAX_REPLICAS = 10_000
 ALL_ROLES_COMPLETE = "AllRolesComplete"
-
-
-def _rule(rule: str, message: str, field_path: str | None = None) -> dict[str, str]:
-    """One CEL validation in the form of `x-kubernetes-validations`."""
-    entry = {"rule": rule, "message": message}
-    return entry | {"fieldPath": field_path} if field_path else entry
-
-
-def _map_list(key: str) -> dict[str, Any]:
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class EngineRef(Model):
@@ -68,18 +68,13 @@ class PodTemplate(Model):
 class Role(Model):
     """Identical workers of the job. Ranks are numbered through the roles in order."""
 
-    model_config = {
-        **Model.model_config,
-        "json_schema_extra": {
-            "x-kubernetes-validations": [
-                _rule(
-                    "!has(self.minReplicas) || self.minReplicas <= self.replicas",
-                    "minReplicas must not exceed replicas",
-                    ".minReplicas",
-                )
-            ]
-        },
-    }
+    model_config = validated(
+        Rule(
+            "!has(self.minReplicas) || self.minReplicas <= self.replicas",
+            "minReplicas must not exceed replicas",
+            ".minReplicas",
+        )
+    )
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=24)]
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
@@ -129,39 +124,34 @@ class Checkpoint(Model):
 class TrainingJobSpec(Model):
     """What the user asks for."""
 
-    model_config = {
-        **Model.model_config,
-        "json_schema_extra": {
-            "x-kubernetes-validations": [
-                _rule(
-                    "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
-                    " && has(r.template.spec.containers[0].image))",
-                    "without spec.engine every role needs template.spec.containers[0].image",
-                    ".roles",
-                ),
-                _rule(
-                    "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
-                    " && has(r.template.spec.containers[0].command))",
-                    "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
-                    "ranks itself and cannot read the image's entrypoint",
-                    ".roles",
-                ),
-                _rule(
-                    f"self.success == '{ALL_ROLES_COMPLETE}' || self.roles.exists(r, r.name == self.success)",
-                    f"success must be {ALL_ROLES_COMPLETE} or the name of a role",
-                    ".success",
-                ),
-                _rule(
-                    "has(self.managedBy) == has(oldSelf.managedBy) && "
-                    "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
-                    "managedBy is immutable",
-                ),
-            ]
-        },
-    }
+    model_config = validated(
+        Rule(
+            "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
+            " && has(r.template.spec.containers[0].image))",
+            "without spec.engine every role needs template.spec.containers[0].image",
+            ".roles",
+        ),
+        Rule(
+            "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
+            " && has(r.template.spec.containers[0].command))",
+            "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
+            "ranks itself and cannot read the image's entrypoint",
+            ".roles",
+        ),
+        Rule(
+            f"self.success == '{ALL_ROLES_COMPLETE}' || self.roles.exists(r, r.name == self.success)",
+            f"success must be {ALL_ROLES_COMPLETE} or the name of a role",
+            ".success",
+        ),
+        Rule(
+            "has(self.managedBy) == has(oldSelf.managedBy) && "
+            "(!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+            "managedBy is immutable",
+        ),
+    )
 
     engine: EngineRef | None = None
-    roles: Annotated[list[Role], Field(min_length=1, max_length=8, json_schema_extra=_map_list("name"))]
+    roles: Annotated[list[Role], Field(min_length=1, max_length=8, json_schema_extra=map_list("name"))]
     success: Annotated[str, Field(max_length=24)] = ALL_ROLES_COMPLETE
     """`AllRolesComplete`, or the role whose completion completes the job."""
     recovery: Recovery = Field(default_factory=Recovery)
@@ -169,7 +159,7 @@ class TrainingJobSpec(Model):
     suspend: bool = False
     """True takes a checkpoint, gives all pods back and keeps the job; false lets it run on."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None
-    """Another controller that reconciles this job; Convoy leaves it alone unless it is `convoy.dev/operator`."""
+    """The controller that reconciles this job; Convoy leaves it to any other than `convoy.dev/operator`."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """The job fails when it has been active (not suspended) for longer, in seconds."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
@@ -259,17 +249,17 @@ class TrainingJobStatus(Model):
     """Pods whose ranks run, of those desired: `3/4`."""
     incarnation: int = 0
     """Formation of the process group; only ever grows."""
+    membership: str = ""
+    """Digest of the pods that form this incarnation; empty while it waits for them."""
     start_time: datetime | None = None
-    """When the job last became active."""
-    active_seconds: int = 0
-    """Seconds it was active before `startTime`, summed over suspensions."""
+    """When the job last became active; a resume starts it anew, as in batch/v1."""
     pending_since: datetime | None = None
     """Since when its pods have waited to be placed."""
     completion_time: datetime | None = None
-    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=_map_list("type"))] = Field(
+    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
     )
-    roles: Annotated[list[RoleStatus], Field(max_length=8, json_schema_extra=_map_list("name"))] = Field(
+    roles: Annotated[list[RoleStatus], Field(max_length=8, json_schema_extra=map_list("name"))] = Field(
         default_factory=list
     )
     restarts: Restarts = Field(default_factory=Restarts)
@@ -280,29 +270,25 @@ class TrainingJobStatus(Model):
 class TrainingJob(Model):
     """A synchronous training job."""
 
-    model_config = {
-        **Model.model_config,
-        "json_schema_extra": {
-            "x-kubernetes-validations": [
-                _rule(
-                    "self.spec.roles.all(r, size(self.metadata.name) + size(r.name) + 6 <= 63)",
-                    "pod names are <job>-<role>-<index> and must fit 63 characters: shorten metadata.name or a role's name",
-                    ".metadata.name",
-                ),
-                _rule(
-                    "(self.spec.roles == oldSelf.spec.roles && has(self.spec.engine) == has(oldSelf.spec.engine)"
-                    " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
-                    " || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
-                    " || !has(self.status) || !has(self.status.phase)"
-                    " || self.status.phase in ['Pending', 'Suspended']",
-                    "engine and roles may change only while the job is Pending or suspended",
-                    ".spec",
-                ),
-            ]
-        },
-    }
+    model_config = validated(
+        Rule(
+            "self.spec.roles.all(r, size(self.metadata.name) + size(r.name) + 6 <= 63)",
+            "pod names are <job>-<role>-<index> and must fit 63 characters: "
+            "shorten metadata.name or a role's name",
+        ),
+        Rule(
+            "(self.spec.roles == oldSelf.spec.roles"
+            " && has(self.spec.engine) == has(oldSelf.spec.engine)"
+            " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
+            " || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+            " || !has(self.status) || !has(self.status.phase)"
+            " || self.status.phase in ['Pending', 'Suspended']",
+            "engine and roles may change only while the job is Pending or suspended",
+            ".spec",
+        ),
+    )
 
-    api_version: Literal["convoy.dev/v1alpha1"] = API_VERSION
+    api_version: Literal["convoy.dev/v1alpha1"] = "convoy.dev/v1alpha1"
     kind: Literal["TrainingJob"] = "TrainingJob"
     metadata: ObjectMeta
     spec: TrainingJobSpec

@@ -1,0 +1,36 @@
+"""Whether a catalogue entry can be used."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from convoy_controllers.plan import Event, Plan
+from convoy_crds.engine import Engine, EngineStatus
+from convoy_crds.meta import Condition
+from convoy_crds.params import schema_error
+from convoy_crds.terms import ConditionType, Reasons
+
+
+def plan(engine: Engine, now: datetime) -> Plan:
+    """Sets the Ready condition: false where the parameter schema is no JSON Schema."""
+    error = schema_error(engine.spec.params_schema)
+    reason = Reasons.ACCEPTED if error is None else Reasons.INVALID_SCHEMA
+    message = reason.format(why=error)
+    value = "False" if error else "True"
+    old = next((c for c in engine.status.conditions if c.type == ConditionType.READY), None)
+    unmoved = old is not None and old.status == value
+    condition = Condition(
+        type=ConditionType.READY,
+        status="False" if error else "True",
+        reason=reason.name,
+        message=message,
+        last_transition_time=(
+            old.last_transition_time if old is not None and unmoved else now.replace(microsecond=0)
+        ),
+        observed_generation=engine.metadata.generation,
+    )
+    status = EngineStatus(observed_generation=engine.metadata.generation, conditions=[condition])
+    if status.to_dict() == engine.status.to_dict():
+        return Plan()
+    events = () if unmoved or error is None else (Event(reason, message),)
+    return Plan(status=status.to_dict(), events=events)

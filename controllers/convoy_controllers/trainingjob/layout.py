@@ -1,0 +1,46 @@
+"""Which slot of the job each pod is, and which ranks it holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from convoy_crds.trainingjob import TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One pod's place in the job."""
+
+    index: int
+    """Position among all pods of the job, roles in order."""
+    role: str
+    replica: int
+    """Position within the role."""
+    pod: str
+    rank_offset: int
+    """The first of its ranks."""
+    processes: int
+
+
+def slots(job: TrainingJob) -> tuple[Slot, ...]:
+    """All slots of the job in rank order."""
+    found: list[Slot] = []
+    offset = 0
+    for role in job.spec.roles:
+        for replica in range(role.replicas):
+            pod = f"{job.metadata.name}-{role.name}-{replica}"
+            found.append(Slot(len(found), role.name, replica, pod, offset, role.processes_per_replica))
+            offset += role.processes_per_replica
+    return tuple(found)
+
+
+def world_size(job: TrainingJob) -> int:
+    """Ranks of the whole job."""
+    return sum(role.replicas * role.processes_per_replica for role in job.spec.roles)
+
+
+def membership(uids: Iterable[str]) -> str:
+    """A digest of the pods, in slot order, that form an incarnation."""
+    return hashlib.sha256("\n".join(uids).encode()).hexdigest()[:16]

@@ -1,0 +1,28 @@
+"""All that a decision about a TrainingJob may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from convoy_controllers.plan import PodView, SlotView
+from convoy_crds.engine import Engine
+from convoy_crds.trainingjob import TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A snapshot of the job and everything around it."""
+
+    job: TrainingJob
+    engine: Engine | None = None
+    """The Engine that `spec.engine` names, if it exists."""
+    known_engines: tuple[str, ...] = ()
+    pods: tuple[PodView, ...] = ()
+    """Pods labelled with the job's name, its own and others'."""
+    slots: Mapping[str, SlotView] = field(default_factory=dict)
+    """By pod uid, as far as agents have reported."""
+    agent_nodes: int = 0
+    """Nodes that carry the agent-ready label."""
+    create_errors: Mapping[str, str] = field(default_factory=dict)
+    """By pod name: why the API server refused to create it at the last try."""

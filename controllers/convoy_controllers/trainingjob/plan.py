@@ -1,0 +1,23 @@
+"""What shall be done about a TrainingJob: every decision, as one pure function."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from convoy_controllers.plan import Plan
+from convoy_controllers.trainingjob import active, finished, suspended
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_crds.terms import MANAGED_BY
+from convoy_crds.trainingjob import TERMINAL
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """The plan for what is observed at `now` (aware). Reads nothing else, keeps nothing."""
+    job = observed.job
+    if job.spec.managed_by not in (None, MANAGED_BY) or job.metadata.deletion_timestamp is not None:
+        return Plan()
+    if job.status.phase in TERMINAL:
+        return finished.plan(observed, now)
+    if job.spec.suspend:
+        return suspended.plan(observed, now)
+    return active.plan(observed, now)

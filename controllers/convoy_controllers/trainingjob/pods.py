@@ -1,0 +1,150 @@
+"""The pod of a slot: the user's template with what Convoy needs in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from convoy_controllers.trainingjob.layout import Slot
+from convoy_crds import terms
+from convoy_crds.engine import Engine
+from convoy_crds.meta import API_VERSION, seconds
+from convoy_crds.trainingjob import Role, TrainingJob
+
+LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
+AGENT_VOLUME = "convoy-agent"
+SHM_VOLUME = "convoy-shm"
+CHECKPOINT_VOLUME = "convoy-checkpoints"
+WORKER_UID = 65532
+"""The conventional `nonroot` user of distroless images."""
+
+
+def _role(job: TrainingJob, slot: Slot) -> Role:
+    return next(role for role in job.spec.roles if role.name == slot.role)
+
+
+def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:
+    """The command line of the slot's ranks: the user's own, else the engine's."""
+    template = _role(job, slot).template
+    if template and template.spec.containers and template.spec.containers[0].command:
+        container = template.spec.containers[0]
+        return (*(container.command or ()), *(container.args or ()))
+    if engine is None:
+        raise ValueError(f"role {slot.role} has neither a command nor an engine")
+    return tuple(engine.spec.command)
+
+
+def _environment(job: TrainingJob) -> list[dict[str, str]]:
+    values = {
+        terms.ENV_SOCKET: f"{terms.MOUNT_PATH}/agent.sock",
+        terms.ENV_HANG_SECONDS: str(job.spec.recovery.hang_seconds),
+    }
+    if job.spec.engine:
+        values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True)
+    if job.spec.checkpoint.tiers.remote:
+        values[terms.ENV_CHECKPOINT_DIR] = f"{terms.CHECKPOINT_PATH}/{job.metadata.uid}"
+        values[terms.ENV_CHECKPOINT_SECONDS] = str(seconds(job.spec.checkpoint.interval))
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _volumes(job: TrainingJob) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": AGENT_VOLUME, "csi": {"driver": terms.CSI_DRIVER, "readOnly": True}},
+        {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}},
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
+        {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
+    ]
+    if remote := job.spec.checkpoint.tiers.remote:
+        claim = {"claimName": remote.claim_name}
+        volumes.append({"name": CHECKPOINT_VOLUME, "persistentVolumeClaim": claim})
+        mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": terms.CHECKPOINT_PATH})
+    return volumes, mounts
+
+
+def _container(job: TrainingJob, engine: Engine | None, user: dict[str, Any]) -> dict[str, Any]:
+    environment = _environment(job)
+    ours = {entry["name"] for entry in environment}
+    _, mounts = _volumes(job)
+    own_paths = {mount["mountPath"] for mount in user.get("volumeMounts", ())}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {
+        **user,
+        "name": user.get("name", "worker"),
+        "image": user.get("image") or (engine.spec.image if engine else ""),
+        "command": list(LAUNCHER),
+        "env": [entry for entry in user.get("env", ()) if entry.get("name") not in ours] + environment,
+        "volumeMounts": [
+            *user.get("volumeMounts", ()),
+            *(m for m in mounts if m["mountPath"] not in own_paths),
+        ],
+        "securityContext": {**security, **user.get("securityContext", {})},
+    }
+    container.pop("args", None)
+    return container
+
+
+def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
+    """The pod of a slot, complete with its intent hash.
+
+    It passes the *restricted* pod security standard unless the user's template says otherwise, whose fields
+    win wherever Convoy has only a default.
+    """
+    template = _role(job, slot).template
+    meta = template.metadata.to_dict() if template else {}
+    spec = template.spec.to_dict() if template else {}
+    containers = spec.get("containers") or [{}]
+    volumes, _ = _volumes(job)
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": WORKER_UID,
+        "runAsGroup": WORKER_UID,
+        "fsGroup": WORKER_UID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    labels = {
+        "app.kubernetes.io/name": job.metadata.name,
+        "app.kubernetes.io/managed-by": terms.OPERATOR,
+        "app.kubernetes.io/part-of": "convoy",
+        terms.LABEL_JOB: job.metadata.name,
+        terms.LABEL_ROLE: slot.role,
+        terms.LABEL_INDEX: str(slot.index),
+    }
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": slot.pod,
+            "namespace": job.metadata.namespace,
+            "labels": {**meta.get("labels", {}), **labels},
+            "annotations": dict(meta.get("annotations", {})),
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            **spec,
+            "restartPolicy": "Never",
+            "nodeSelector": {**spec.get("nodeSelector", {}), terms.LABEL_AGENT_READY: "true"},
+            "securityContext": {**security, **spec.get("securityContext", {})},
+            "containers": [_container(job, engine, containers[0]), *containers[1:]],
+            "volumes": [*spec.get("volumes", ()), *volumes],
+        },
+    }
+    body["metadata"]["annotations"][terms.ANNOTATION_INTENT] = intent_hash(body)
+    return body
+
+
+def intent_hash(body: dict[str, Any]) -> str:
+    """A digest of what was asked for, before the API server fills in defaults."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,76 @@
+"""How far the job is, folded from its ranks' reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from convoy_controllers.plan import SlotView
+from convoy_crds.trainingjob import CheckpointStatus, Progress
+
+
+def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None) -> Progress | None:
+    """The progress of the slowest rank, with the loss of the lowest rank that knows one.
+
+    Keeps what is stored until a rank of this incarnation reports a step.
+    """
+    ranks = sorted(
+        (
+            rank
+            for view in views
+            if view.incarnation == incarnation
+            for rank in view.ranks
+            if rank.step is not None
+        ),
+        key=lambda rank: rank.rank,
+    )
+    if not ranks:
+        return stored
+    slowest = min(ranks, key=lambda rank: rank.step or 0)
+    step = slowest.step or 0
+    total = next((rank.total_steps for rank in ranks if rank.total_steps), None)
+    loss = next((rank.loss for rank in ranks if rank.loss is not None), None)
+    held_out = next((rank.held_out_loss for rank in ranks if rank.held_out_loss is not None), None)
+    if held_out is None and stored is not None:
+        held_out = stored.held_out_loss
+    rates = [rank.samples_per_second for rank in ranks if rank.samples_per_second is not None]
+    time = datetime.fromtimestamp(slowest.time, UTC).replace(microsecond=0)
+    if stored is not None and stored.step == step and stored.total_steps == total:
+        time = stored.time or time
+    return Progress(
+        step=step,
+        total_steps=total,
+        percent=min(100, 100 * step // total) if total else None,
+        samples_per_second=round(sum(rates), 3) if rates else None,
+        loss=round(loss, 6) if loss is not None else None,
+        held_out_loss=round(held_out, 6) if held_out is not None else None,
+        eta_at=_eta(stored, step, total, time),
+        time=time,
+    )
+
+
+def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) -> datetime | None:
+    """When the last step ends, at the pace between the stored progress and this one."""
+    if total is None or stored is None or stored.time is None:
+        return None
+    steps, elapsed = step - stored.step, (time - stored.time).total_seconds()
+    if steps <= 0 or elapsed <= 0:
+        return stored.eta_at
+    return (time + timedelta(seconds=(total - step) * elapsed / steps)).replace(microsecond=0)
+
+
+def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None) -> CheckpointStatus | None:
+    """The newest committed generation that any agent knows of; it never goes back."""
+    best = stored
+    for view in views:
+        if view.committed_step < 0:
+            continue
+        key = (view.committed_incarnation, view.committed_step)
+        if best is None or key > (best.incarnation, best.step):
+            best = CheckpointStatus(
+                incarnation=key[0],
+                step=key[1],
+                tier=view.committed_tier,
+                time=datetime.fromtimestamp(view.committed_time, UTC).replace(microsecond=0),
+            )
+    return best

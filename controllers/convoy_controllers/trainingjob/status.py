@@ -1,0 +1,92 @@
+"""Writes the status: conditions that keep their transition times, and the few words `kubectl get` shows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.plan import Event
+from convoy_controllers.trainingjob.layout import slots
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
+from convoy_crds.meta import Condition
+from convoy_crds.terms import Reason
+from convoy_crds.trainingjob import Phase, RoleStatus, TrainingJobStatus
+
+
+class Draft:
+    """The status being written in one reconcile, and the events that go with it."""
+
+    def __init__(self, observed: Observed, now: datetime) -> None:
+        self.observed = observed
+        self.now = now.replace(microsecond=0)
+        self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
+        self.status.observed_generation = observed.job.metadata.generation
+        self.events: list[Event] = []
+
+    def condition(self, kind: str, holds: bool, reason: Reason, message: str) -> None:
+        """Sets one condition; its transition time moves only when its truth does."""
+        value = "True" if holds else "False"
+        old = next((c for c in self.status.conditions if c.type == kind), None)
+        unmoved = old is not None and old.status == value
+        fresh = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=reason.name,
+            message=message[-4096:],
+            last_transition_time=old.last_transition_time if old is not None and unmoved else self.now,
+            observed_generation=self.status.observed_generation,
+        )
+        others = [c for c in self.status.conditions if c.type != kind]
+        position = self.status.conditions.index(old) if old is not None else len(others)
+        self.status.conditions = [*others[:position], fresh, *others[position:]]
+
+    def drop(self, kind: str) -> None:
+        """Takes a condition away."""
+        self.status.conditions = [c for c in self.status.conditions if c.type != kind]
+
+    def phase(self, phase: Phase, reason: Reason, message: str) -> None:
+        """Sets the phase and why; a change of either is an Event, a mere change of wording is not."""
+        changed = (self.status.phase, self.status.reason) != (phase, reason.name)
+        self.status.phase = phase
+        self.status.reason = reason.name
+        self.status.message = message[-1024:]
+        if changed:
+            self.event(reason, message)
+
+    def event(self, reason: Reason, message: str) -> None:
+        """Adds an Event to be posted once the status is stored."""
+        if Event(reason, message) not in self.events:
+            self.events.append(Event(reason, message))
+
+    def fold(self, incarnation: int) -> None:
+        """Takes over what agents report: progress, checkpoint, pods whose ranks run."""
+        status, views = self.status, self.observed.slots
+        status.progress = folded(views.values(), incarnation, status.progress)
+        status.checkpoint = newest_checkpoint(views.values(), status.checkpoint)
+        running = {
+            uid for uid, view in views.items() if view.incarnation == incarnation and is_up(view.ranks)
+        }
+        own = {pod.name: pod for pod in self.observed.pods if pod.uid in running}
+        counts = {role.name: 0 for role in self.observed.job.spec.roles}
+        layout = slots(self.observed.job)
+        for slot in layout:
+            counts[slot.role] += slot.pod in own
+        status.roles = [
+            RoleStatus(name=role.name, desired=role.replicas, ready=counts[role.name])
+            for role in self.observed.job.spec.roles
+        ]
+        status.ready = f"{sum(counts.values())}/{len(layout)}"
+
+    def stored(self) -> dict[str, Any] | None:
+        """The whole status as JSON, or None when it is what the API server already has."""
+        fresh = self.status.to_dict()
+        return None if fresh == self.observed.job.status.to_dict() else fresh
+
+
+def is_up(ranks: tuple[Any, ...]) -> bool:
+    """Whether all ranks of a pod run, or ended well."""
+    return bool(ranks) and all(
+        rank.state == "RUNNING" or (rank.state == "EXITED" and not rank.exit_code and not rank.signal)
+        for rank in ranks
+    )

@@ -1,0 +1,82 @@
+"""What can be wrong with a job that the schema let through: ordered checks, the first hit counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_crds.engine import Engine
+from convoy_crds.params import params_error
+from convoy_crds.terms import ConditionType, Reason, Reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A typed reason and its full message."""
+
+    reason: Reason
+    message: str
+
+
+def _named_engine(observed: Observed) -> Engine | None:
+    return observed.engine if observed.job.spec.engine else None
+
+
+def unknown_engine(observed: Observed) -> Violation | None:
+    """The job names an Engine that does not exist; heals when it is created."""
+    named = observed.job.spec.engine
+    if named is None or observed.engine is not None:
+        return None
+    known = ", ".join(sorted(observed.known_engines)) or "none exists yet"
+    return Violation(Reasons.UNKNOWN_ENGINE, Reasons.UNKNOWN_ENGINE.format(name=named.name, known=known))
+
+
+def engine_not_ready(observed: Observed) -> Violation | None:
+    """The Engine itself is wrong, as its own Ready condition says."""
+    engine = _named_engine(observed)
+    if engine is None:
+        return None
+    for condition in engine.status.conditions:
+        if condition.type == ConditionType.READY and condition.status == "False":
+            reason = Reasons.ENGINE_NOT_READY
+            return Violation(reason, reason.format(name=engine.metadata.name, why=condition.message))
+    return None
+
+
+def wrong_role_kind(observed: Observed) -> Violation | None:
+    """The Engine serves, but the job trains."""
+    engine = _named_engine(observed)
+    if engine is None or engine.spec.role_kind == "Training":
+        return None
+    reason = Reasons.WRONG_ROLE_KIND
+    return Violation(reason, reason.format(name=engine.metadata.name, role_kind=engine.spec.role_kind))
+
+
+def invalid_params(observed: Observed) -> Violation | None:
+    """The parameters do not fit the Engine's schema."""
+    engine, named = _named_engine(observed), observed.job.spec.engine
+    if engine is None or named is None:
+        return None
+    error = params_error(engine.spec.params_schema, named.params)
+    if error is None:
+        return None
+    path, why = error
+    reason = Reasons.INVALID_PARAMS
+    return Violation(reason, reason.format(path=path, why=why, name=named.name))
+
+
+CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
+    unknown_engine,
+    engine_not_ready,
+    wrong_role_kind,
+    invalid_params,
+)
+
+
+def violation(observed: Observed) -> Violation | None:
+    """The first violation, or None for a job that can run."""
+    for check in CHECKS:
+        if found := check(observed):
+            return found
+    return None

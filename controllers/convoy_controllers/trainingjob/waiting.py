@@ -1,0 +1,66 @@
+"""Why a job's pods are not up yet, in the order a person would ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from convoy_controllers.plan import PodView, SlotView
+from convoy_controllers.trainingjob.layout import Slot
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.validity import Violation
+from convoy_crds.terms import Reason, Reasons
+
+PULL_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+CONFIG_FAILURES = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+
+
+def _say(reason: Reason, **facts: object) -> Violation:
+    return Violation(reason, reason.format(**facts))
+
+
+def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
+    """A pod that the API server would not create."""
+    own_uid = observed.job.metadata.uid
+    taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid}
+    for slot in layout:
+        if slot.pod in taken:
+            return _say(Reasons.POD_CONFLICT, pod=slot.pod)
+        if why := observed.create_errors.get(slot.pod):
+            return _say(Reasons.POD_REJECTED, pod=slot.pod, why=why, role=slot.role)
+    return None
+
+
+def broken(pods: Sequence[PodView]) -> Violation | None:
+    """A placed pod whose container cannot start yet."""
+    for pod in pods:
+        if pod.waiting_reason in PULL_FAILURES:
+            why = pod.waiting_message or pod.waiting_reason
+            return _say(Reasons.IMAGE_PULL, pod=pod.name, node=pod.node, image=pod.image, why=why)
+        if pod.waiting_reason in CONFIG_FAILURES:
+            why = pod.waiting_message or pod.waiting_reason
+            return _say(Reasons.CONTAINER_CONFIG, pod=pod.name, node=pod.node, why=why)
+    return None
+
+
+def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
+    """A pod for which the scheduler finds no node."""
+    stuck = next((pod for pod in pods if pod.unschedulable and not pod.node), None)
+    if stuck is None:
+        return None
+    if observed.agent_nodes == 0:
+        return _say(Reasons.WAITING_FOR_AGENT)
+    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=stuck.unschedulable.rstrip("."))
+
+
+def why(
+    observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], views: Mapping[str, SlotView]
+) -> Violation:
+    """The one reason to show while the job is not whole."""
+    present = [pods[slot.pod] for slot in layout if slot.pod in pods]
+    if found := refused(observed, layout) or broken(present) or unplaced(observed, present):
+        return found
+    placed = sum(1 for pod in present if pod.node)
+    if placed < len(layout):
+        return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout))
+    met = sum(1 for pod in present if (view := views.get(pod.uid)) is not None and view.launcher_connected)
+    return _say(Reasons.STARTING_PODS, ready=met, desired=len(layout))

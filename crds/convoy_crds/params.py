@@ -1,0 +1,30 @@
+"""Checks an engine's parameters against the schema its Engine carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+from jsonschema.exceptions import best_match
+
+
+def schema_error(schema: Mapping[str, Any]) -> str | None:
+    """Why `schema` is no JSON Schema (2020-12), or None when it is one."""
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        return f"{error.json_path}: {error.message}"
+    return None
+
+
+def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The field path and reason of the most telling violation, or None when the parameters are valid.
+
+    Parameters the schema does not name are refused unless it says `additionalProperties` itself.
+    """
+    strict = {"additionalProperties": False, "type": "object", **schema}
+    error = best_match(jsonschema.Draft202012Validator(strict).iter_errors(dict(params)))
+    if error is None:
+        return None
+    return "spec.engine.params" + error.json_path[1:], error.message

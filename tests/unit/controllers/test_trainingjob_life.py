@@ -1,0 +1,233 @@
+"""Whole lives of a job, played on the toy cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.trainingjob import Phase
+
+
+@pytest.fixture
+def running() -> ToyCluster:
+    cluster = ToyCluster(make_job(), make_engine()).settle()
+    assert cluster.job.status.phase is Phase.RUNNING
+    return cluster
+
+
+def test_a_job_comes_up_and_succeeds(running: ToyCluster) -> None:
+    status = running.job.status
+    assert (status.incarnation, status.ready, status.restarts.total) == (1, "2/2", 0)
+    assert running.condition["Running"] == ("True", "Training")
+    running.rank(0, step=10, total_steps=10).rank(1, step=10, total_steps=10).exit_all().settle()
+    assert running.job.status.phase is Phase.SUCCEEDED
+    assert running.condition["Complete"] == ("True", "Completed")
+    assert running.condition["Running"][0] == "False"
+    assert running.job.status.progress is not None and running.job.status.progress.percent == 100
+    assert {pod.phase for pod in running.pods.values()} == {"Succeeded"}
+
+
+def test_the_port_is_asked_for_before_anyone_is_assigned() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    kinds: list[str] = []
+    for _ in range(6):
+        kinds += [type(command).__name__ for command in cluster.step().commands]
+    assert kinds == ["PickPort", "Assign", "Assign"]
+
+
+def test_the_incarnation_is_stored_before_any_command_names_it() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    for _ in range(6):
+        before = cluster.job.status.incarnation
+        made = cluster.step()
+        if made.commands and made.status and made.status.get("incarnation") != before:
+            assert made.status_first
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "reason", "counted"),
+    [
+        (1, {"stderr": "boom"}, "RankFailed", 1),
+        (0, {"signal": 9}, "RankKilled", 1),
+        (0, {"signal": 9, "oom": True}, "OutOfMemory", 1),
+        (0, {"signal": 6, "hung": True}, "RankHung", 1),
+        (75, {}, "Preempted", 0),
+        (76, {}, "PeerLost", 1),
+    ],
+)
+def test_a_failed_rank_restarts_the_ranks_in_the_same_pods(
+    running: ToyCluster, code: int, facts: dict[str, object], reason: str, counted: int
+) -> None:
+    before = running.uids
+    running.exit(1, code, **facts).step()
+    status = running.job.status
+    assert (status.phase, status.reason) == (Phase.RESTARTING, reason)
+    assert (status.restarts.total, status.restarts.counted) == (1, counted)
+    assert status.restarts.last is not None and status.restarts.last.rank == 1
+    running.settle()
+    assert running.job.status.phase is Phase.RUNNING
+    assert (running.job.status.incarnation, running.uids) == (2, before)
+    assert "Restarting" not in running.condition
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "reason"),
+    [
+        (10, {}, "ParamsRefused"),
+        (20, {}, "DataError"),
+        (127, {"command_not_found": True}, "CommandNotFound"),
+    ],
+)
+def test_what_no_restart_heals_fails_at_once(
+    running: ToyCluster, code: int, facts: dict[str, object], reason: str
+) -> None:
+    running.exit(0, code, **facts).settle()
+    assert (running.job.status.phase, running.job.status.reason) == (Phase.FAILED, reason)
+    assert running.job.status.restarts.total == 0
+    assert {pod.phase for pod in running.pods.values()} == {"Failed"}
+
+
+def test_the_culprit_is_blamed_not_the_peers_that_noticed(running: ToyCluster) -> None:
+    running.exit(0, 76, stderr="peer closed").exit(1, 1, stderr="ValueError: boom").step()
+    assert running.job.status.reason == "RankFailed"
+    assert "ValueError: boom" in running.job.status.message
+
+
+def test_a_lost_pod_is_replaced_alone_and_does_not_count(running: ToyCluster) -> None:
+    keep = running.uids[0]
+    running.lose("job-worker-1").settle()
+    status = running.job.status
+    assert (status.phase, status.incarnation) == (Phase.RUNNING, 2)
+    assert (status.restarts.total, status.restarts.counted) == (1, 0)
+    assert running.uids[0] == keep
+    assert len(running.pods) == 2
+
+
+def test_a_pod_replaced_behind_our_back_makes_a_new_incarnation(running: ToyCluster) -> None:
+    pod = running.pods["job-worker-1"]
+    view = running.views[pod.uid]
+    running.lose("job-worker-1")
+    running.pods["job-worker-1"] = replace(pod, uid="other")
+    running.views["other"] = replace(view, pod_uid="other", incarnation=0, ranks=())
+    running.settle()
+    assert (running.job.status.phase, running.job.status.incarnation) == (Phase.RUNNING, 2)
+
+
+def test_a_pod_that_is_being_deleted_is_waited_for_then_replaced(running: ToyCluster) -> None:
+    running.pod("job-worker-1", deleting=True).settle()
+    assert running.job.status.phase is Phase.RESTARTING
+    assert len(running.pods) == 2, "the name is taken until the old pod is gone"
+    running.lose("job-worker-1").settle()
+    assert running.job.status.phase is Phase.RUNNING
+    assert running.job.status.restarts.total == 1
+
+
+def test_the_budget_ends_a_crash_loop_and_shows_the_last_stderr() -> None:
+    cluster = ToyCluster(make_job(recovery={"maxRestarts": 3}), make_engine()).settle()
+    for _ in range(20):
+        if cluster.job.status.phase is Phase.FAILED:
+            break
+        cluster.exit(0, 1, stderr="KeyError: 'x'").wait(61).settle()
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.restarts.counted) == (Phase.FAILED, "MaxRestartsExceeded", 3)
+    assert "KeyError: 'x'" in status.message
+
+
+def test_restarts_that_left_the_window_are_forgiven() -> None:
+    cluster = ToyCluster(make_job(recovery={"maxRestarts": 1, "windowSeconds": 100}), make_engine()).settle()
+    for _ in range(4):
+        cluster.exit(0, 1).settle().wait(101).settle()
+        assert cluster.job.status.phase is Phase.RUNNING
+    assert cluster.job.status.restarts.counted == 4
+
+
+def test_restarts_are_spaced_out() -> None:
+    cluster = ToyCluster(make_job(), make_engine()).settle()
+    pauses = []
+    for _ in range(5):
+        cluster.exit(0, 1)
+        waited = 0.0
+        while cluster.job.status.phase is not Phase.RUNNING or waited == 0:
+            made = cluster.settle().plans[-1]
+            if cluster.job.status.phase is Phase.RUNNING:
+                break
+            assert made.requeue_after is not None
+            waited += made.requeue_after
+            cluster.wait(made.requeue_after)
+        pauses.append(round(waited))
+    assert pauses == [0, 1, 2, 4, 8]
+
+
+def test_the_incarnation_starts_above_whatever_an_agent_has_seen() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    cluster.step()
+    for uid, view in cluster.views.items():
+        cluster.views[uid] = replace(view, incarnation=7)
+    cluster.settle()
+    assert cluster.job.status.incarnation == 8
+
+
+def test_suspend_gives_the_pods_back_and_resume_forms_a_later_incarnation(running: ToyCluster) -> None:
+    running.spec(suspend=True).settle()
+    status = running.job.status
+    assert (status.phase, running.pods, status.start_time) == (Phase.SUSPENDED, {}, None)
+    assert running.condition["Suspended"] == ("True", "Suspended")
+    running.wait(5).spec(suspend=False).settle()
+    assert (running.job.status.phase, running.job.status.incarnation) == (Phase.RUNNING, 2)
+    assert "Suspended" not in running.condition
+    assert running.job.status.restarts.total == 0
+
+
+def test_a_job_created_suspended_makes_no_pod() -> None:
+    cluster = ToyCluster(make_job(suspend=True), make_engine()).settle()
+    assert (cluster.job.status.phase, cluster.pods) == (Phase.SUSPENDED, {})
+
+
+def test_the_active_deadline_fails_the_job_and_a_resume_starts_it_anew() -> None:
+    cluster = ToyCluster(make_job(activeDeadlineSeconds=60), make_engine()).settle()
+    assert cluster.plans[-1].requeue_after == pytest.approx(60)
+    cluster.wait(59).spec(suspend=True).settle().wait(100).spec(suspend=False).settle()
+    assert cluster.job.status.phase is Phase.RUNNING
+    cluster.wait(60).settle()
+    assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "DeadlineExceeded")
+
+
+def test_ttl_deletes_the_finished_job_in_time(running: ToyCluster) -> None:
+    running.spec(ttlSecondsAfterFinished=30).exit_all().settle()
+    assert not running.deleted
+    running.wait(30).step()
+    assert running.deleted
+
+
+def test_a_terminal_phase_is_sticky(running: ToyCluster) -> None:
+    running.exit_all().settle()
+    for name in list(running.pods):
+        running.lose(name)
+    running.spec(suspend=True).wait(1000).settle()
+    assert running.job.status.phase is Phase.SUCCEEDED
+    assert running.pods == {}
+
+
+def test_a_launcher_that_does_not_leave_is_deleted(running: ToyCluster) -> None:
+    running.launchers = False
+    running._obey = lambda command: None  # type: ignore[method-assign]
+    running.exit_all().step()
+    assert running.job.status.phase is Phase.SUCCEEDED and len(running.pods) == 2
+    running.wait(31).step()
+    assert running.pods == {}
+
+
+def test_success_of_the_deciding_role_is_enough() -> None:
+    roles = [{"name": "actor", "replicas": 1}, {"name": "learner", "replicas": 1}]
+    cluster = ToyCluster(make_job(roles=roles, success="learner"), make_engine()).settle()
+    cluster.exit(0).settle()
+    assert cluster.job.status.phase is Phase.RUNNING
+    cluster.exit(1).settle()
+    assert cluster.job.status.phase is Phase.SUCCEEDED
+
+
+def test_another_managers_job_is_left_alone() -> None:
+    cluster = ToyCluster(make_job(managedBy="kueue.x-k8s.io/multikueue"), make_engine()).settle()
+    assert (cluster.job.status.phase, cluster.pods) == (None, {})

@@ -1,0 +1,44 @@
+"""Engine parameters against the Engine's schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_crds.params import params_error, schema_error
+
+SCHEMA = {
+    "properties": {
+        "steps": {"type": "integer", "minimum": 1},
+        "optimizer": {"type": "object", "properties": {"lr": {"type": "number"}}},
+    },
+    "required": ["steps"],
+}
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({}, "spec.engine.params"),
+        ({"steps": 0}, "spec.engine.params.steps"),
+        ({"steps": 1, "optimizer": {"lr": "high"}}, "spec.engine.params.optimizer.lr"),
+        ({"steps": 1, "step": 1}, "spec.engine.params"),
+    ],
+)
+def test_the_path_of_what_is_wrong_is_named(params: dict[str, Any], path: str) -> None:
+    error = params_error(SCHEMA, params)
+    assert error is not None and error[0] == path
+
+
+def test_valid_parameters_pass() -> None:
+    assert params_error(SCHEMA, {"steps": 3, "optimizer": {"lr": 0.1}}) is None
+
+
+def test_a_schema_may_allow_unknown_parameters() -> None:
+    assert params_error({**SCHEMA, "additionalProperties": True}, {"steps": 1, "more": 2}) is None
+
+
+def test_a_broken_schema_is_explained() -> None:
+    assert schema_error(SCHEMA) is None
+    assert "$.type" in (schema_error({"type": "nonsense"}) or "")

@@ -1,0 +1,72 @@
+"""The generated CustomResourceDefinitions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from convoy_crds.generate import KINDS, definition, rendered
+from convoy_crds.structural import structural
+
+
+class Inner(BaseModel):
+    value: Annotated[int, Field(gt=0)] = 3
+
+
+class Outer(BaseModel):
+    inner: Inner = Field(default_factory=Inner)
+    maybe: Inner | None = None
+    port: int | str = 80
+    labels: Annotated[dict[str, str], Field(max_length=4)] = Field(default_factory=dict)
+
+
+def test_a_nested_model_is_inlined_and_defaulted_so_that_inner_defaults_fire() -> None:
+    properties = structural(Outer.model_json_schema())["properties"]
+    assert properties["inner"]["default"] == {}
+    assert properties["inner"]["properties"]["value"] == {
+        "type": "integer",
+        "default": 3,
+        "minimum": 0,
+        "exclusiveMinimum": True,
+    }
+    assert "default" not in properties["maybe"]
+    assert properties["port"] == {"x-kubernetes-int-or-string": True, "default": 80}
+    assert properties["labels"]["maxProperties"] == 4
+
+
+class Tuple(BaseModel):
+    pair: tuple[int, str]
+
+
+class Union(BaseModel):
+    either: int | list[int]
+
+
+@pytest.mark.parametrize("model", [Tuple, Union])
+def test_what_has_no_structural_form_is_refused(model: type[BaseModel]) -> None:
+    with pytest.raises(ValueError, match="structural"):
+        structural(model.model_json_schema())
+
+
+def _walk(node: Any) -> Any:
+    if isinstance(node, dict):
+        yield node
+        for child in node.values():
+            yield from _walk(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _walk(child)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_no_schema_keeps_what_the_api_server_refuses(kind: Any) -> None:
+    for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
+        assert not {"$ref", "$defs", "const", "anyOf", "prefixItems"} & set(node)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_stored_definitions_are_the_models(kind: Any) -> None:
+    path = next(path for path in rendered() if path.name == f"{kind.plural}.yaml")
+    assert path.read_text() == rendered()[path], "run python -m convoy_crds.generate"
