@@ -1,0 +1,71 @@
+# Every target sets up what it needs; all of it is quick the second time.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+PREFIX ?= convoy
+TAG ?= dev
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+.PHONY: host
+host: ## Install the Debian packages and the Go toolchain that a local cluster needs (as root).
+	@$(PYTHON) -m e2e.setup.host
+
+.PHONY: venv
+venv: host ## Make .venv from the pinned constraints.
+	@$(PYTHON) e2e/setup/venv.py
+
+.PHONY: binaries
+binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (cached).
+	@$(BIN)/python -m e2e.cluster binaries
+
+.PHONY: generate
+generate: venv ## Write the CRDs, the chart's copies, the Engines and the gRPC stubs from their sources.
+	@$(BIN)/python -m convoy_crds.generate
+	@$(BIN)/python -m convoy_agents.wire.generate
+	@$(BIN)/python -m convoy_workloads.engines.catalogue
+
+.PHONY: lint
+lint: venv ## Style, types, layers and generated files.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m convoy_crds.generate --check
+	@$(BIN)/python -m convoy_agents.wire.generate --check
+	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
+
+.PHONY: unit
+unit: venv ## Unit tests.
+	@$(BIN)/python -m pytest tests/unit -q
+
+.PHONY: integration
+integration: binaries ## Tests against a real kube-apiserver and etcd.
+	@$(BIN)/python -m pytest tests/integration -q
+
+.PHONY: e2e
+e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
+	@$(BIN)/python -m pytest e2e/tests -q -m "not full"
+
+.PHONY: e2e-full
+e2e-full: binaries ## All e2e tests on a real multi-node cluster.
+	@$(BIN)/python -m pytest e2e/tests -q
+
+.PHONY: test
+test: lint unit integration e2e ## Everything CI runs.
+
+.PHONY: demo
+demo: binaries ## A local 3-node cluster, the chart, a training job and its loss curve.
+	@$(BIN)/python -m e2e.demo
+
+.PHONY: images
+images: venv ## Build the images; PUSH=registry/prefix also pushes them for a cluster of your own.
+	@$(BIN)/python -m e2e.cluster images --tag $(TAG) $(if $(PUSH),--push $(PUSH))
+
+.PHONY: clean
+clean: ## Take the local clusters of this checkout down.
+	@$(BIN)/python -m e2e.cluster down --all
