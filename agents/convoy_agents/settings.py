@@ -60,7 +60,7 @@ class Settings:
         if not self.run_dir.is_absolute() or not self.kubelet_dir.is_absolute():
             raise SettingsError("CONVOY_RUN_DIR and CONVOY_KUBELET_DIR must be absolute paths")
         if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
-            raise SettingsError(f"CONVOY_LOG_LEVEL: {self.log_level!r} is none of DEBUG, INFO, WARNING, ERROR")
+            raise SettingsError(f"CONVOY_LOG_LEVEL: {self.log_level!r} is not DEBUG, INFO, WARNING or ERROR")
 
     @property
     def session_address(self) -> str:

@@ -43,6 +43,11 @@ class Decoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished frame."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """The frames completed by `data`. After a FrameError the decoder is of no further use."""
         self._buffer += data

@@ -23,7 +23,7 @@ class MessageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LauncherHello:
-    """First frame of the launcher's connection; `incarnation` is what its ranks run in, 0 before the first."""
+    """First frame of the launcher; `incarnation` is what its ranks run in, 0 before the first."""
 
     incarnation: int
     pid: int
@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RankPrepared:
-    """This rank's part of generation (incarnation, step) is durable; `parent` is what it was restored from."""
+    """This rank's part of the generation is durable; `parent` is the one it was restored from."""
 
     incarnation: int
     step: int
@@ -108,13 +108,13 @@ def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello:
 
 
 def parse_from_launcher(frame: Mapping[str, Any]) -> FromLauncher | None:
-    """A later frame of the launcher; None for a type this agent does not know. MessageError names a bad field."""
+    """A later frame of the launcher; None for an unknown type. MessageError names a bad field."""
     parser = _LAUNCHER.get(frame["type"])
     return parser(frame) if parser else None
 
 
 def parse_from_rank(frame: Mapping[str, Any]) -> FromRank | None:
-    """A later frame of a rank; None for a type this agent does not know. MessageError names a bad field."""
+    """A later frame of a rank; None for an unknown type. MessageError names a bad field."""
     parser = _RANK.get(frame["type"])
     return parser(frame) if parser else None
 

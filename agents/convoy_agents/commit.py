@@ -1,0 +1,203 @@
+"""The commit of a generation, as the agent of slot 0 decides it. Pure.
+
+A generation (incarnation, step) is COMMITTED only when every slot of the plan holds a call that says it is
+prepared, rank 0 has then made the COMMIT record durable, and no later incarnation was heard of before that.
+Steps of one incarnation commit in rising order; what a later one overtakes is STALE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from convoy_agents.pods.state import Generation, Verdict
+
+DEADLINE_SECONDS = 60.0
+"""From a generation's first call, and again from the moment its record is asked for."""
+MAX_OPEN = 8
+"""Generations of one job under way; the oldest makes room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A generation that gathers its slots."""
+
+    slots: frozenset[int]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommitState:
+    """Of one job, at the agent of its slot 0. Times are seconds of one clock."""
+
+    incarnation: int = 0
+    slots: int = 0
+    seen: int = 0
+    """The latest incarnation anybody told this agent of."""
+    open: Mapping[int, Open] = field(default_factory=dict)
+    """By step."""
+    writing: int | None = None
+    """The step whose record rank 0 was asked to write."""
+    writing_since: float = 0.0
+    committed: int = -1
+    """Newest committed step of this incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The hub formed this incarnation with so many slots."""
+
+    incarnation: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A slot's agent calls and holds: all its ranks have prepared."""
+
+    slot: int
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """That call ended before an answer."""
+
+    slot: int
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Rank 0 made the COMMIT record durable."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Somebody has heard of this incarnation."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Planned | Prepare | Withdraw | Recorded | Seen | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The next state, then what is to be done."""
+
+    state: CommitState
+    write: Generation | None = None
+    """Ask rank 0 for this generation's record."""
+    verdicts: tuple[tuple[Generation, Verdict], ...] = ()
+    """Answers for every held call of these generations. EXPIRED: try again if you still can."""
+
+
+def step(state: CommitState, event: Event, now: float) -> Result:
+    """The rules; `now` in seconds never goes backwards."""
+    match event:
+        case Planned():
+            return _planned(state, event)
+        case Seen():
+            return _heard(state, event.incarnation)
+        case Prepare():
+            return _prepare(state, event, now)
+        case Withdraw():
+            return _withdraw(state, event)
+        case Recorded():
+            return _recorded(state, event, now)
+        case Tick():
+            return _tick(state, now)
+
+
+def _planned(state: CommitState, event: Planned) -> Result:
+    if event.incarnation <= state.incarnation:
+        return Result(state)
+    fresh = CommitState(event.incarnation, event.slots, max(event.incarnation, state.seen))
+    return Result(fresh, verdicts=_all(state, Verdict.STALE))
+
+
+def _heard(state: CommitState, incarnation: int) -> Result:
+    if incarnation <= state.seen:
+        return Result(state)
+    if incarnation <= state.incarnation:
+        return Result(replace(state, seen=incarnation))
+    stopped = replace(state, seen=incarnation, open={}, writing=None)
+    return Result(stopped, verdicts=_all(state, Verdict.STALE))
+
+
+def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
+    generation = event.generation
+    if generation.incarnation > state.incarnation:
+        heard = _heard(state, generation.incarnation)
+        return replace(heard, verdicts=(*heard.verdicts, (generation, Verdict.EXPIRED)))
+    if generation.incarnation < state.incarnation or generation.incarnation < state.seen:
+        return Result(state, verdicts=((generation, Verdict.STALE),))
+    if generation.step <= state.committed:
+        same = generation.step == state.committed
+        return Result(state, verdicts=((generation, Verdict.COMMITTED if same else Verdict.STALE),))
+    if not 0 <= event.slot < state.slots:
+        return Result(state, verdicts=((generation, Verdict.EXPIRED),))
+    before = state.open.get(generation.step, Open(frozenset(), now))
+    grown = {**state.open, generation.step: replace(before, slots=before.slots | {event.slot})}
+    evicted: tuple[tuple[Generation, Verdict], ...] = ()
+    if len(grown) > MAX_OPEN:
+        oldest = min(entry for entry in grown if entry != state.writing)
+        del grown[oldest]
+        evicted = ((Generation(state.incarnation, oldest), Verdict.EXPIRED),)
+    return _advance(replace(state, open=grown), now, evicted)
+
+
+def _withdraw(state: CommitState, event: Withdraw) -> Result:
+    number = event.generation.step
+    known = state.open.get(number)
+    # Once the record is being written the slot's part was prepared when it counted.
+    if event.generation.incarnation != state.incarnation or not known or state.writing == number:
+        return Result(state)
+    left = known.slots - {event.slot}
+    others = {key: value for key, value in state.open.items() if key != number}
+    return Result(replace(state, open={**others, number: replace(known, slots=left)} if left else others))
+
+
+def _recorded(state: CommitState, event: Recorded, now: float) -> Result:
+    generation = event.generation
+    if generation.incarnation != state.incarnation or generation.step != state.writing:
+        return Result(state)
+    verdicts = [(generation, Verdict.COMMITTED)]
+    overtaken = sorted(entry for entry in state.open if entry < generation.step)
+    verdicts += [(Generation(state.incarnation, entry), Verdict.STALE) for entry in overtaken]
+    left = {key: value for key, value in state.open.items() if key > generation.step}
+    return _advance(replace(state, open=left, writing=None, committed=generation.step), now, tuple(verdicts))
+
+
+def _tick(state: CommitState, now: float) -> Result:
+    def late(number: int, entry: Open) -> bool:
+        since = state.writing_since if number == state.writing else entry.since
+        return now - since >= DEADLINE_SECONDS
+
+    over = sorted(number for number, entry in state.open.items() if late(number, entry))
+    left = {key: value for key, value in state.open.items() if key not in over}
+    writing = None if state.writing in over else state.writing
+    expired = tuple((Generation(state.incarnation, number), Verdict.EXPIRED) for number in over)
+    return _advance(replace(state, open=left, writing=writing), now, expired)
+
+
+def _advance(state: CommitState, now: float, verdicts: tuple[tuple[Generation, Verdict], ...]) -> Result:
+    """Asks for the record of the oldest complete generation, one at a time."""
+    if state.writing is None:
+        whole = sorted(number for number, entry in state.open.items() if len(entry.slots) == state.slots)
+        if whole:
+            state = replace(state, writing=whole[0], writing_since=now)
+            return Result(state, write=Generation(state.incarnation, whole[0]), verdicts=verdicts)
+    return Result(state, verdicts=verdicts)
+
+
+def _all(state: CommitState, verdict: Verdict) -> tuple[tuple[Generation, Verdict], ...]:
+    return tuple((Generation(state.incarnation, number), verdict) for number in sorted(state.open))

@@ -1,0 +1,132 @@
+"""Buys and renews the agent's certificate with its projected service-account token."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import grpc
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from convoy_agents import metrics
+from convoy_agents.backoff import Backoff
+from convoy_agents.channels import Identity, dial
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_crds import terms
+
+CALL_SECONDS = 10.0
+RENEW_AT = 2 / 3
+"""Of a certificate's life; the last third is for trying."""
+RETRY_CAP = 30.0
+MAX_COMMON_NAME = 64
+"""X.520's bound; a longer node name is in the subject's alternative name alone."""
+
+log = structlog.get_logger()
+
+
+class EnrolError(Exception):
+    """The hub's answer is not a certificate for our key and node."""
+
+
+class Enrolment:
+    """Holds the current identity and keeps it fresh. The key lives in memory only."""
+
+    def __init__(self, node: str, hub: str, token_file: Path, ca_file: Path) -> None:
+        self._node = node
+        self._hub = hub
+        self._token_file = token_file
+        self._ca_file = ca_file
+        self._identity: Identity | None = None
+        self._ready = asyncio.Event()
+
+    @property
+    def current(self) -> Identity | None:
+        """The newest identity; None before the first and after it ran out."""
+        if self._identity and self._identity.expires <= time.time():
+            return None
+        return self._identity
+
+    async def ready(self) -> Identity:
+        """Waits for an identity that has not run out."""
+        while (identity := self.current) is None:
+            self._ready.clear()
+            await self._ready.wait()
+        return identity
+
+    async def run(self) -> None:
+        """Enrols and renews for ever; a failure is tried again with a growing, jittered pause."""
+        backoff = Backoff(first=0.5, cap=RETRY_CAP)
+        while True:
+            try:
+                identity = await self.enrol()
+            except (grpc.aio.AioRpcError, OSError, ValueError, EnrolError) as error:
+                pause = backoff.next()
+                metrics.ENROLMENTS.labels("failed").inc()
+                log.warning(
+                    "enrolment failed", hub=self._hub, why=describe(error), retry_seconds=round(pause, 1)
+                )
+            else:
+                backoff.reset()
+                metrics.ENROLMENTS.labels("done").inc()
+                metrics.CERTIFICATE_EXPIRY.set(identity.expires)
+                log.info("enrolled", node=self._node, expires_unix=int(identity.expires))
+                self._identity = identity
+                self._ready.set()
+                life = identity.expires - time.time()
+                pause = life * RENEW_AT * backoff.random.uniform(0.95, 1.0)
+            await asyncio.sleep(pause)
+
+    async def enrol(self) -> Identity:
+        """One try: a new key, a request, the hub's certificate for it.
+
+        AioRpcError as the hub answers, OSError when token or CA cannot be read, EnrolError for a wrong answer.
+        """
+        # Small files that the kubelet keeps in memory, read anew because it rotates them.
+        token, authority = self._token_file.read_text().strip(), self._ca_file.read_bytes()
+        key = ec.generate_private_key(ec.SECP256R1())
+        async with dial(self._hub, terms.HUB_SERVER_NAME, authority, None) as channel:
+            request = hub_pb2.EnrolRequest(token=token, csr_pem=signing_request(key, self._node))
+            reply: hub_pb2.EnrolReply = await hub_pb2_grpc.EnrolmentStub(channel).Enrol(
+                request, timeout=CALL_SECONDS
+            )
+        _check(reply, key, self._node)
+        return Identity(
+            node=self._node,
+            certificate=reply.certificate_pem,
+            key=key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
+            authority=authority,
+            expires=float(reply.expires_unix),
+        )
+
+
+def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> bytes:
+    """A PEM certificate signing request for the agent of `node`."""
+    subject = [x509.NameAttribute(NameOID.COMMON_NAME, node)] if len(node) <= MAX_COMMON_NAME else []
+    names = x509.SubjectAlternativeName([x509.DNSName(terms.agent_server_name(node))])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+    request = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line for the log; of an RPC its code and details."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _check(reply: hub_pb2.EnrolReply, key: ec.EllipticCurvePrivateKey, node: str) -> None:
+    if reply.node != node:
+        raise EnrolError(f"the token speaks for node {reply.node!r}, this agent serves {node!r}")
+    if reply.expires_unix <= time.time():
+        raise EnrolError("the certificate has already expired: compare the clocks of this node and the hub's")
+    certificate = x509.load_pem_x509_certificate(reply.certificate_pem)
+    if certificate.public_key() != key.public_key():
+        raise EnrolError("the certificate is for another key")

@@ -1,0 +1,52 @@
+"""Every metric of the agent. Labels take few values, known beforehand: no pod, job or rank among them."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.process_collector import ProcessCollector
+
+REGISTRY = CollectorRegistry()
+ProcessCollector(registry=REGISTRY)
+
+PODS = Gauge("convoy_agent_pods", "Pods whose volume is mounted on this node", registry=REGISTRY)
+LAUNCHERS = Gauge("convoy_agent_launchers", "Pods whose launcher is connected", registry=REGISTRY)
+SESSION_UP = Gauge("convoy_agent_session_up", "1 while the hub's session is established", registry=REGISTRY)
+SESSIONS = Counter(
+    "convoy_agent_sessions", "Tries to hold a session, by how they ended", ["result"], registry=REGISTRY
+)
+REPORTS = Counter("convoy_agent_reports", "Pod reports sent to the hub", registry=REGISTRY)
+COMMANDS = Counter(
+    "convoy_agent_commands", "Commands of the hub, by kind and result", ["kind", "result"], registry=REGISTRY
+)
+ENROLMENTS = Counter("convoy_agent_enrolments", "Tries to buy a certificate", ["result"], registry=REGISTRY)
+CERTIFICATE_EXPIRY = Gauge(
+    "convoy_agent_certificate_expiry_timestamp_seconds",
+    "When the current certificate ends; 0 before the first",
+    registry=REGISTRY,
+)
+CSI_CALLS = Counter("convoy_agent_csi_calls", "Calls of the kubelet", ["method", "code"], registry=REGISTRY)
+CSI_SECONDS = Histogram(
+    "convoy_agent_csi_call_seconds",
+    "Time of a kubelet's call",
+    ["method"],
+    buckets=(0.005, 0.02, 0.1, 0.5, 2, 10),
+    registry=REGISTRY,
+)
+REGISTERED = Gauge(
+    "convoy_agent_csi_registered", "1 once the kubelet has accepted the driver", registry=REGISTRY
+)
+STALE_FOLDERS = Counter(
+    "convoy_agent_stale_folders", "Folders removed because nothing mounted them", registry=REGISTRY
+)
+POD_PROTOCOL_ERRORS = Counter(
+    "convoy_agent_pod_protocol_errors", "Connections of pods ended for cause", ["kind"], registry=REGISTRY
+)
+COMMITS = Counter(
+    "convoy_agent_commits", "Generations of this node's pods, by verdict", ["verdict"], registry=REGISTRY
+)
+COMMIT_SECONDS = Histogram(
+    "convoy_agent_commit_seconds",
+    "From a pod's last rank prepared to the verdict committed",
+    buckets=(0.01, 0.05, 0.2, 1, 5, 20, 60),
+    registry=REGISTRY,
+)

@@ -1,0 +1,105 @@
+"""A slot's side of a commit: asks the agent of slot 0 until the generation is decided or the time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import grpc
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.backoff import Backoff
+from convoy_agents.commit import DEADLINE_SECONDS
+from convoy_agents.desk import CommitDesk
+from convoy_agents.enrol import describe
+from convoy_agents.peer import PeerClient
+from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.state import Generation, PodState, Verdict
+from convoy_agents.wire import hub_pb2
+
+Decide = Callable[[str, Generation, Verdict, int], None]
+"""(pod uid, generation, verdict, latest incarnation seen)"""
+
+log = structlog.get_logger()
+
+
+class Negotiator:
+    """One task per pod and generation; at most pods x MAX_PREPARING of them."""
+
+    def __init__(self, node: str, desk: CommitDesk, peers: PeerClient, decide: Decide) -> None:
+        self._node = node
+        self._desk = desk
+        self._peers = peers
+        self._decide = decide
+        self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
+
+    def prepare(self, pod: PodState, generation: Generation, parent: tuple[int, int] | None) -> None:
+        """All ranks of the pod hold their part. A generation that is already asked for is not asked twice."""
+        key = (pod.uid, generation)
+        if pod.assignment is None or key in self._tasks:
+            return
+        task = asyncio.create_task(self._run(pod.assignment, generation, parent))
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._tasks.pop(key) if self._tasks.get(key) is done else None)
+
+    def advanced(self, pod: PodState) -> None:
+        """Refuses what a later incarnation than its own has overtaken."""
+        for (uid, generation), task in list(self._tasks.items()):
+            if uid == pod.uid and generation.incarnation < pod.seen:
+                self._tasks.pop((uid, generation))
+                task.cancel()
+                metrics.COMMITS.labels(Verdict.STALE.value).inc()
+                self._decide(uid, generation, Verdict.STALE, pod.seen)
+
+    def forget(self, uid: str) -> None:
+        """The pod left."""
+        for key, task in list(self._tasks.items()):
+            if key[0] == uid:
+                task.cancel()
+
+    async def close(self) -> None:
+        """Ends every task."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None) -> None:
+        began = time.monotonic()
+        verdict, seen = Verdict.EXPIRED, 0
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                verdict, seen = await self._ask(plan, generation, parent)
+        except TimeoutError:
+            log.warning("commit not decided in time", job=plan.job, slot=plan.slot, **generation._asdict())
+        if verdict is Verdict.COMMITTED:
+            metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
+        metrics.COMMITS.labels(verdict.value).inc()
+        self._decide(plan.pod_uid, generation, verdict, seen)
+
+    async def _ask(
+        self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None
+    ) -> tuple[Verdict, int]:
+        coordinator = plan.members[0]
+        request = hub_pb2.Prepared(
+            job_uid=plan.job_uid,
+            incarnation=generation.incarnation,
+            step=generation.step,
+            parent_incarnation=parent[0] if parent else 0,
+            parent_step=parent[1] if parent else 0,
+            slot=plan.slot,
+        )
+        backoff = Backoff(first=0.05, cap=2.0)
+        while True:  # until the caller's deadline
+            try:
+                if coordinator.node == self._node:
+                    verdict, seen = await self._desk.prepare(plan.job_uid, plan.slot, generation)
+                else:
+                    verdict, seen = await self._peers.prepare(coordinator, request, DEADLINE_SECONDS)
+                if verdict is not Verdict.EXPIRED:
+                    return verdict, seen
+            except grpc.aio.AioRpcError as error:
+                log.info("coordinator does not answer", node=coordinator.node, why=describe(error))
+            await asyncio.sleep(backoff.next())

@@ -1,0 +1,158 @@
+"""The Peer service: other agents' slots ask here for a commit, and this agent asks theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+import grpc
+import structlog
+
+from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
+from convoy_agents.desk import CommitDesk
+from convoy_agents.enrol import Enrolment
+from convoy_agents.pods.assignment import Member
+from convoy_agents.pods.state import Generation, Verdict
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_crds import terms
+
+MAX_CHANNELS = 64
+"""Peers this agent keeps a channel to; the least used one makes room."""
+MAX_CALLS = 1024
+"""Calls of other agents held at once."""
+
+TO_WIRE = {
+    Verdict.COMMITTED: hub_pb2.CommitReply.COMMITTED,
+    Verdict.STALE: hub_pb2.CommitReply.STALE,
+    Verdict.EXPIRED: hub_pb2.CommitReply.UNKNOWN,
+}
+FROM_WIRE = {number: verdict for verdict, number in TO_WIRE.items()}
+
+log = structlog.get_logger()
+
+
+def caller_node(context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.CommitReply]) -> str:
+    """The node the caller's verified certificate speaks for; empty when it is no agent's."""
+    suffix = terms.agent_server_name("")
+    names = [name.decode() for name in context.auth_context().get("x509_subject_alternative_name", [])]
+    nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return nodes[0] if len(nodes) == 1 else ""
+
+
+class PeerService:
+    """Answers Prepare for the jobs whose slot 0 is here. Callers speak for slots of their own node alone."""
+
+    def __init__(self, desk: CommitDesk) -> None:
+        self._desk = desk
+
+    async def Prepare(
+        self,
+        request: hub_pb2.Prepared,
+        context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.CommitReply],
+    ) -> hub_pb2.CommitReply:
+        """Held until decided. PERMISSION_DENIED when the slot is not on the caller's node."""
+        node = caller_node(context)
+        if not node:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
+        plan = self._desk.assignment(request.job_uid)
+        if plan is None:
+            return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
+        if request.incarnation < plan.incarnation:
+            return hub_pb2.CommitReply(
+                verdict=hub_pb2.CommitReply.STALE, seen_incarnation=self._desk.seen(request.job_uid)
+            )
+        # A plan this agent has not heard of may place the slot elsewhere, but a stranger's word is no news of it.
+        known = plan.members[request.slot : request.slot + 1]
+        if request.incarnation > plan.incarnation:
+            known = plan.members
+        if node not in {member.node for member in known}:
+            log.warning("peer refused", node=node, slot=request.slot, job=plan.job)
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"slot {request.slot} of {plan.job} does not run on node {node}",
+            )
+        generation = Generation(request.incarnation, request.step)
+        verdict, seen = await self._desk.prepare(request.job_uid, request.slot, generation)
+        return hub_pb2.CommitReply(verdict=TO_WIRE[verdict], seen_incarnation=seen)
+
+
+class PeerServer:
+    """Serves Peer over mutual TLS; a renewed certificate is used from the next handshake on."""
+
+    def __init__(self, desk: CommitDesk, enrolment: Enrolment, port: int) -> None:
+        self._desk = desk
+        self._enrolment = enrolment
+        self._port = port
+        self._server: grpc.aio.Server | None = None
+        self._served: Identity | None = None
+
+    async def start(self) -> int:
+        """Waits for an identity, then listens; the port. OSError when it is taken."""
+        self._served = await self._enrolment.ready()
+        credentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(self._served), self._refresh, require_client_authentication=True
+        )
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+        hub_pb2_grpc.add_PeerServicer_to_server(PeerService(self._desk), self._server)
+        try:
+            port: int = self._server.add_secure_port(f"[::]:{self._port}", credentials)
+        except RuntimeError as error:
+            raise OSError(f"CONVOY_PEER_PORT: cannot listen on {self._port}: {error}") from error
+        await self._server.start()
+        return port
+
+    async def stop(self) -> None:
+        """Ends held calls: their agents ask again."""
+        if self._server:
+            await self._server.stop(grace=0.5)
+
+    def _refresh(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC at each handshake, in a thread of its own."""
+        identity = self._enrolment.current
+        if identity is None or identity is self._served:
+            return None
+        self._served = identity
+        return _configuration(identity)
+
+
+class PeerClient:
+    """Asks the agents of other nodes."""
+
+    def __init__(self, enrolment: Enrolment) -> None:
+        self._enrolment = enrolment
+        self._channels: OrderedDict[tuple[str, str], grpc.aio.Channel] = OrderedDict()
+        self._identity: Identity | None = None
+
+    async def prepare(self, member: Member, request: hub_pb2.Prepared, timeout: float) -> tuple[Verdict, int]:
+        """Asks the agent of `member`. AioRpcError when it does not answer; TimeoutError without an identity."""
+        async with asyncio.timeout(timeout):
+            identity = await self._enrolment.ready()
+        stub = hub_pb2_grpc.PeerStub(await self._channel(member, identity))
+        reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=timeout)
+        return FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation
+
+    async def close(self) -> None:
+        """Ends every channel."""
+        await self._drop(0)
+
+    async def _channel(self, member: Member, identity: Identity) -> grpc.aio.Channel:
+        if identity is not self._identity:
+            self._identity = identity
+            await self._drop(0)
+        key = (member.node, member.peer_address)
+        if key not in self._channels:
+            await self._drop(MAX_CHANNELS - 1)
+            name = terms.agent_server_name(member.node)
+            self._channels[key] = dial(member.peer_address, name, identity.authority, identity)
+        self._channels.move_to_end(key)
+        return self._channels[key]
+
+    async def _drop(self, keep: int) -> None:
+        while len(self._channels) > keep:
+            _, channel = self._channels.popitem(last=False)
+            await channel.close()
+
+
+def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
+    pair = (identity.key, identity.certificate)
+    return grpc.ssl_server_certificate_configuration([pair], root_certificates=identity.authority)

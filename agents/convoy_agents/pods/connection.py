@@ -1,0 +1,78 @@
+"""One connection of a pod's socket: frames in at a bounded rate, frames out to a bounded buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from convoy_agents.pods import limits
+from convoy_agents.pods.frames import Decoder, FrameError, encode
+
+READ_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class Partial:
+    """Bytes of unfinished frames that a pod makes its agent hold."""
+
+    bytes: int = 0
+
+
+class Connection:
+    """Owns a stream. `incarnation` and `rank` are set once a rank has said hello."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, partial: Partial) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._partial = partial
+        self.incarnation = 0
+        self.rank = -1
+
+    def peer(self) -> str:
+        """pid and uid at the other end, in the agent's namespaces; for the log, proof of nothing."""
+        sock: socket.socket = self._writer.get_extra_info("socket")
+        pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return f"pid {pid} uid {uid}"
+
+    async def frames(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Frames until the other end closes. FrameError for a stream that is none of ours."""
+        decoder = Decoder()
+        held = 0
+        clock = asyncio.get_running_loop().time
+        bucket = limits.Bucket(limits.FRAMES_PER_SECOND, limits.FRAMES_BURST, clock())
+        try:
+            while data := await self._reader.read(READ_BYTES):
+                frames = decoder.feed(data)
+                self._partial.bytes += decoder.held - held
+                held = decoder.held
+                if self._partial.bytes > limits.MAX_PARTIAL:
+                    raise FrameError(
+                        f"more than {limits.MAX_PARTIAL} bytes of unfinished frames from this pod"
+                    )
+                for frame in frames:
+                    yield frame
+                pause = bucket.take(len(frames) + len(data) / limits.BYTES_PER_FRAME, clock())
+                if pause:
+                    await asyncio.sleep(pause)
+        except (ConnectionError, OSError):
+            return
+        finally:
+            self._partial.bytes -= held
+
+    def send(self, frame: Mapping[str, Any]) -> None:
+        """Queues a frame; a reader that has left too much unread is cut off instead."""
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > limits.MAX_UNREAD:
+            self._writer.transport.abort()
+            return
+        self._writer.write(encode(frame))
+
+    def close(self) -> None:
+        """Ends the connection after what is queued; frames() then ends too."""
+        if not self._writer.is_closing():
+            self._writer.close()

@@ -1,0 +1,34 @@
+"""How much one pod may ask of its agent."""
+
+from __future__ import annotations
+
+MAX_CONNECTIONS = 72
+"""Of one pod: 64 ranks, the launcher, and a few that are being replaced."""
+HELLO_SECONDS = 10.0
+"""A connection that has not said hello by then is closed."""
+FRAMES_PER_SECOND = 200.0
+FRAMES_BURST = 400.0
+BYTES_PER_FRAME = 4096
+"""A longer frame counts as several."""
+DIALS_PER_SECOND = 20.0
+DIALS_BURST = 160.0
+MAX_PARTIAL = 1024 * 1024
+"""Bytes of unfinished frames over all connections of a pod."""
+MAX_UNREAD = 1024 * 1024
+"""Bytes a connection may leave unread before it is closed."""
+
+
+class Bucket:
+    """A token bucket that says how long to pause rather than what to drop. Times are seconds of any one clock."""
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._at = now
+
+    def take(self, cost: float, now: float) -> float:
+        """Spends `cost`, into debt if need be; the seconds until the debt is paid."""
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate) - cost
+        self._at = now
+        return max(0.0, -self._tokens / self._rate)

@@ -1,0 +1,118 @@
+"""All pods of the node, by uid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.outbox import Outbox
+from convoy_agents.pods import assignment
+from convoy_agents.pods.report import to_wire
+from convoy_agents.pods.session import Hooks, PodSession
+from convoy_agents.pods.state import Decided, Generation, PickPort, PodState, Shutdown, Urgency, Verdict
+from convoy_agents.wire import hub_pb2
+
+log = structlog.get_logger()
+
+
+class Pods:
+    """Opens and closes sessions, hands them what the hub says, and notes in the outbox what it must hear."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.outbox = outbox
+        self.wake = wake
+        """Called when the outbox has something new."""
+        self._clock = clock
+        self._sessions: dict[str, PodSession] = {}
+
+    def __iter__(self) -> Iterator[PodState]:
+        return iter([session.state for session in self._sessions.values()])
+
+    def get(self, uid: str) -> PodSession | None:
+        """The session of a pod of this node."""
+        return self._sessions.get(uid)
+
+    async def open(self, state: PodState, socket_path: Path, hooks: Hooks) -> None:
+        """Listens on the pod's socket; a pod that is already known keeps its session. OSError as bind(2)."""
+        if state.uid in self._sessions:
+            return
+        session = PodSession(state, socket_path, hooks)
+        await session.open()
+        self._sessions[state.uid] = session
+        self._count()
+        self.changed(state.uid, Urgency.NOW)
+
+    async def close(self, uid: str) -> None:
+        """The pod left: its connections end and the hub is told."""
+        session = self._sessions.pop(uid, None)
+        if session:
+            await session.close()
+            self.outbox.gone(uid)
+            self.wake()
+            self._count()
+
+    async def close_all(self) -> None:
+        """The agent leaves, the pods stay."""
+        for session in self._sessions.values():
+            await session.close()
+
+    def changed(self, uid: str, urgency: Urgency) -> None:
+        """Notes that a pod must be reported."""
+        if urgency is Urgency.NONE or uid not in self._sessions:
+            return
+        if urgency is Urgency.NOW:
+            self._count()
+        self.outbox.put(uid, urgency, self._clock())
+        self.wake()
+
+    def report(self, uid: str) -> hub_pb2.PodReport | None:
+        """The pod as it is now; None when it is gone."""
+        session = self._sessions.get(uid)
+        return to_wire(session.state) if session else None
+
+    def reports(self) -> list[hub_pb2.PodReport]:
+        """Every pod as it is now."""
+        return [to_wire(session.state) for session in self._sessions.values()]
+
+    def command(self, message: hub_pb2.HubMessage) -> None:
+        """Performs Assignment, PickPort or Shutdown. What cannot be meant for this agent is counted and ignored."""
+        kind = message.WhichOneof("body")
+        if kind not in ("assignment", "pick_port", "shutdown"):
+            return
+        body = getattr(message, kind)
+        session = self._sessions.get(body.pod_uid)
+        if session is None:
+            metrics.COMMANDS.labels(kind, "unknown_pod").inc()
+            log.warning("command for a pod that is not here", kind=kind, pod_uid=body.pod_uid)
+            return
+        try:
+            if kind == "assignment":
+                session.dispatch(assignment.from_wire(body))
+            elif kind == "pick_port":
+                session.dispatch(PickPort(body.incarnation))
+            else:
+                session.dispatch(Shutdown(body.exit_code, body.reason))
+        except assignment.AssignmentError as error:
+            metrics.COMMANDS.labels(kind, "invalid").inc()
+            log.error("assignment refused", pod_uid=body.pod_uid, why=str(error))
+            return
+        metrics.COMMANDS.labels(kind, "done").inc()
+
+    def decided(self, uid: str, generation: Generation, verdict: Verdict, seen: int) -> None:
+        """Tells a pod how the commit of its generation ended."""
+        if session := self._sessions.get(uid):
+            session.dispatch(Decided(generation, verdict, seen, int(time.time() * 1000)))
+
+    def _count(self) -> None:
+        metrics.PODS.set(len(self._sessions))
+        metrics.LAUNCHERS.set(sum(session.state.connected for session in self._sessions.values()))

@@ -1,0 +1,217 @@
+"""The pure rules by which an agent's knowledge of a pod changes.
+
+`reduce(state, event)` decides; the sockets, the hub stream and the commit only perform its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.messages import (
+    RANK_STATES,
+    LauncherHello,
+    PortPicked,
+    Progress,
+    RankPrepared,
+    RankUpdate,
+    Recorded,
+)
+from convoy_agents.pods.state import (
+    Committed,
+    Decided,
+    Event,
+    FromRank,
+    Generation,
+    LauncherGone,
+    Outcome,
+    PickPort,
+    PodState,
+    Preparing,
+    RankState,
+    Shutdown,
+    Urgency,
+    Verdict,
+)
+
+MAX_PREPARING = 4
+"""Generations of one pod that may be under way; the oldest makes room."""
+
+
+def reduce(state: PodState, event: Event) -> Outcome:
+    """The rules. Pure; an event that is merely late changes nothing."""
+    match event:
+        case LauncherHello():
+            return _launcher_hello(state, event)
+        case LauncherGone():
+            return Outcome(replace(state, connected=False), urgency=Urgency.NOW)
+        case PortPicked():
+            return _port_picked(state, event)
+        case RankUpdate():
+            return _rank_update(state, event)
+        case FromRank():
+            return _from_rank(state, event)
+        case Assignment():
+            return _assign(state, event)
+        case PickPort():
+            return _pick_port(state, event)
+        case Shutdown():
+            frames = (event.frame(),) if state.connected else ()
+            return Outcome(replace(state, shutdown=event), to_launcher=frames)
+        case Decided():
+            return _decided(state, event)
+
+
+def _from_rank(state: PodState, event: FromRank) -> Outcome:
+    match event.message:
+        case Progress() as progress:
+            return _progress(state, event, progress)
+        case RankPrepared() as prepared:
+            return _prepared(state, event, prepared)
+        case Recorded() as recorded:
+            return _recorded(state, event, recorded)
+
+
+def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
+    assigned = state.assignment.incarnation if state.assignment else 0
+    ranks = state.ranks if hello.incarnation == state.told else {}
+    state = replace(state, connected=True, told=hello.incarnation, ranks=ranks)
+    if state.shutdown:
+        return Outcome(state, to_launcher=(state.shutdown.frame(),), urgency=Urgency.NOW)
+    frames: list[Mapping[str, Any]] = []
+    if state.assignment and assigned > hello.incarnation:
+        frames.append(state.assignment.frame())
+        state = replace(state, told=assigned)
+    if state.port_wanted > max(state.port_incarnation, state.told):
+        frames.append({"type": "pickPort", "incarnation": state.port_wanted})
+    return Outcome(state, to_launcher=tuple(frames), urgency=Urgency.NOW)
+
+
+def _port_picked(state: PodState, picked: PortPicked) -> Outcome:
+    # An agent that has just started learns the port from the launcher without having asked for it.
+    if picked.incarnation <= state.port_incarnation or state.port_wanted not in (0, picked.incarnation):
+        return Outcome(state)
+    known = replace(state, port_incarnation=picked.incarnation, master_port=picked.port)
+    return Outcome(known, urgency=Urgency.NOW)
+
+
+def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
+    if update.incarnation != state.current:
+        return Outcome(state)
+    if why := state.refuses_rank(update.incarnation, update.rank):
+        return Outcome(state, problem=why)
+    before = state.ranks.get(update.rank)
+    if before and RANK_STATES.index(update.state) <= RANK_STATES.index(before.update.state):
+        return Outcome(state)
+    return Outcome(
+        _with_rank(state, update.rank, RankState(update, before.progress if before else None)),
+        urgency=Urgency.NOW,
+    )
+
+
+def _progress(state: PodState, event: FromRank, message: Progress) -> Outcome:
+    if why := state.refuses_rank(event.incarnation, event.rank):
+        return Outcome(state, problem=why)
+    before = state.ranks.get(event.rank)
+    update = before.update if before else RankUpdate(event.incarnation, event.rank, "STARTING")
+    urgency = Urgency.FOLD
+    if update.state == "STARTING" and message.step:
+        update = replace(update, state="RUNNING")
+        urgency = Urgency.NOW
+    return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
+
+
+def _prepared(state: PodState, event: FromRank, message: RankPrepared) -> Outcome:
+    generation = Generation(message.incarnation, message.step)
+    if message.incarnation != event.incarnation:
+        return Outcome(state, problem=f"prepared {generation} on a connection of {event.incarnation}")
+    if state.seen > generation.incarnation:
+        return Outcome(state, to_ranks=((event.rank, _refused(generation, state.seen)),))
+    if why := state.refuses_rank(event.incarnation, event.rank):
+        return Outcome(state, problem=why)
+    if not state.assignment or state.assignment.incarnation != generation.incarnation:
+        return Outcome(state)  # it will be asked again once the hub has said which slot this is
+    if state.committed and state.committed.generation >= generation:
+        same = state.committed.generation == generation
+        frame = _committed(generation) if same else _refused(generation, state.seen)
+        return Outcome(state, to_ranks=((event.rank, frame),))
+    before = state.preparing.get(generation, Preparing(frozenset(), message.parent))
+    if before.parent != message.parent:
+        return Outcome(state, problem=f"ranks of one pod name different parents of {generation}")
+    now = Preparing(before.ranks | {event.rank}, message.parent)
+    kept = sorted({*state.preparing, generation})[-MAX_PREPARING:]
+    everything = {**state.preparing, generation: now}
+    whole = len(now.ranks) == state.assignment.processes
+    return Outcome(
+        replace(state, preparing={key: everything[key] for key in kept}),
+        prepare=(generation, message.parent) if whole and generation in kept else None,
+    )
+
+
+def _recorded(state: PodState, event: FromRank, message: Recorded) -> Outcome:
+    if event.rank or message.incarnation != event.incarnation:
+        return Outcome(state, problem="recorded is rank 0's to say, of its own incarnation")
+    if why := state.refuses_rank(event.incarnation, event.rank):
+        return Outcome(state, problem=why)
+    return Outcome(state, recorded=Generation(message.incarnation, message.step))
+
+
+def _assign(state: PodState, assignment: Assignment) -> Outcome:
+    if assignment.incarnation < state.current:
+        return Outcome(state, urgency=Urgency.NOW)
+    if assignment.incarnation == state.current:
+        # Nothing starts anew, but a peer's agent may answer at another address than before.
+        known = replace(state, assignment=assignment)
+        if state.connected and state.told < assignment.incarnation:
+            known = replace(known, told=assignment.incarnation)
+            return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
+        return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
+    state = replace(state, assignment=assignment, ranks={}, preparing={}, shutdown=None)
+    if not state.connected:
+        return Outcome(state, save=True, urgency=Urgency.NOW)
+    state = replace(state, told=assignment.incarnation)
+    return Outcome(state, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
+
+
+def _pick_port(state: PodState, event: PickPort) -> Outcome:
+    if event.incarnation == state.port_incarnation:
+        return Outcome(state, urgency=Urgency.NOW)
+    if event.incarnation <= state.seen:
+        return Outcome(state)
+    frames = ({"type": "pickPort", "incarnation": event.incarnation},) if state.connected else ()
+    return Outcome(replace(state, port_wanted=event.incarnation), to_launcher=frames)
+
+
+def _decided(state: PodState, event: Decided) -> Outcome:
+    generation = event.generation
+    if event.verdict is not Verdict.COMMITTED:
+        left = {key: value for key, value in state.preparing.items() if key != generation}
+        told = event.verdict is Verdict.STALE
+        frames: tuple[tuple[int | None, Mapping[str, Any]], ...] = ()
+        if told:
+            frames = ((None, _refused(generation, max(event.seen, state.seen))),)
+        return Outcome(replace(state, preparing=left), to_ranks=frames)
+    left = {key: value for key, value in state.preparing.items() if key > generation}
+    newest = Committed(generation, event.time_ms)
+    if state.committed and state.committed.generation >= generation:
+        newest = state.committed
+    return Outcome(
+        replace(state, preparing=left, committed=newest),
+        save=newest is not state.committed,
+        to_ranks=((None, _committed(generation)),),
+        urgency=Urgency.NOW,
+    )
+
+
+def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:
+    return replace(state, ranks={**state.ranks, rank: value})
+
+
+def _committed(generation: Generation) -> dict[str, Any]:
+    return {"type": "committed", "incarnation": generation.incarnation, "step": generation.step}
+
+
+def _refused(generation: Generation, seen: int) -> dict[str, Any]:
+    return {"type": "refused", "incarnation": generation.incarnation, "step": generation.step, "seen": seen}

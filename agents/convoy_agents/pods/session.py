@@ -1,0 +1,200 @@
+"""The socket of one pod: performs what the rules decide."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.pods import limits
+from convoy_agents.pods.connection import Connection, Partial
+from convoy_agents.pods.frames import FrameError
+from convoy_agents.pods.messages import (
+    LauncherHello,
+    MessageError,
+    RankHello,
+    parse_from_launcher,
+    parse_from_rank,
+    parse_hello,
+)
+from convoy_agents.pods.rules import reduce
+from convoy_agents.pods.state import Event, FromRank, Generation, LauncherGone, PodState, Urgency
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a session calls; none of them waits."""
+
+    save: Callable[[PodState], None]
+    changed: Callable[[str, Urgency], None]
+    """(pod uid, urgency)"""
+    prepare: Callable[[PodState, Generation, tuple[int, int] | None], None]
+    recorded: Callable[[PodState, Generation], None]
+    first_rank_joined: Callable[[PodState], None]
+    """Rank 0 of the job dialled: a COMMIT record it was asked for may need asking again."""
+    advanced: Callable[[PodState], None]
+    """The pod has a new assignment, or a later incarnation was heard of."""
+
+
+class PodSession:
+    """One pod: its state, its listening socket and its connections."""
+
+    def __init__(self, state: PodState, path: Path, hooks: Hooks) -> None:
+        self.state = state
+        self._path = path
+        self._hooks = hooks
+        self._server: asyncio.Server | None = None
+        self._launcher: Connection | None = None
+        self._ranks: dict[int, Connection] = {}
+        self._open: set[Connection] = set()
+        self._partial = Partial()
+        self._dials: limits.Bucket | None = None
+        self._log = log.bind(pod_uid=state.uid)
+
+    async def open(self) -> None:
+        """Listens at the path, replacing what an earlier agent left there. OSError as bind(2)."""
+        fresh = self._path.with_name(self._path.name + ".new")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            fresh.unlink(missing_ok=True)
+            sock.bind(str(fresh))
+            # Any uid of the pod may dial; nobody else sees the folder.
+            fresh.chmod(0o666)
+            sock.listen(limits.MAX_CONNECTIONS)
+            # By a rename no dialler ever finds the path missing or not yet open to it.
+            fresh.rename(self._path)
+            self._server = await asyncio.start_unix_server(self._serve, sock=sock)
+        except OSError:
+            sock.close()
+            fresh.unlink(missing_ok=True)
+            raise
+        self._dials = limits.Bucket(
+            limits.DIALS_PER_SECOND, limits.DIALS_BURST, asyncio.get_running_loop().time()
+        )
+
+    async def close(self) -> None:
+        """Stops listening and ends every connection; the socket file stays for the next agent."""
+        if self._server:
+            self._server.close()
+        for connection in tuple(self._open):
+            connection.close()
+
+    def dispatch(self, event: Event) -> str:
+        """Runs an event through the rules and performs the outcome; returns what its sender did wrong."""
+        outcome = reduce(self.state, event)
+        if outcome.save:
+            self._hooks.save(outcome.state)
+        older, self.state = self.state, outcome.state
+        for frame in outcome.to_launcher:
+            if self._launcher:
+                self._launcher.send(frame)
+        for rank, frame in outcome.to_ranks:
+            for connection in [self._ranks.get(rank)] if rank is not None else list(self._ranks.values()):
+                if connection and connection.incarnation == frame["incarnation"]:
+                    connection.send(frame)
+        if self.state.current != older.current:
+            for connection in [
+                entry for entry in self._ranks.values() if entry.incarnation != self.state.current
+            ]:
+                connection.close()
+        if self.state.assignment is not older.assignment or self.state.seen != older.seen:
+            self._hooks.advanced(self.state)
+        if outcome.prepare:
+            self._hooks.prepare(self.state, *outcome.prepare)
+        if outcome.recorded:
+            self._hooks.recorded(self.state, outcome.recorded)
+        self._hooks.changed(self.state.uid, outcome.urgency)
+        return outcome.problem
+
+    def tell_first_rank(self, generation: Generation) -> None:
+        """Asks rank 0 to write the COMMIT record of a generation that every slot has prepared."""
+        connection = self._ranks.get(0)
+        if connection and connection.incarnation == generation.incarnation:
+            connection.send({"type": "commit", **generation._asdict()})
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer, self._partial)
+        if len(self._open) >= limits.MAX_CONNECTIONS:
+            metrics.POD_PROTOCOL_ERRORS.labels("connections").inc()
+            connection.close()
+            return
+        self._open.add(connection)
+        try:
+            await self._converse(connection)
+        except TimeoutError:
+            self._fault(connection, "hello", "no hello in time")
+        except FrameError as error:
+            self._fault(connection, "frame", str(error))
+        except MessageError as error:
+            self._fault(connection, "message", str(error))
+        finally:
+            self._open.discard(connection)
+            connection.close()
+            self._left(connection)
+
+    async def _converse(self, connection: Connection) -> None:
+        if self._dials and (pause := self._dials.take(1, asyncio.get_running_loop().time())):
+            await asyncio.sleep(pause)
+        frames = connection.frames()
+        async with contextlib.aclosing(frames):
+            async with asyncio.timeout(limits.HELLO_SECONDS):
+                first = await anext(frames, None)
+            if first is None:
+                return
+            hello = parse_hello(first)
+            if isinstance(hello, LauncherHello):
+                self._join_launcher(connection, hello)
+                async for frame in frames:
+                    if (said := parse_from_launcher(frame)) is not None and (why := self.dispatch(said)):
+                        raise MessageError(why)
+                return
+            self._join_rank(connection, hello)
+            async for frame in frames:
+                if (spoken := parse_from_rank(frame)) is None:
+                    continue
+                if self.state.current != hello.incarnation:
+                    return  # its incarnation has ended and so will it
+                if why := self.dispatch(FromRank(hello.incarnation, hello.rank, spoken)):
+                    raise MessageError(why)
+
+    def _join_launcher(self, connection: Connection, hello: LauncherHello) -> None:
+        if self._launcher:
+            self._launcher.close()
+        self._launcher = connection
+        self._log.info(
+            "launcher connected", incarnation=hello.incarnation, peer=connection.peer(), python=hello.python
+        )
+        self.dispatch(hello)
+
+    def _join_rank(self, connection: Connection, hello: RankHello) -> None:
+        if why := self.state.refuses_rank(hello.incarnation, hello.rank):
+            raise MessageError(why)
+        connection.incarnation, connection.rank = hello.incarnation, hello.rank
+        if before := self._ranks.get(hello.rank):
+            before.close()
+        self._ranks[hello.rank] = connection
+        self._log.debug(
+            "rank connected", rank=hello.rank, incarnation=hello.incarnation, peer=connection.peer()
+        )
+        if not hello.rank:
+            self._hooks.first_rank_joined(self.state)
+
+    def _left(self, connection: Connection) -> None:
+        if self._launcher is connection:
+            self._launcher = None
+            self._log.info("launcher gone")
+            self.dispatch(LauncherGone())
+        if self._ranks.get(connection.rank) is connection:
+            del self._ranks[connection.rank]
+
+    def _fault(self, connection: Connection, kind: str, why: str) -> None:
+        metrics.POD_PROTOCOL_ERRORS.labels(kind).inc()
+        self._log.warning("connection ended", why=why, rank=connection.rank)
