@@ -22,17 +22,21 @@ from convoy_agents.wire import hub_pb2
 Decide = Callable[[str, Generation, Verdict, int], None]
 """(pod uid, generation, verdict, latest incarnation seen)"""
 
+Plan = Callable[[str], Assignment | None]
+"""The assignment of a pod uid as it is now: a peer's address may change while a call is tried."""
+
 log = structlog.get_logger()
 
 
 class Negotiator:
     """One task per pod and generation; at most pods x MAX_PREPARING of them."""
 
-    def __init__(self, node: str, desk: CommitDesk, peers: PeerClient, decide: Decide) -> None:
+    def __init__(self, node: str, desk: CommitDesk, peers: PeerClient, decide: Decide, plan: Plan) -> None:
         self._node = node
         self._desk = desk
         self._peers = peers
         self._decide = decide
+        self._plan = plan
         self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
 
     def prepare(self, pod: PodState, generation: Generation, parent: tuple[int, int] | None) -> None:
@@ -82,7 +86,6 @@ class Negotiator:
     async def _ask(
         self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None
     ) -> tuple[Verdict, int]:
-        coordinator = plan.members[0]
         request = hub_pb2.Prepared(
             job_uid=plan.job_uid,
             incarnation=generation.incarnation,
@@ -93,6 +96,8 @@ class Negotiator:
         )
         backoff = Backoff(first=0.05, cap=2.0)
         while True:  # until the caller's deadline
+            plan = self._plan(plan.pod_uid) or plan
+            coordinator = plan.members[0]
             try:
                 if coordinator.node == self._node:
                     verdict, seen = await self._desk.prepare(plan.job_uid, plan.slot, generation)

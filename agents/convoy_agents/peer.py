@@ -9,6 +9,7 @@ import grpc
 import structlog
 
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
+from convoy_agents.commit import DEADLINE_SECONDS
 from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment
 from convoy_agents.pods.assignment import Member
@@ -84,13 +85,12 @@ class PeerServer:
         self._enrolment = enrolment
         self._port = port
         self._server: grpc.aio.Server | None = None
-        self._served: Identity | None = None
 
     async def start(self) -> int:
         """Waits for an identity, then listens; the port. OSError when it is taken."""
-        self._served = await self._enrolment.ready()
+        self._first = await self._enrolment.ready()
         credentials = grpc.dynamic_ssl_server_credentials(
-            _configuration(self._served), self._refresh, require_client_authentication=True
+            _configuration(self._first), self._refresh, require_client_authentication=True
         )
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         hub_pb2_grpc.add_PeerServicer_to_server(PeerService(self._desk), self._server)
@@ -106,13 +106,9 @@ class PeerServer:
         if self._server:
             await self._server.stop(grace=0.5)
 
-    def _refresh(self) -> grpc.ServerCertificateConfiguration | None:
+    def _refresh(self) -> grpc.ServerCertificateConfiguration:
         """Called by gRPC at each handshake, in a thread of its own."""
-        identity = self._enrolment.current
-        if identity is None or identity is self._served:
-            return None
-        self._served = identity
-        return _configuration(identity)
+        return _configuration(self._enrolment.current or self._first)
 
 
 class PeerClient:
@@ -122,35 +118,43 @@ class PeerClient:
         self._enrolment = enrolment
         self._channels: OrderedDict[tuple[str, str], grpc.aio.Channel] = OrderedDict()
         self._identity: Identity | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, member: Member, request: hub_pb2.Prepared, timeout: float) -> tuple[Verdict, int]:
-        """Asks the agent of `member`. AioRpcError when it does not answer; TimeoutError without an identity."""
+        """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
         async with asyncio.timeout(timeout):
             identity = await self._enrolment.ready()
-        stub = hub_pb2_grpc.PeerStub(await self._channel(member, identity))
+        stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=timeout)
         return FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation
 
     async def close(self) -> None:
         """Ends every channel."""
-        await self._drop(0)
+        for task in self._closing:
+            task.cancel()
+        for channel in self._channels.values():
+            await channel.close(None)
+        self._channels.clear()
 
-    async def _channel(self, member: Member, identity: Identity) -> grpc.aio.Channel:
+    def _channel(self, member: Member, identity: Identity) -> grpc.aio.Channel:
         if identity is not self._identity:
             self._identity = identity
-            await self._drop(0)
+            self._drop(0)
         key = (member.node, member.peer_address)
         if key not in self._channels:
-            await self._drop(MAX_CHANNELS - 1)
+            self._drop(MAX_CHANNELS - 1)
             name = terms.agent_server_name(member.node)
             self._channels[key] = dial(member.peer_address, name, identity.authority, identity)
         self._channels.move_to_end(key)
         return self._channels[key]
 
-    async def _drop(self, keep: int) -> None:
+    def _drop(self, keep: int) -> None:
         while len(self._channels) > keep:
             _, channel = self._channels.popitem(last=False)
-            await channel.close()
+            # A call that is under way keeps its channel until its own deadline.
+            task = asyncio.create_task(channel.close(DEADLINE_SECONDS))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
 
 def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:

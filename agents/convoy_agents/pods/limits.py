@@ -19,7 +19,7 @@ MAX_UNREAD = 1024 * 1024
 
 
 class Bucket:
-    """A token bucket that says how long to pause rather than what to drop. Times are seconds of any one clock."""
+    """A token bucket that says how long to pause. Times are seconds of any one clock."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self._rate = rate

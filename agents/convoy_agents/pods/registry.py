@@ -85,7 +85,7 @@ class Pods:
         return [to_wire(session.state) for session in self._sessions.values()]
 
     def command(self, message: hub_pb2.HubMessage) -> None:
-        """Performs Assignment, PickPort or Shutdown. What cannot be meant for this agent is counted and ignored."""
+        """Performs Assignment, PickPort or Shutdown. One for a pod of another node is counted and ignored."""
         kind = message.WhichOneof("body")
         if kind not in ("assignment", "pick_port", "shutdown"):
             return

@@ -1,0 +1,190 @@
+"""The session with the leader's hub: hello, heartbeats, reports; commands come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.backoff import Backoff
+from convoy_agents.channels import dial
+from convoy_agents.enrol import Enrolment, describe
+from convoy_agents.outbox import Outbox
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_crds import terms
+
+HEARTBEAT_SECONDS = 1.0
+WELCOME_SECONDS = 5.0
+WRITE_SECONDS = 10.0
+"""A hub that reads nothing for so long is left."""
+GOODBYE_SECONDS = 2.0
+MAX_HOPS = 5
+"""Redirects followed without a pause between them."""
+
+log = structlog.get_logger()
+
+Call = grpc.aio.StreamStreamCall[hub_pb2.AgentMessage, hub_pb2.HubMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the pods' registry offers the session."""
+
+    outbox: Outbox
+    report: Callable[[str], hub_pb2.PodReport | None]
+    reports: Callable[[], list[hub_pb2.PodReport]]
+    command: Callable[[hub_pb2.HubMessage], None]
+
+
+class _Redirected(Exception):
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+class HubLink:
+    """Keeps one session up for as long as there is a hub to hold it with."""
+
+    def __init__(self, node: str, address: str, enrolment: Enrolment, pods: Node, version: str) -> None:
+        self._node = node
+        self._home = address
+        self._enrolment = enrolment
+        self._pods = pods
+        self._version = version
+        self._boot = uuid.uuid4().hex
+        self._wake = asyncio.Event()
+        self._leaving = ""
+        self.peer_address = ""
+        """host:port of this agent's Peer service, as Hello tells it."""
+
+    def wake(self) -> None:
+        """The outbox has something new."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Dials, serves, dials again; returns only after `leave`."""
+        backoff = Backoff(first=0.2, cap=5.0)
+        address, hops = self._home, 0
+        while not self._leaving:
+            try:
+                await self._session(address, backoff)
+                result, address, hops = "ended", self._home, 0
+            except _Redirected as redirect:
+                result, hops = "redirected", hops + 1
+                address = redirect.address or self._home
+                log.info("redirected", to=redirect.address or "nobody leads yet")
+                if redirect.address and hops <= MAX_HOPS:
+                    metrics.SESSIONS.labels(result).inc()
+                    continue
+            except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+                result, hops = "failed", 0
+                log.warning("no session with the hub", address=address, why=describe(error))
+                address = self._home
+            finally:
+                metrics.SESSION_UP.set(0)
+            metrics.SESSIONS.labels(result).inc()
+            if not self._leaving:
+                await asyncio.sleep(backoff.next())
+
+    def leave(self, reason: str) -> None:
+        """Says Goodbye and ends the session; `run` then returns within GOODBYE_SECONDS or so."""
+        self._leaving = reason
+        self.wake()
+
+    async def _session(self, address: str, backoff: Backoff) -> None:
+        identity = await self._enrolment.ready()
+        async with dial(address, terms.HUB_SERVER_NAME, identity.authority, identity) as channel:
+            call: Call = hub_pb2_grpc.HubStub(channel).Session()
+            try:
+                async with asyncio.timeout(WELCOME_SECONDS):
+                    await call.write(hub_pb2.AgentMessage(hello=self._hello()))
+                    first = await call.read()
+                self._expect_welcome(first)
+                log.info("session established", address=address, leader=first.welcome.leader)
+                metrics.SESSION_UP.set(1)
+                backoff.reset()
+                await self._converse(call)
+            finally:
+                call.cancel()
+
+    def _hello(self) -> hub_pb2.Hello:
+        reports = self._pods.reports()
+        self._pods.outbox.all_told([report.pod_uid for report in reports], time.monotonic())
+        return hub_pb2.Hello(
+            node=self._node,
+            boot_id=self._boot,
+            peer_address=self.peer_address,
+            version=self._version,
+            pods=reports,
+        )
+
+    def _expect_welcome(self, first: object) -> None:
+        if not isinstance(first, hub_pb2.HubMessage):
+            raise ConnectionError("the hub ended the stream without a word")
+        if first.WhichOneof("body") == "redirect":
+            raise _Redirected(first.redirect.address)
+        if first.WhichOneof("body") != "welcome":
+            raise ConnectionError("the hub answered Hello with neither Welcome nor Redirect")
+
+    async def _converse(self, call: Call) -> None:
+        reading = asyncio.create_task(self._read(call))
+        writing = asyncio.create_task(self._write(call))
+        try:
+            await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (reading, writing):
+                if task.done():
+                    task.result()
+        finally:
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+
+    async def _read(self, call: Call) -> None:
+        while isinstance(message := await call.read(), hub_pb2.HubMessage):
+            if message.WhichOneof("body") == "redirect":
+                raise _Redirected(message.redirect.address)
+            self._pods.command(message)
+        # The stream has ended: its status says why.
+        if (code := await call.code()) is not grpc.StatusCode.OK:
+            raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
+
+    async def _write(self, call: Call) -> None:
+        async for message in self._messages():
+            async with asyncio.timeout(WRITE_SECONDS):
+                await call.write(message)
+        with contextlib.suppress(TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await call.write(hub_pb2.AgentMessage(goodbye=hub_pb2.Goodbye(reason=self._leaving)))
+                await call.done_writing()
+                # The hub closes the stream once it has read this far.
+                await call.code()
+
+    async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:
+        """What is due, when it is due, until the agent leaves."""
+        outbox, beat = self._pods.outbox, time.monotonic()
+        while not self._leaving:
+            self._wake.clear()
+            now = time.monotonic()
+            if now >= beat:
+                beat = now + HEARTBEAT_SECONDS
+                yield hub_pb2.AgentMessage(heartbeat=hub_pb2.Heartbeat(sent_unix_ms=int(time.time() * 1000)))
+            gone, changed = outbox.take(now)
+            for uid in gone:
+                yield hub_pb2.AgentMessage(pod_gone=hub_pb2.PodGone(pod_uid=uid))
+            for uid in changed:
+                if report := self._pods.report(uid):
+                    metrics.REPORTS.inc()
+                    yield hub_pb2.AgentMessage(pod=report)
+            due = outbox.next_due()
+            pause = min(beat, beat if due is None else due) - time.monotonic()
+            if pause > 0 and not self._leaving:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
