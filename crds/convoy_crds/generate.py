@@ -15,7 +15,9 @@ from convoy_crds.meta import GROUP, VERSION
 from convoy_crds.structural import structural
 from convoy_crds.trainingjob import TrainingJob
 
-HERE = Path(__file__).parent
+CRDS = Path(__file__).parent.parent
+FOLDERS = (CRDS, CRDS.parent / "charts" / "convoy" / "files" / "crds")
+"""Beside the models, and where the chart can read them."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ def main() -> None:
             raise SystemExit(f"stale, run python -m convoy_crds.generate: {', '.join(stale)}")
         return
     for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 

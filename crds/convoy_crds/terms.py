@@ -204,3 +204,8 @@ class Reasons:
     EXPIRED = Reason("Expired", "finished {seconds} s ago: deleted as spec.ttlSecondsAfterFinished asks")
     CREATED_POD = Reason("PodsCreated", "created {count} pods")
     DELETED_POD = Reason("PodsDeleted", "deleted {count} pods")
+    RECONCILE_FAILED = Reason(
+        "ReconcileFailed",
+        "Convoy failed to work on this object, a fault of its own: {why}; it is tried again, please report it",
+        warning=True,
+    )

@@ -1,0 +1,25 @@
+{{- define "convoy.labels" -}}
+app.kubernetes.io/name: convoy
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: convoy
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "convoy.selector" -}}
+app.kubernetes.io/name: convoy
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "convoy.image" -}}
+{{- $images := .root.Values.images -}}
+{{- if $images.registry }}{{ $images.registry }}/{{ end }}{{ get $images .name }}:{{ $images.tag | default .root.Chart.AppVersion }}
+{{- end }}
+
+{{- define "convoy.env" -}}
+{{- range $name, $value := . }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
