@@ -1,0 +1,1 @@
+"""End-to-end tests and the local cluster that they run on."""

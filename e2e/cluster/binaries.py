@@ -1,0 +1,153 @@
+"""Get the programs of the cluster: official archives where the internet is open, else built from Go modules."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.cluster import files, versions
+from e2e.cluster.downloads import fetch_checked, reachable, unpack_programs
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.cluster.run import run, stream
+from e2e.cluster.versions import Tool
+
+MODULE = Path(__file__).with_name("binaries")
+GO_NEEDED = (1, 26)
+
+
+def architecture() -> str:
+    """This machine's processor as Go calls it."""
+    known = {"x86_64": "amd64", "aarch64": "arm64"}
+    try:
+        return known[platform.machine()]
+    except KeyError:
+        raise ClusterError(f"processor {platform.machine()} is not supported; known: {', '.join(known)}") from None
+
+
+def kube_key() -> str:
+    """Names one state of the control plane's and the nodes' programs: version and digest of our Go module."""
+    digest = hashlib.sha256()
+    for file in sorted(MODULE.glob("*")):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return f"kubernetes-{versions.KUBERNETES}-{digest.hexdigest()[:10]}"
+
+
+def folder() -> Path:
+    """Where the programs of this checkout's versions are (or will be): one folder of links, put on a PATH."""
+    digest = hashlib.sha256(kube_key().encode())
+    for name in versions.BASE_TOOLS:
+        digest.update(versions.TOOLS[name].version.encode())
+    return _root() / f"cluster-{digest.hexdigest()[:10]}"
+
+
+def ensure(progress: Progress) -> Path:
+    """Make sure that every program of a cluster is there, and return their folder. Quick when they are."""
+    final = folder()
+    if (final / "complete").exists():
+        return final
+    with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
+        if (final / "complete").exists():
+            return final
+        parts = [_kube(progress), *(_tool(name, progress) for name in versions.BASE_TOOLS)]
+        with files.building(final) as temporary:
+            for part in parts:
+                for program in part.iterdir():
+                    (temporary / program.name).symlink_to(program)
+            (temporary / "complete").touch()
+    progress.say(f"programs are in {final}")
+    return final
+
+
+def tool(name: str, progress: Progress) -> Path:
+    """Make sure that a program outside the cluster proper (see versions.TOOLS) is there; returns its path."""
+    if name not in versions.TOOLS:
+        raise ClusterError(f"no tool {name}; known: {', '.join(versions.TOOLS)}")
+    with files.locked(_root() / ".lock", deadline=3600, what="the programs of the cluster"):
+        return _tool(name, progress) / versions.TOOLS[name].programs[0]
+
+
+def _root() -> Path:
+    return files.cache_root() / "binaries"
+
+
+def _kube(progress: Progress) -> Path:
+    final = _root() / kube_key()
+    if final.exists():
+        return final
+    with files.building(final) as temporary:
+        if reachable(versions.KUBE_ARCHIVE):
+            _download_kube(temporary, progress)
+        else:
+            _build_kube(temporary, progress)
+    return final
+
+
+def _download_kube(target: Path, progress: Progress) -> None:
+    arch = architecture()
+    for program in versions.KUBE:
+        progress.say(f"downloading {program}")
+        if program == "etcd":
+            address = versions.ETCD_ARCHIVE.format(v=versions.ETCD, arch=arch)
+            archive = fetch_checked(address, versions.ETCD_SUMS.format(v=versions.ETCD))
+            unpack_programs(archive, ["etcd"], target)
+        else:
+            address = versions.KUBE_ARCHIVE.format(v=versions.KUBERNETES, arch=arch, program=program)
+            files.write(target / program, fetch_checked(address, address + ".sha256"), mode=0o755)
+
+
+def _build_kube(target: Path, progress: Progress) -> None:
+    major, minor, _ = versions.KUBERNETES.split(".")
+    package = "k8s.io/component-base/version"
+    stamps = {"gitVersion": f"v{versions.KUBERNETES}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
+    with progress.long(f"building Kubernetes {versions.KUBERNETES} and etcd from Go modules (minutes, once)"):
+        _go(["build", "-trimpath", "-ldflags", flags, "-o", str(target / "kube"), "."], target, cwd=MODULE)
+    for program in versions.KUBE:
+        (target / program).symlink_to("kube")
+
+
+def _tool(name: str, progress: Progress) -> Path:
+    tool = versions.TOOLS[name]
+    final = _root() / f"{name}-{tool.version}"
+    if final.exists():
+        return final
+    with files.building(final) as temporary:
+        if tool.archive and reachable(tool.archive):
+            _download_tool(tool, temporary, progress)
+        else:
+            with progress.long(f"building {name} {tool.version} from Go modules"):
+                packages = [f"{package}@{tool.version}" for package in tool.packages]
+                _go(["install", "-trimpath", "-ldflags", "-s -w", *packages], temporary)
+    return final
+
+
+def _download_tool(tool: Tool, target: Path, progress: Progress) -> None:
+    version, arch = tool.version.removeprefix("v"), architecture()
+    address = tool.archive.format(v=version, arch=arch)
+    progress.say(f"downloading {address}")
+    archive = fetch_checked(address, tool.sums.format(v=version, arch=arch))
+    unpack_programs(archive, tool.programs, target)
+
+
+def go() -> Path:
+    """The Go tool; raises ClusterError when it is missing or too old."""
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    needed = ".".join(map(str, GO_NEEDED))
+    if not found:
+        raise ClusterError(f"Go {needed} or newer is needed to build the cluster's programs; run `make setup`")
+    version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"]))
+    if not version or (int(version[1]), int(version[2])) < GO_NEEDED:
+        raise ClusterError(f"{found} is older than Go {needed}; run `make setup`")
+    return Path(found)
+
+
+def _go(arguments: Sequence[str], target: Path, cwd: Path | None = None) -> None:
+    log = _root() / "build.log"
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(target), "GOWORK": "off"}
+    stream([go(), *arguments], deadline=3000, log=log, env=environment, cwd=cwd)

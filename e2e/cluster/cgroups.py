@@ -1,0 +1,165 @@
+"""The control groups of a cluster, on machines with cgroup v1 (also hybrid) and with v2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.run import wait_for
+
+PERIOD_US = 100_000
+UNLIMITED = {1: "-1", 2: "max"}
+# What the kubelet needs; the others (rdma, misc) are enabled where they exist but not asked for.
+_NEEDED = ("cpu", "cpuset", "memory", "pids")
+
+
+@dataclass(frozen=True)
+class Cgroups:
+    """The machine's hierarchies: their mount points, and which version manages resources."""
+
+    version: int
+    mounts: tuple[Path, ...]
+    cpu: Path
+
+    @classmethod
+    def detect(cls, mounts: str | None = None) -> Cgroups:
+        """From the text of /proc/mounts (default: this machine's)."""
+        v1: list[tuple[Path, list[str]]] = []
+        v2: list[Path] = []
+        for line in (mounts if mounts is not None else Path("/proc/mounts").read_text()).splitlines():
+            _, where, kind, options, *_ = line.split()
+            if kind == "cgroup":
+                v1.append((Path(where), options.split(",")))
+            elif kind == "cgroup2":
+                v2.append(Path(where))
+        # A controller mounted as v1 is not available to v2, whatever else is mounted.
+        for where, options in v1:
+            if "cpu" in options:
+                return cls(1, (*(path for path, _ in v1), *v2), where)
+        if v2:
+            return cls(2, (v2[0],), v2[0])
+        raise ClusterError("no cgroup hierarchy with the cpu controller is mounted on this machine")
+
+    def create(self, name: str) -> None:
+        """Make the group `name` (for example `convoy-x/node-1`) in every hierarchy, ready for a kubelet."""
+        for mount in self.mounts:
+            if self.version == 2:
+                _enable_controllers(mount)
+            path = mount
+            for part in name.split("/"):
+                path = path / part
+                path.mkdir(exist_ok=True)
+                if self.version == 2:
+                    _enable_controllers(path)
+                # A v1 cpuset is born empty, and no process may enter it before it has been given processors.
+                for file in ("cpuset.cpus", "cpuset.mems"):
+                    if (path / file).exists() and not (path / file).read_text().strip() and self.version == 1:
+                        (path / file).write_text((path.parent / file).read_text())
+
+    def remove(self, name: str, *, deadline: float = 15.0) -> None:
+        """Remove the group and all below it; waits for the kernel to bury processes that were just killed."""
+        for mount in self.mounts:
+            top = mount / name
+
+            def gone(top: Path = top) -> bool:
+                for group in _deepest_first(top):
+                    try:
+                        group.rmdir()
+                    except FileNotFoundError:
+                        continue
+                    except OSError:
+                        return False
+                return True
+
+            wait_for(gone, deadline=deadline, what=f"removal of cgroup {top}", why=lambda top=top: _members(top))
+
+    def exists(self, name: str) -> bool:
+        """Whether any hierarchy has the group."""
+        return any((mount / name).exists() for mount in self.mounts)
+
+    def pod(self, node: str, uid: str) -> Path:
+        """The group of a pod in the cpu hierarchy; raises ClusterError when the pod is not on that node."""
+        top = self.cpu / node
+        for parent in ("kubepods", "kubepods/burstable", "kubepods/besteffort"):
+            path = top / parent / f"pod{uid}"
+            if path.exists():
+                return path
+        raise ClusterError(f"no pod with uid {uid} has a cgroup below {top}: is it running on this node?")
+
+    def throttle(self, pod: Path, cores: float) -> dict[str, str]:
+        """Hold a pod to `cores` processors (0.25 is a quarter of one); returns the quotas before, by path.
+
+        A v1 parent must not have less than a child, so the children are lowered first.
+        """
+        quota = max(1000, int(cores * PERIOD_US))
+        before: dict[str, str] = {}
+        for group in _deepest_first(pod):
+            old = self._read(group)
+            if group != pod and (old < 0 or old <= quota):
+                continue
+            before[str(group)] = str(old)
+            self._write(group, quota)
+        return before
+
+    def restore(self, before: dict[str, str]) -> None:
+        """Give each group the quota it had; groups that are gone are passed over."""
+        for path, quota in reversed(before.items()):
+            if Path(path).exists():
+                self._write(Path(path), int(quota))
+
+    def _read(self, group: Path) -> int:
+        if self.version == 1:
+            return int((group / "cpu.cfs_quota_us").read_text())
+        quota = (group / "cpu.max").read_text().split()[0]
+        return -1 if quota == "max" else int(quota)
+
+    def _write(self, group: Path, quota: int) -> None:
+        if self.version == 1:
+            (group / "cpu.cfs_quota_us").write_text(str(quota))
+        else:
+            (group / "cpu.max").write_text(f"{'max' if quota < 0 else quota} {PERIOD_US}")
+
+
+def _enable_controllers(path: Path) -> None:
+    """Hand every controller of a v2 group down to its children."""
+    available = (path / "cgroup.controllers").read_text().split()
+    missing = [name for name in _NEEDED if name not in available]
+    if missing:
+        raise ClusterError(f"cgroup v2 controllers {', '.join(missing)} are not delegated to {path}")
+    enabled = (path / "cgroup.subtree_control").read_text().split()
+    wanted = [name for name in available if name not in enabled]
+    if not wanted:
+        return
+    try:
+        (path / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in wanted))
+    except OSError as error:
+        raise ClusterError(
+            f"cannot enable cgroup controllers in {path}: {error.strerror}. In a container, run with the machine's"
+            " cgroup namespace, or move this container's processes into a child group first."
+        ) from None
+
+
+def _deepest_first(top: Path) -> Iterator[Path]:
+    if not top.is_dir():
+        return
+    try:
+        children = [path for path in top.iterdir() if path.is_dir()]
+    except FileNotFoundError:
+        return
+    for child in children:
+        yield from _deepest_first(child)
+    yield top
+
+
+def _members(top: Path) -> str:
+    found = []
+    for group in _deepest_first(top):
+        try:
+            pids = (group / "cgroup.procs").read_text().split()
+        except OSError:
+            continue
+        if pids:
+            found.append(f"{group} still holds processes {', '.join(pids)}")
+    return "\n".join(found)

@@ -1,0 +1,150 @@
+"""The command line of the local cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from e2e.cluster import binaries as programs
+from e2e.cluster import versions
+from e2e.cluster.cluster import DEFAULT_NAME, Cluster
+from e2e.cluster.control_plane import COMPONENTS
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.cluster.state import all_states
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="A real multi-node Kubernetes on this machine, without Docker."
+)
+nodes_app = typer.Typer(no_args_is_help=True, help="Add a node, or make one fail.")
+app.add_typer(nodes_app, name="node")
+
+Name = Annotated[str, typer.Option("--name", help="Which of this checkout's clusters.")]
+NodeName = Annotated[str, typer.Argument(help="For example node-2.")]
+
+
+@app.command()
+def binaries(
+    tools: Annotated[list[str] | None, typer.Argument(help=f"Also: {', '.join(versions.TOOLS)}.")] = None,
+) -> None:
+    """Get the programs (downloaded where the internet is open, else built with Go); prints their folder."""
+    progress = Progress()
+    print(programs.ensure(progress))
+    for tool in tools or []:
+        print(programs.tool(tool, progress))
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(min=1, max=16, help="How many nodes.")] = 3,
+    name: Name = DEFAULT_NAME,
+    audit: Annotated[bool, typer.Option(help="Keep an audit log of the API server.")] = False,
+) -> None:
+    """Make the cluster and wait until its nodes are Ready; prints the kubeconfig's path."""
+    print(Cluster.up(nodes, name, audit=audit).kubeconfig)
+
+
+@app.command()
+def down(
+    name: Name = DEFAULT_NAME, everything: Annotated[bool, typer.Option("--all", help="All of this checkout.")] = False
+) -> None:
+    """Take the cluster down and leave nothing, also after an `up` that was interrupted."""
+    checkout = str(programs.files.CHECKOUT)
+    names = [state.name for state in all_states() if state.checkout == checkout] if everything else [name]
+    for one in names:
+        Cluster(one).down()
+
+
+@app.command()
+def status(name: Name = DEFAULT_NAME) -> None:
+    """What runs, where, and what Kubernetes says of the nodes; exit code 1 when something is down."""
+    cluster = Cluster(name)
+    state = cluster.state()
+    print(f"cluster     {name} ({state.phase}), {state.addresses.whole}, {cluster.folder}")
+    print(f"kubeconfig  {cluster.kubeconfig}")
+    dead = 0
+    for component in COMPONENTS:
+        alive = cluster.component_alive(component)
+        dead += not alive
+        pid = state.processes[component].pid if alive else "-"
+        print(f"{component:<24}  {'running' if alive else 'DOWN':<8}  pid {pid}")
+    try:
+        conditions = cluster.node_conditions()
+    except ClusterError:
+        conditions = {}
+    for node in cluster.nodes:
+        dead += not node.alive
+        cut = ", cable out" if node.record.cut else ""
+        what = f"running{cut}  pid {node.pid}" if node.alive else "DOWN"
+        print(f"{node.name:<24}  {what}  {node.address}  Ready={conditions.get(node.name, 'not registered')}")
+    raise typer.Exit(1 if dead else 0)
+
+
+@app.command()
+def kubeconfig(name: Name = DEFAULT_NAME) -> None:
+    """Print the path of the administrator's kubeconfig."""
+    cluster = Cluster(name)
+    cluster.state()
+    print(cluster.kubeconfig)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
+    """Run kubectl against the cluster: everything after `--` is its own."""
+    cluster = Cluster(name)
+    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    program = cluster.binaries / "kubectl"
+    os.execv(program, [str(program), *context.args])
+
+
+@nodes_app.command("add")
+def node_add(name: Name = DEFAULT_NAME) -> None:
+    """Add one more node and wait until it is Ready."""
+    print(Cluster(name).add_node().name)
+
+
+@nodes_app.command("kill")
+def node_kill(node: NodeName, name: Name = DEFAULT_NAME) -> None:
+    """Crash a node."""
+    Cluster(name).node(node).kill()
+
+
+@nodes_app.command("reboot")
+def node_reboot(node: NodeName, name: Name = DEFAULT_NAME) -> None:
+    """Start a node again (crashing it first if it runs) with the disk it had."""
+    Cluster(name).node(node).reboot()
+
+
+@nodes_app.command("cut")
+def node_cut(node: NodeName, name: Name = DEFAULT_NAME) -> None:
+    """Pull a node's network cable."""
+    Cluster(name).node(node).cut()
+
+
+@nodes_app.command("heal")
+def node_heal(node: NodeName, name: Name = DEFAULT_NAME) -> None:
+    """Put a node's network cable back."""
+    Cluster(name).node(node).heal()
+
+
+@nodes_app.command("throttle")
+def node_throttle(
+    node: NodeName,
+    pod_uid: Annotated[str, typer.Argument(help="The pod's metadata.uid.")],
+    fraction: Annotated[float, typer.Argument(help="Of one processor; 0 gives back what it had.")],
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Slow one pod down while it runs."""
+    Cluster(name).node(node).throttle(pod_uid, fraction)
+
+
+def main() -> None:
+    """Run the command line; errors that a person can act on are printed without a trace."""
+    try:
+        app()
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,219 @@
+"""The control plane: etcd, API server, controller manager, scheduler and DNS as processes of the machine.
+
+All listen on the bridge's own address with their usual ports: that address belongs to one cluster, so two
+clusters never want the same port.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster import files, kubeconfig
+from e2e.cluster.addresses import Addresses
+from e2e.cluster.pki import Authority, Pair, signing_key
+
+API_PORT, ETCD_PORT, DNS_PORT = 6443, 2379, 1053
+# In the order in which they start.
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """The files and command lines of one cluster's control plane; nothing here starts a process."""
+
+    identity: str
+    folder: Path
+    binaries: Path
+    addresses: Addresses
+    audit: bool = False
+
+    @property
+    def pki(self) -> Path:
+        """The folder of all keys and certificates."""
+        return self.folder / "pki"
+
+    @property
+    def server(self) -> str:
+        """The address of the API server."""
+        return f"https://{self.addresses.host}:{API_PORT}"
+
+    @property
+    def admin_config(self) -> Path:
+        """The kubeconfig of the cluster's administrator."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def audit_log(self) -> Path:
+        """Where audit events go when the cluster was started with the audit log on."""
+        return self.folder / "logs" / "audit.log"
+
+    def authority(self) -> Authority:
+        """The authority for everything but etcd."""
+        return Authority(self.pki, "kubernetes")
+
+    def client_config(self, authority: Authority, file: str, user: str, *groups: str) -> Path:
+        """A kubeconfig with a fresh certificate for `user`; returns its path."""
+        pair = authority.issue(file, user, organizations=groups)
+        return self.write_config(self.folder / "config" / f"{file}.kubeconfig", authority, pair, user)
+
+    def write_config(self, path: Path, authority: Authority, pair: Pair, user: str) -> Path:
+        """A kubeconfig for an existing certificate; returns its path."""
+        return kubeconfig.write(
+            path, self.server, authority.pair.cert, pair, name=f"convoy-{self.identity}", user=user
+        )
+
+    def prepare(self) -> None:
+        """Write keys, certificates and configuration files."""
+        host = self.addresses.host
+        etcd = Authority(self.pki, "etcd")
+        etcd.issue("etcd", "etcd", names=["localhost"], addresses=[host])
+        etcd.issue("apiserver-etcd", "kube-apiserver")
+        main = self.authority()
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        names += ["kubernetes.default.svc.cluster.local", "localhost"]
+        main.issue(
+            "apiserver", "kube-apiserver", names=names, addresses=[host, self.addresses.kubernetes], client=False
+        )
+        main.issue("apiserver-kubelet", "kube-apiserver-kubelet-client", organizations=["system:masters"])
+        for component in ("kube-controller-manager", "kube-scheduler"):
+            main.issue(f"{component}-serving", component, addresses=[host], client=False)
+            self.client_config(main, component, f"system:{component}")
+        self.client_config(main, "kube-proxy", "system:kube-proxy")
+        self.client_config(main, "coredns", "system:coredns")
+        admin = main.issue("admin", "convoy-admin", organizations=["system:masters"])
+        self.write_config(self.admin_config, main, admin, "convoy-admin")
+        signing_key(self.pki)
+        files.write(self.folder / "config" / "Corefile", self.corefile())
+        files.write(self.folder / "config" / "audit.json", json.dumps(AUDIT_POLICY))
+        (self.folder / "etcd").mkdir(mode=0o700, exist_ok=True)
+
+    def corefile(self) -> str:
+        """The DNS server's configuration: the cluster's names only, since pods have no way out of the machine."""
+        return f""".:{DNS_PORT} {{
+    bind {self.addresses.host}
+    errors
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {self.folder}/config/coredns.kubeconfig
+        pods insecure
+        ttl 30
+    }}
+    cache 30 {{
+        disable success cluster.local
+        disable denial cluster.local
+    }}
+    template ANY ANY . {{
+        rcode NXDOMAIN
+    }}
+    loadbalance
+}}
+"""
+
+    def commands(self) -> Mapping[str, list[str]]:
+        """The command line of each component."""
+        host, pki, config = self.addresses.host, self.pki, self.folder / "config"
+        etcd_url = f"https://{host}:{ETCD_PORT}"
+        audit = [f"--audit-policy-file={config}/audit.json", f"--audit-log-path={self.audit_log}"] if self.audit else []
+
+        def client(component: str, *ports: str) -> list[str]:
+            file = f"{config}/{component}.kubeconfig"
+            return [
+                str(self.binaries / component),
+                f"--kubeconfig={file}",
+                f"--authentication-kubeconfig={file}",
+                f"--authorization-kubeconfig={file}",
+                f"--bind-address={host}",
+                f"--tls-cert-file={pki}/{component}-serving.crt",
+                f"--tls-private-key-file={pki}/{component}-serving.key",
+                f"--client-ca-file={pki}/kubernetes-ca.crt",
+                "--leader-elect=false",
+                *ports,
+            ]
+
+        return {
+            "etcd": [
+                str(self.binaries / "etcd"),
+                f"--name={self.identity}",
+                f"--data-dir={self.folder}/etcd",
+                f"--listen-client-urls={etcd_url}",
+                f"--advertise-client-urls={etcd_url}",
+                f"--listen-peer-urls=https://{host}:{ETCD_PORT + 1}",
+                f"--initial-advertise-peer-urls=https://{host}:{ETCD_PORT + 1}",
+                f"--initial-cluster={self.identity}=https://{host}:{ETCD_PORT + 1}",
+                f"--cert-file={pki}/etcd.crt",
+                f"--key-file={pki}/etcd.key",
+                f"--trusted-ca-file={pki}/etcd-ca.crt",
+                "--client-cert-auth=true",
+                f"--peer-cert-file={pki}/etcd.crt",
+                f"--peer-key-file={pki}/etcd.key",
+                f"--peer-trusted-ca-file={pki}/etcd-ca.crt",
+                "--peer-client-cert-auth=true",
+                "--log-level=warn",
+                # The cluster does not outlive the machine, so nothing is lost with a write that was not flushed.
+                "--unsafe-no-fsync=true",
+            ],
+            "kube-apiserver": [
+                str(self.binaries / "kube-apiserver"),
+                f"--bind-address={host}",
+                f"--advertise-address={host}",
+                f"--secure-port={API_PORT}",
+                f"--etcd-servers={etcd_url}",
+                f"--etcd-cafile={pki}/etcd-ca.crt",
+                f"--etcd-certfile={pki}/apiserver-etcd.crt",
+                f"--etcd-keyfile={pki}/apiserver-etcd.key",
+                f"--tls-cert-file={pki}/apiserver.crt",
+                f"--tls-private-key-file={pki}/apiserver.key",
+                f"--client-ca-file={pki}/kubernetes-ca.crt",
+                f"--kubelet-certificate-authority={pki}/kubernetes-ca.crt",
+                f"--kubelet-client-certificate={pki}/apiserver-kubelet.crt",
+                f"--kubelet-client-key={pki}/apiserver-kubelet.key",
+                "--kubelet-preferred-address-types=InternalIP",
+                f"--service-cluster-ip-range={self.addresses.services}",
+                "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+                f"--service-account-key-file={pki}/service-accounts.pub",
+                f"--service-account-signing-key-file={pki}/service-accounts.key",
+                "--authorization-mode=Node,RBAC",
+                "--anonymous-auth=false",
+                "--enable-admission-plugins=NodeRestriction",
+                "--allow-privileged=true",
+                # The machine has no Service addresses of its own: webhooks are called at their pods.
+                "--enable-aggregator-routing=true",
+                "--profiling=false",
+                *audit,
+            ],
+            "kube-controller-manager": [
+                *client("kube-controller-manager", "--secure-port=10257"),
+                "--use-service-account-credentials=true",
+                f"--service-account-private-key-file={pki}/service-accounts.key",
+                f"--root-ca-file={pki}/kubernetes-ca.crt",
+                f"--cluster-signing-cert-file={pki}/kubernetes-ca.crt",
+                f"--cluster-signing-key-file={pki}/kubernetes-ca.key",
+                "--profiling=false",
+            ],
+            "kube-scheduler": [*client("kube-scheduler", "--secure-port=10259"), "--profiling=false"],
+            "coredns": [str(self.binaries / "coredns"), "-conf", f"{config}/Corefile"],
+        }
+
+    def healthy(self, path: str = "/readyz") -> bool:
+        """Whether the API server answers `path` with 200."""
+        context = ssl.create_default_context(cafile=str(self.pki / "kubernetes-ca.crt"))
+        context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
+        try:
+            with urllib.request.urlopen(self.server + path, timeout=2, context=context) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, http.client.HTTPException, OSError):
+            return False
+
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}

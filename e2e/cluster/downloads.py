@@ -1,0 +1,70 @@
+"""Download a file and check its published SHA-256 digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import socket
+import tarfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Collection
+from pathlib import Path
+
+from e2e.cluster import files
+from e2e.cluster.errors import ClusterError
+
+
+def reachable(address: str, *, deadline: float = 4.0) -> bool:
+    """Whether a web address's host accepts connections; quick where the internet is closed."""
+    host = urllib.parse.urlsplit(address).hostname or ""
+    try:
+        socket.create_connection((host, 443), timeout=deadline).close()
+    except OSError:
+        return False
+    return True
+
+
+def fetch(address: str, *, deadline: float = 120.0) -> bytes:
+    """The content of an https address; `deadline` bounds each wait for data. Raises ClusterError."""
+    try:
+        with urllib.request.urlopen(address, timeout=deadline) as answer:
+            return bytes(answer.read())
+    except (urllib.error.URLError, OSError) as error:
+        raise ClusterError(f"{address}: {error}") from None
+
+
+def listed_digest(sums: str, file: str) -> str:
+    """The digest of `file` in the text of a checksum file: lines of `digest  name`, or one bare digest."""
+    lines = [line.split() for line in sums.splitlines() if line.strip()]
+    for words in lines:
+        if len(words) == 2 and words[1].lstrip("*").rsplit("/", 1)[-1] == file:
+            return words[0].lower()
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return lines[0][0].lower()
+    raise ClusterError(f"the published checksums do not list {file}")
+
+
+def fetch_checked(address: str, sums: str) -> bytes:
+    """The content of `address`, which must have the digest that the checksum file at `sums` lists for it."""
+    name = address.rsplit("/", 1)[-1]
+    wanted = listed_digest(fetch(sums).decode(), name)
+    content = fetch(address)
+    got = hashlib.sha256(content).hexdigest()
+    if got != wanted:
+        raise ClusterError(f"{address}: SHA-256 is {got}, its publisher says {wanted}; nothing was installed")
+    return content
+
+
+def unpack_programs(archive: bytes, programs: Collection[str], folder: Path) -> None:
+    """Write the named programs of a .tar.gz, in whatever folder they lie there, into `folder`."""
+    missing = set(programs)
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        for member in tar:
+            name = member.name.rsplit("/", 1)[-1]
+            if name in missing and member.isfile() and (content := tar.extractfile(member)):
+                files.write(folder / name, content.read(), mode=0o755)
+                missing.remove(name)
+    if missing:
+        raise ClusterError(f"the archive lacks {', '.join(sorted(missing))}")

@@ -1,0 +1,83 @@
+"""Small file tools: atomic writes, locks, and where the cluster keeps its things."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def cache_root() -> Path:
+    """The folder under the user's cache that holds binaries, images and the state of running clusters."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base).resolve() / "convoy"
+
+
+def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
+    """Replace `path` by `text` in one step: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def building(final: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `final` when the block ends without an error, and vanishes otherwise."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+    try:
+        temporary.chmod(0o755)
+        yield temporary
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path`; raise ClusterError when another holds it past `deadline` seconds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + deadline
+    while True:
+        with path.open("a+") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= end:
+                        file.seek(0)
+                        holder = file.read().strip() or "unknown"
+                        raise ClusterError(
+                            f"{what}: busy for {deadline:g} s; process {holder} holds {path}."
+                            " Wait for it or end it."
+                        ) from None
+                    time.sleep(0.1)
+            # Its last holder may have deleted the file while we waited: then the lock is on nothing.
+            if not path.exists() or os.fstat(file.fileno()).st_ino != path.stat().st_ino:
+                continue
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+            return

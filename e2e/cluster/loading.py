@@ -1,0 +1,66 @@
+"""Bring images to nodes that run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from e2e.cluster import files
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.node import Node
+from e2e.cluster.oci import Image, Store
+from e2e.cluster.templates import blobs_in
+
+_IMPORT = ("images", "import", "--local", "-")
+
+
+def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600) -> None:
+    """Import an OCI or Docker archive file into every node."""
+    if not archive.is_file():
+        raise ClusterError(f"no image archive {archive}")
+
+    def load(node: Node) -> None:
+        with archive.open("rb") as file:
+            node.ctr(*_IMPORT, deadline=deadline, stdin=file)
+
+    _everywhere(load, nodes)
+
+
+def load_images(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
+    """Bring images of the store to every node, sending only the layers a node lacks; returns bytes sent."""
+    sent: list[int] = []
+
+    def load(node: Node) -> None:
+        def send(present: set[str]) -> None:
+            with tempfile.TemporaryFile(dir=files.cache_root()) as archive:
+                sent.append(store.write_archive(images, archive, present))
+                archive.seek(0)
+                node.ctr(*_IMPORT, deadline=deadline, stdin=archive)
+
+        present = blobs_in(node.store)
+        try:
+            send(present)
+        except ClusterError:
+            if not present:
+                raise
+            # The node may have been about to collect a blob that we relied on: send everything.
+            send(set())
+
+    _everywhere(load, nodes)
+    return sum(sent)
+
+
+def missing(node: Node, images: Sequence[Image]) -> list[Image]:
+    """Those of the images that a running node does not have in this version."""
+    lines = node.ctr("images", "list").splitlines()[1:]
+    present = {(words[0], words[2]) for line in lines if len(words := line.split()) > 2}
+    return [image for image in images if (image.name, image.digest) not in present]
+
+
+def _everywhere(load: object, nodes: Sequence[Node]) -> None:
+    assert callable(load)
+    with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
+        for result in [pool.submit(load, node) for node in nodes]:
+            result.result()

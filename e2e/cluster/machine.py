@@ -1,0 +1,69 @@
+"""What this machine has and allows, as far as nodes must know."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError
+
+_CAP_SYS_RESOURCE = 24
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one node keeps from the machine: thousandths of a processor and MiB of memory that it must not offer."""
+
+    reserved_millicores: int
+    reserved_mib: int
+
+
+def share(nodes: int, *, cores: int, mib: int, control_plane_mib: int = 2048) -> Share:
+    """Cut the machine so that what `nodes` nodes offer together is the machine, less the control plane's memory.
+
+    A kubelet always sees the whole machine: its part is set by reserving the rest.
+    """
+    offered_cores = cores * 1000 // nodes
+    offered_mib = max(512, (mib - control_plane_mib) // nodes)
+    return Share(cores * 1000 - offered_cores, max(0, mib - offered_mib))
+
+
+def memory_mib() -> int:
+    """The machine's memory in MiB."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) // 1024
+    raise ClusterError("/proc/meminfo has no MemTotal")
+
+
+def cores() -> int:
+    """How many processors the machine has."""
+    return os.cpu_count() or 1
+
+
+def may_lower_oom_score() -> bool:
+    """Whether we hold CAP_SYS_RESOURCE: without it, container starts that lower oom_score_adj fail."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
+    return False
+
+
+def cni_folder() -> Path:
+    """Where the CNI plugins are."""
+    for folder in ("/usr/lib/cni", "/opt/cni/bin"):
+        if Path(folder, "bridge").exists():
+            return Path(folder)
+    raise ClusterError("no CNI plugins (package containernetworking-plugins) on this machine; run `make setup`")
+
+
+def need_root_and_tools() -> None:
+    """Raise ClusterError, saying everything that is missing at once."""
+    missing = [tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)]
+    problems = [f"programs missing: {', '.join(missing)} (run `make setup`)"] if missing else []
+    if os.geteuid() != 0:
+        problems.append("nodes need root: run this as root or with sudo")
+    if problems:
+        raise ClusterError("; ".join(problems))

@@ -1,0 +1,180 @@
+"""The first process of a node (run as a script in fresh namespaces; standard library only).
+
+It gives the node a root file system of its own, waits until the network cable is plugged in, then keeps
+containerd, kubelet and kube-proxy running and collects orphans. Killing it is a crash of the node: the kernel
+ends everything in its process namespace, and tmpfs, mounts and network go with the namespaces.
+
+Argument: a JSON file with `name`, `folder` (the node's disk), `binaries`, `keep` (folders that must stay
+visible under their own path) and `commands` (component -> command line, in starting order).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# The kubelet sets these for the whole machine when they differ from what it wants. They are not ours to
+# change, so a node shows the kubelet the values that it looks for.
+_KUBELET_WANTS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+_OWN = {"proc", "sys", "run", "tmp", "var", "etc", "lost+found"}
+
+
+def mount(*arguments: str | Path) -> None:
+    """Run mount(8)."""
+    subprocess.run(["mount", *map(str, arguments)], check=True, timeout=20)
+
+
+def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
+    """Show the folder or file `source` at `target`, which is created when it is missing."""
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    mount("--rbind" if recursive else "--bind", source, target)
+
+
+def make_root(config: dict[str, Any]) -> None:
+    """Enter a root that shows the machine's programs, with /var, /etc, /run, /tmp and /proc of the node's own."""
+    disk = Path(config["folder"])
+    mount("--make-rprivate", "/")
+    root = disk / "root"
+    root.mkdir(exist_ok=True)
+    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root)
+    for entry in sorted(Path("/").iterdir()):
+        if entry.is_symlink():
+            (root / entry.name).symlink_to(entry.readlink())
+        elif entry.is_dir() and entry.name not in _OWN:
+            bind(entry, root / entry.name, recursive=True)
+    for name in ("run", "tmp", "proc", "sys"):
+        (root / name).mkdir()
+    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "run")
+    mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", root / "tmp")
+    (root / "run" / "lock").mkdir()
+    for folder in ("lib/kubelet", "lib/containerd", "lib/cni", "log", "tmp", "run"):
+        (disk / "var" / folder).mkdir(parents=True, exist_ok=True)
+    bind(disk / "var", root / "var")
+    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "var" / "run")
+    make_etc(config, disk / "etc")
+    bind(disk / "etc", root / "etc")
+    mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", root / "dev" / "shm")
+    for folder in map(Path, config["keep"]):
+        if folder.parts[1] in _OWN:
+            bind(folder, root / folder.relative_to("/"), recursive=True)
+    # /sys of this network namespace, with the machine's control groups in it.
+    mount("-t", "sysfs", "sysfs", root / "sys")
+    mount("--rbind", "/sys/fs/cgroup", root / "sys" / "fs" / "cgroup")
+    mount("-t", "proc", "proc", root / "proc")
+    for name, value in _KUBELET_WANTS.items():
+        shown = disk / "sysctl" / name
+        shown.parent.mkdir(parents=True, exist_ok=True)
+        shown.write_text(value + "\n")
+        if (root / "proc" / "sys" / name).exists():
+            mount("--bind", shown, root / "proc" / "sys" / name)
+    (root / "old").mkdir()
+    subprocess.run(["pivot_root", root, root / "old"], check=True, timeout=20)
+    os.chdir("/")
+    subprocess.run(["umount", "--lazy", "/old"], check=True, timeout=20)
+    Path("/old").rmdir()
+    # Shared, so that what a container mounts Bidirectionally reaches the kubelet and other containers.
+    mount("--make-rshared", "/")
+
+
+def make_etc(config: dict[str, Any], etc: Path) -> None:
+    """A copy of the machine's /etc, once, with the node's own name, machine id and resolver."""
+    if not etc.exists():
+        temporary = etc.with_name("etc.new")
+        shutil.rmtree(temporary, ignore_errors=True)
+        subprocess.run(["cp", "-a", "/etc", temporary], check=True, timeout=60)
+        for file, text in config["etc"].items():
+            path = temporary / file
+            path.unlink(missing_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        temporary.rename(etc)
+
+
+def wait_for_cable() -> None:
+    """Block until the tool that started us says that the network is there; leave when it died before that."""
+    if sys.stdin.readline().strip() != "plugged":
+        sys.exit("the tool that started this node ended before the node had a network")
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def own_session() -> None:
+    """In a child before its program starts: a session of its own, and no signal blocked as it is in us."""
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+class Keeper:
+    """Starts the components, and starts them again when they end, as an init system does."""
+
+    def __init__(self, commands: dict[str, list[str]]) -> None:
+        self.commands = commands
+        self.running: dict[int, str] = {}
+        self.again: dict[str, float] = dict.fromkeys(commands, 0.0)
+
+    def start_due(self) -> None:
+        """Start every component whose time has come."""
+        for name, due in list(self.again.items()):
+            if time.monotonic() < due:
+                continue
+            with Path("/var/log", f"{name}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    self.commands[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=own_session
+                )
+            process.returncode = 0  # collected by `reap`, not by this object
+            self.running[process.pid] = name
+            del self.again[name]
+            Path("/run", f"{name}.pid").write_text(str(process.pid))
+
+    def reap(self) -> None:
+        """Collect ended children; a component's end puts it back on the list one second later."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            name = self.running.pop(pid, None)
+            if name is not None:
+                print(f"{name} ended with status {os.waitstatus_to_exitcode(status)}; starting it again", flush=True)
+                self.again[name] = time.monotonic() + 1.0
+
+
+def main() -> None:
+    """Be a node until killed."""
+    config = json.loads(Path(sys.argv[1]).read_text())
+    socket.sethostname(config["name"])
+    make_root(config)
+    wait_for_cable()
+    os.environ["PATH"] = f"{config['binaries']}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    # Blocked, then waited for: no child's end is missed between a look and a sleep.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    keeper = Keeper(config["commands"])
+    while True:
+        keeper.start_due()
+        signal.sigtimedwait({signal.SIGCHLD}, 0.5 if keeper.again else 60.0)
+        keeper.reap()
+
+
+if __name__ == "__main__":
+    main()

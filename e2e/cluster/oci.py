@@ -1,0 +1,197 @@
+"""The image store of the machine: an OCI image layout whose blobs every checkout shares, and a catalogue per checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from e2e.cluster import files
+from e2e.cluster.errors import ClusterError
+
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+REF_NAME = "org.opencontainers.image.ref.name"
+# The name under which containerd keeps an image that it imports.
+CONTAINERD_NAME = "io.containerd.image.name"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of the store: its full name (as containerd writes it), and its manifest's digest and size."""
+
+    name: str
+    digest: str
+    size: int
+
+
+def full_name(reference: str) -> str:
+    """A reference as containerd and the kubelet complete it: `convoy/x` is `docker.io/convoy/x:latest`."""
+    first, slash, _ = reference.partition("/")
+    if not slash:
+        reference = f"docker.io/library/{reference}"
+    elif "." not in first and ":" not in first and first != "localhost":
+        reference = f"docker.io/{reference}"
+    return reference if ":" in reference.rsplit("/", 1)[-1] or "@" in reference else f"{reference}:latest"
+
+
+class Store:
+    """The layout in `folder`. `scope` names the checkout, so that two can each have their `convoy/operator:dev`."""
+
+    def __init__(self, folder: Path | None = None, checkout: Path = files.CHECKOUT) -> None:
+        self.folder = folder or files.cache_root() / "images"
+        self.layout = self.folder / "layout"
+        self.scope = hashlib.sha256(str(checkout).encode()).hexdigest()[:8]
+        self.catalogue = self.folder / f"catalogue-{self.scope}.json"
+
+    def lock(self) -> Any:
+        """Keep others from writing to the store."""
+        return files.locked(self.folder / ".lock", deadline=1800, what="the image store")
+
+    def create(self) -> None:
+        """Make an empty layout unless there is one."""
+        (self.layout / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+        if not (self.layout / "index.json").exists():
+            files.write(self.layout / "index.json", json.dumps(_index([])))
+            files.write(self.layout / "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}))
+
+    def images(self) -> dict[str, Image]:
+        """This checkout's images by full name."""
+        try:
+            entries = json.loads(self.catalogue.read_text())
+        except FileNotFoundError:
+            return {}
+        return {name: Image(name, **entry) for name, entry in entries.items()}
+
+    def get(self, reference: str) -> Image:
+        """One image; raises ClusterError when this checkout has not built it."""
+        images = self.images()
+        try:
+            return images[full_name(reference)]
+        except KeyError:
+            known = ", ".join(sorted(images)) or "none"
+            raise ClusterError(f"image {reference} has not been built here (`images` builds); known: {known}") from None
+
+    def tag(self, reference: str) -> str:
+        """The name of an image of this checkout inside the shared layout."""
+        return f"{self.scope}/{full_name(reference)}"
+
+    def enter(self, reference: str) -> Image:
+        """Put into the catalogue what the layout now holds under the image's `tag`."""
+        tag = self.tag(reference)
+        for entry in self._entries():
+            if entry.get("annotations", {}).get(REF_NAME) == tag:
+                image = Image(full_name(reference), entry["digest"], entry["size"])
+                entries = {known.name: known for known in self.images().values()} | {image.name: image}
+                text = {name: {"digest": one.digest, "size": one.size} for name, one in sorted(entries.items())}
+                files.write(self.catalogue, json.dumps(text, indent=1) + "\n")
+                return image
+        raise ClusterError(f"the image store has no {tag}")
+
+    def add(self, reference: str, config: dict[str, Any], layers: Iterable[bytes]) -> Image:
+        """Make an image from uncompressed layer tars; `config` lacks only its `rootfs`."""
+        descriptors = [self._put(layer, LAYER_TYPE) for layer in layers]
+        rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in descriptors]}
+        described = self._put(json.dumps({**config, "rootfs": rootfs}).encode(), CONFIG_TYPE)
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": described, "layers": descriptors}
+        entry = self._put(json.dumps(manifest).encode(), MANIFEST_TYPE)
+        tag = self.tag(reference)
+        others = [one for one in self._entries() if one.get("annotations", {}).get(REF_NAME) != tag]
+        index = _index([*others, {**entry, "annotations": {REF_NAME: tag}}])
+        files.write(self.layout / "index.json", json.dumps(index))
+        return self.enter(reference)
+
+    def blobs(self, image: Image) -> list[str]:
+        """The digests that an image consists of, its manifest first."""
+        manifest = json.loads(self.blob(image.digest).read_bytes())
+        return [image.digest, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+
+    def bytes_of(self, image: Image) -> int:
+        """The size of an image, in bytes."""
+        return sum(self.blob(digest).stat().st_size for digest in self.blobs(image))
+
+    def blob(self, digest: str) -> Path:
+        """The file of a digest."""
+        return self.layout / "blobs" / digest.replace(":", "/")
+
+    def write_archive(self, images: Iterable[Image], out: IO[bytes], present: Collection[str] = ()) -> int:
+        """Write an OCI archive of the images without the blobs in `present`; returns the bytes of its blobs.
+
+        A receiver that has the blobs in `present` completes the images by itself.
+        """
+        images = list(images)
+        entries = [
+            {
+                "mediaType": MANIFEST_TYPE,
+                "digest": image.digest,
+                "size": image.size,
+                "annotations": {CONTAINERD_NAME: image.name, REF_NAME: image.name.rsplit(":", 1)[-1]},
+            }
+            for image in images
+        ]
+        digests = dict.fromkeys(digest for image in images for digest in self.blobs(image))
+        written = 0
+        with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+            _add(tar, "index.json", json.dumps(_index(entries)).encode())
+            for digest in digests:
+                # Manifests always go along: the receiver starts from them.
+                if digest in present and digest not in {image.digest for image in images}:
+                    continue
+                path = self.blob(digest)
+                member = tarfile.TarInfo(f"blobs/{digest.replace(':', '/')}")
+                member.size = path.stat().st_size
+                member.mode = 0o444
+                written += member.size
+                with path.open("rb") as content:
+                    tar.addfile(member, content)
+        return written
+
+    def prune(self) -> int:
+        """Delete blobs that no image of any checkout needs; returns how many."""
+        needed = set()
+        for entry in self._entries():
+            needed |= set(self.blobs(Image("", entry["digest"], entry["size"])))
+        removed = 0
+        for path in (self.layout / "blobs" / "sha256").iterdir():
+            if f"sha256:{path.name}" not in needed:
+                path.unlink()
+                removed += 1
+        return removed
+
+    def _entries(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = json.loads((self.layout / "index.json").read_text())["manifests"]
+        return entries
+
+    def _put(self, content: bytes, media_type: str) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
+        path = self.layout / "blobs" / "sha256" / digest
+        if not path.exists():
+            files.write(path, content)
+        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+
+def _index(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o444) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(content), mode
+    tar.addfile(member, io.BytesIO(content))
+
+
+def layer(entries: dict[str, tuple[bytes, int]]) -> bytes:
+    """A layer tar of files: path -> (content, mode)."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path, (content, mode) in entries.items():
+            _add(tar, path, content, mode)
+    return buffer.getvalue()

@@ -1,0 +1,106 @@
+"""Start processes that outlive this tool, and end exactly those: by pid and start time, or by a mark of our own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from e2e.cluster.run import wait_for
+
+# Every process of a cluster has this variable in its environment, so that `down` finds even a process whose
+# pid was never written because the tool was killed just after it started it.
+MARK = "CONVOY_LOCAL_CLUSTER"
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """One process for good: a pid may be used again, but not with the same start time (clock ticks since boot)."""
+
+    pid: int
+    started: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs; a zombie does not."""
+        return identify(self.pid) == self
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The process that has `pid` now, or None when there is none or it is a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in parentheses and may hold spaces and parentheses.
+    words = stat[stat.rindex(")") + 2 :].split()
+    return None if words[0] in "ZX" else ProcessId(pid, int(words[19]))
+
+
+def spawn(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    identity: str,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    stdin: IO[bytes] | int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own with its output appended to `log`, marked as part of the cluster."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [os.fspath(word) for word in argv],
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **(env or {}), MARK: identity},
+            cwd="/",
+        )
+
+
+def let_go(process: subprocess.Popen[bytes]) -> ProcessId:
+    """Stop caring for a child that shall outlive us, and say which process it is."""
+    found = identify(process.pid)
+    process.returncode = process.poll() or 0  # no "still running" warning when the object is collected
+    return found or ProcessId(process.pid, 0)
+
+
+def marked(identity: str) -> list[ProcessId]:
+    """Every process of the machine that carries the mark of this cluster."""
+    wanted = f"{MARK}={identity}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if wanted in environment.split(b"\0") and (process := identify(int(entry.name))):
+            found.append(process)
+    return found
+
+
+def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
+    """Kill these processes and wait until they are gone; those already gone are no error."""
+    alive = [process for process in processes if process.alive]
+    for process in alive:
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+    def gone() -> bool:
+        for process in alive:
+            try:
+                os.waitpid(process.pid, os.WNOHANG)
+            except ChildProcessError:
+                pass  # not our child: whoever started it, or the machine's first process, collects it
+        return not any(process.alive for process in alive)
+
+    wait_for(gone, deadline=deadline, what=f"end of processes {[p.pid for p in alive]}", every=0.02)

@@ -1,0 +1,42 @@
+"""Progress lines: what is being done, and how many seconds have passed since the command began."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Progress:
+    """Prints one line per step to standard error, each with the elapsed seconds; `quiet` prints nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._start = time.monotonic()
+        self._quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        if not self._quiet:
+            print(f"[{time.monotonic() - self._start:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def long(self, text: str, every: float = 30.0) -> Iterator[None]:
+        """Say `text`, then every `every` seconds that it is still going, then how long it took."""
+        begun = time.monotonic()
+        over = threading.Event()
+
+        def remind() -> None:
+            while not over.wait(every):
+                self.say(f"{text}: still at it after {time.monotonic() - begun:.0f} s")
+
+        self.say(text)
+        reminder = threading.Thread(target=remind, daemon=True)
+        reminder.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reminder.join()
+        self.say(f"{text}: done in {time.monotonic() - begun:.1f} s")

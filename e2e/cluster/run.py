@@ -1,0 +1,95 @@
+"""Run a program with a deadline; wait for a condition with a deadline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from e2e.cluster.errors import ClusterError, CommandError
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    deadline: float = 30.0,
+    text: str | None = None,
+    stdin: IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Run `argv` for at most `deadline` seconds and return its standard output.
+
+    Raises CommandError with the end of its output when it fails, is not installed, or is too slow.
+    """
+    words = [os.fspath(word) for word in argv]
+    program = " ".join(words[:3])
+    try:
+        done = subprocess.run(
+            words,
+            input=text.encode() if text is not None else None,
+            stdin=stdin if text is None else None,
+            capture_output=True,
+            timeout=deadline,
+            env={**os.environ, **env} if env else None,
+            cwd=cwd,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise CommandError(program, "is not installed; run `make setup`", str(error)) from None
+    except subprocess.TimeoutExpired as error:
+        printed = (error.stderr or b"") + (error.stdout or b"")
+        raise CommandError(program, f"took longer than {deadline:g} s", printed.decode(errors="replace")) from None
+    if done.returncode != 0:
+        printed = done.stdout + done.stderr
+        raise CommandError(program, f"exit code {done.returncode}", printed.decode(errors="replace"))
+    return done.stdout.decode(errors="replace")
+
+
+def stream(argv: Sequence[str | os.PathLike[str]], *, deadline: float, log: Path, **options: object) -> None:
+    """Run a long program with its output in the file `log`; raise CommandError with the log's end on failure."""
+    words = [os.fspath(word) for word in argv]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        try:
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=deadline,
+                check=False,
+                **options,  # type: ignore[call-overload]
+            )
+        except FileNotFoundError as error:
+            raise CommandError(words[0], "is not installed; run `make setup`", str(error)) from None
+        except subprocess.TimeoutExpired:
+            raise CommandError(words[0], f"took longer than {deadline:g} s (log: {log})", tail(log)) from None
+    if done.returncode != 0:
+        raise CommandError(" ".join(words[:3]), f"exit code {done.returncode} (log: {log})", tail(log))
+
+
+def tail(path: Path, characters: int = 2000) -> str:
+    """The last `characters` of a text file; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - characters))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def wait_for(
+    ready: Callable[[], bool], *, deadline: float, what: str, every: float = 0.1, why: Callable[[], str] | None = None
+) -> None:
+    """Poll `ready` until it is true; raise ClusterError after `deadline` seconds, adding what `why` tells."""
+    end = time.monotonic() + deadline
+    while not ready():
+        if time.monotonic() >= end:
+            detail = f"\n{why().strip()}" if why else ""
+            raise ClusterError(f"{what}: not there after {deadline:g} s{detail}")
+        time.sleep(every)

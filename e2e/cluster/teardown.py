@@ -1,0 +1,60 @@
+"""Take a cluster apart from its state file and from names that follow from its identity; leave nothing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from e2e.cluster.cgroups import Cgroups
+from e2e.cluster.network import Network
+from e2e.cluster.processes import ProcessId, end, marked
+from e2e.cluster.run import run, wait_for
+from e2e.cluster.state import State
+
+
+def destroy(
+    identity: str, folder: Path, state: State | None, cgroups: Cgroups, network: Network, say: Callable[[str], None]
+) -> None:
+    """End, unmount and delete everything of the cluster. Safe to repeat; `state` may be missing or out of date."""
+    processes: set[ProcessId] = set(state.processes.values()) if state else set()
+
+    def all_ended() -> bool:
+        found = processes | set(marked(identity))
+        end(found, deadline=30)
+        # One that was just being started when its parent died shows up only in a second look.
+        return not marked(identity)
+
+    wait_for(all_ended, deadline=60, what=f"end of all processes of {identity}")
+    say("processes ended")
+    if state:
+        network.remove_rules(state.firewall)
+    network.destroy()
+    cgroups.remove(f"convoy-{identity}")
+    for mount in mounts_below(folder):
+        run(["umount", "--lazy", mount])
+    say("network, control groups and mounts removed")
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """What is mounted below `folder` in the machine's own mount namespace, innermost first."""
+    found = []
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        where = line.split()[1].encode().decode("unicode_escape")
+        if where == str(folder) or where.startswith(f"{folder}/"):
+            found.append(where)
+    return sorted(found, reverse=True)
+
+
+def leftovers(identity: str, folder: Path, cgroups: Cgroups, network: Network) -> list[str]:
+    """What still exists of a cluster, one line each; empty after a complete `down`."""
+    found = [f"process {process.pid}" for process in marked(identity)]
+    found += [f"link {link}" for link in network.links()]
+    found += [f"mount {mount}" for mount in mounts_below(folder)]
+    name = f"convoy-{identity}"
+    found += [f"cgroup {mount / name}" for mount in cgroups.mounts if (mount / name).exists()]
+    if folder.exists():
+        found.append(f"folder {folder}")
+    return found

@@ -1,0 +1,68 @@
+"""The versions that the local cluster runs, and where each comes from. One place to raise them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KUBERNETES = "1.36.3"
+ETCD = "3.6.8"
+
+# The names that the one binary built from our Go module answers to.
+KUBE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "etcd")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program of one Go module: `packages` are built at `version`; `archive` is its official download, if any.
+
+    `{v}` in a web address stands for the version without its `v`, `{arch}` for amd64 or arm64. `sums` lists SHA-256
+    digests, either a bare one or lines of `digest  file`.
+    """
+
+    version: str
+    packages: tuple[str, ...]
+    archive: str = ""
+    sums: str = ""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of the programs."""
+        return tuple(package.rsplit("/", 1)[-1] for package in self.packages)
+
+
+_GITHUB = "https://github.com"
+
+TOOLS = {
+    "containerd": Tool(
+        "v2.2.9",
+        (
+            "github.com/containerd/containerd/v2/cmd/containerd",
+            "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            "github.com/containerd/containerd/v2/cmd/ctr",
+        ),
+        f"{_GITHUB}/containerd/containerd/releases/download/v{{v}}/containerd-{{v}}-linux-{{arch}}.tar.gz",
+        f"{_GITHUB}/containerd/containerd/releases/download/v{{v}}/containerd-{{v}}-linux-{{arch}}.tar.gz.sha256sum",
+    ),
+    "coredns": Tool(
+        "v1.14.7",
+        ("github.com/coredns/coredns",),
+        f"{_GITHUB}/coredns/coredns/releases/download/v{{v}}/coredns_{{v}}_linux_{{arch}}.tgz",
+        f"{_GITHUB}/coredns/coredns/releases/download/v{{v}}/coredns_{{v}}_linux_{{arch}}.tgz.sha256",
+    ),
+    "helm": Tool(
+        "v3.22.0",
+        ("helm.sh/helm/v3/cmd/helm",),
+        "https://get.helm.sh/helm-v{v}-linux-{arch}.tar.gz",
+        "https://get.helm.sh/helm-v{v}-linux-{arch}.tar.gz.sha256sum",
+    ),
+    # Not part of a cluster: fetched when asked for by name.
+    "kwok": Tool(
+        "v0.8.0",
+        ("sigs.k8s.io/kwok/cmd/kwok",),
+    ),
+}
+# What every cluster needs, in the order in which it is got.
+BASE_TOOLS = ("containerd", "coredns", "helm")
+KUBE_ARCHIVE = "https://dl.k8s.io/v{v}/bin/linux/{arch}/{program}"
+ETCD_ARCHIVE = f"{_GITHUB}/etcd-io/etcd/releases/download/v{{v}}/etcd-v{{v}}-linux-{{arch}}.tar.gz"
+ETCD_SUMS = f"{_GITHUB}/etcd-io/etcd/releases/download/v{{v}}/SHA256SUMS"
