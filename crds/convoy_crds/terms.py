@@ -206,6 +206,6 @@ class Reasons:
     DELETED_POD = Reason("PodsDeleted", "deleted {count} pods")
     RECONCILE_FAILED = Reason(
         "ReconcileFailed",
-        "Convoy failed to work on this object, a fault of its own: {why}; it is tried again, please report it",
+        "Convoy failed to work on this object, a fault of its own: {why}; it is tried again, please report",
         warning=True,
     )
