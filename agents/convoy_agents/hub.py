@@ -106,8 +106,7 @@ class HubLink:
                 async with asyncio.timeout(WELCOME_SECONDS):
                     await call.write(hub_pb2.AgentMessage(hello=self._hello()))
                     first = await call.read()
-                self._expect_welcome(first)
-                log.info("session established", address=address, leader=first.welcome.leader)
+                log.info("session established", address=address, leader=_leader(first))
                 metrics.SESSION_UP.set(1)
                 backoff.reset()
                 await self._converse(call)
@@ -124,14 +123,6 @@ class HubLink:
             version=self._version,
             pods=reports,
         )
-
-    def _expect_welcome(self, first: object) -> None:
-        if not isinstance(first, hub_pb2.HubMessage):
-            raise ConnectionError("the hub ended the stream without a word")
-        if first.WhichOneof("body") == "redirect":
-            raise _Redirected(first.redirect.address)
-        if first.WhichOneof("body") != "welcome":
-            raise ConnectionError("the hub answered Hello with neither Welcome nor Redirect")
 
     async def _converse(self, call: Call) -> None:
         reading = asyncio.create_task(self._read(call))
@@ -188,3 +179,14 @@ class HubLink:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
+
+
+def _leader(first: object) -> str:
+    """Reads the answer to Hello."""
+    if not isinstance(first, hub_pb2.HubMessage):
+        raise ConnectionError("the hub ended the stream without a word")
+    if first.WhichOneof("body") == "redirect":
+        raise _Redirected(first.redirect.address)
+    if first.WhichOneof("body") != "welcome":
+        raise ConnectionError("the hub answered Hello with neither Welcome nor Redirect")
+    return first.welcome.leader

@@ -102,7 +102,7 @@ class Negotiator:
                 if coordinator.node == self._node:
                     verdict, seen = await self._desk.prepare(plan.job_uid, plan.slot, generation)
                 else:
-                    verdict, seen = await self._peers.prepare(coordinator, request, DEADLINE_SECONDS)
+                    verdict, seen = await self._peers.prepare(coordinator, request)
                 if verdict is not Verdict.EXPIRED:
                     return verdict, seen
             except grpc.aio.AioRpcError as error:

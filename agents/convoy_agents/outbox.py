@@ -1,4 +1,4 @@
-"""Which pods are to be reported to the hub, and when. Pure; holds names only, a report is made when it is sent."""
+"""Which pods are to be reported to the hub, and when. Pure; holds names, a report is made when it is sent."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class PeerService:
             return hub_pb2.CommitReply(
                 verdict=hub_pb2.CommitReply.STALE, seen_incarnation=self._desk.seen(request.job_uid)
             )
-        # A plan this agent has not heard of may place the slot elsewhere, but a stranger's word is no news of it.
+        # A later plan may place the slot elsewhere, but a stranger's word is no news of it.
         known = plan.members[request.slot : request.slot + 1]
         if request.incarnation > plan.incarnation:
             known = plan.members
@@ -120,12 +120,12 @@ class PeerClient:
         self._identity: Identity | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, member: Member, request: hub_pb2.Prepared, timeout: float) -> tuple[Verdict, int]:
+    async def prepare(self, member: Member, request: hub_pb2.Prepared) -> tuple[Verdict, int]:
         """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
         stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
-        reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=timeout)
+        reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
         return FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation
 
     async def close(self) -> None:

@@ -32,6 +32,8 @@ class Pods:
         self.outbox = outbox
         self.wake = wake
         """Called when the outbox has something new."""
+        self.left: Callable[[str], None] = lambda uid: None
+        """Called with the uid of a pod that left the node."""
         self._clock = clock
         self._sessions: dict[str, PodSession] = {}
 
@@ -58,6 +60,7 @@ class Pods:
         if session:
             await session.close()
             self.outbox.gone(uid)
+            self.left(uid)
             self.wake()
             self._count()
 

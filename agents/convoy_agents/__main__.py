@@ -1,0 +1,57 @@
+"""`convoy-agent`: the node agent. All settings come from the environment (settings.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import structlog
+
+from convoy_agents.csi.library import LibraryError
+from convoy_agents.daemon import Agent
+from convoy_agents.settings import Settings, SettingsError
+
+
+def main() -> None:
+    """Runs until SIGTERM or SIGINT; exit code 1 when a part fails, 2 for unusable settings."""
+    try:
+        settings = Settings.from_env(os.environ)
+    except SettingsError as error:
+        print(f"convoy-agent: {error}", file=sys.stderr)
+        sys.exit(2)
+    configure_logging(settings.log_level)
+    # Sockets and folders get their modes from chmod, not from whatever the container was started with.
+    os.umask(0o022)
+    try:
+        asyncio.run(_run(settings))
+    except (OSError, LibraryError) as error:
+        structlog.get_logger().error("agent failed", why=str(error))
+        sys.exit(1)
+
+
+def configure_logging(level: str) -> None:
+    """One JSON object a line on stdout: time in UTC, level, event, facts."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+    )
+
+
+async def _run(settings: Settings) -> None:
+    agent = Agent(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, agent.leave, signal.Signals(number).name)
+    await agent.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""The gRPC face of the driver: csi.v1 Identity and Node, and the kubelet's plugin registration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.wrappers_pb2 import BoolValue
+
+from convoy_agents import metrics
+from convoy_agents.csi.volumes import InvalidVolume, NoRoom, Volumes
+from convoy_agents.wire import csi_pb2, csi_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
+from convoy_crds import terms
+
+STOP_SECONDS = 5.0
+"""A publish under way at the agent's end is let finish for so long."""
+CALLS_AT_ONCE = 64
+
+log = structlog.get_logger()
+
+
+class Identity:
+    """csi.v1.Identity. Method names are the .proto's."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    async def GetPluginInfo(
+        self, request: csi_pb2.GetPluginInfoRequest, context: object
+    ) -> csi_pb2.GetPluginInfoResponse:
+        """Name and version."""
+        return csi_pb2.GetPluginInfoResponse(name=terms.CSI_DRIVER, vendor_version=self._version)
+
+    async def GetPluginCapabilities(
+        self, request: csi_pb2.GetPluginCapabilitiesRequest, context: object
+    ) -> csi_pb2.GetPluginCapabilitiesResponse:
+        """None: there is no controller part."""
+        return csi_pb2.GetPluginCapabilitiesResponse()
+
+    async def Probe(
+        self, request: csi_pb2.ProbeRequest, context: object
+    ) -> csi_pb2.ProbeResponse:
+        """Ready as soon as it answers."""
+        return csi_pb2.ProbeResponse(ready=BoolValue(value=True))
+
+
+class Node:
+    """csi.v1.Node for inline ephemeral volumes. Method names are the .proto's."""
+
+    def __init__(self, node: str, volumes: Volumes) -> None:
+        self._node = node
+        self._volumes = volumes
+
+    async def NodePublishVolume(
+        self,
+        request: csi_pb2.NodePublishVolumeRequest,
+        context: grpc.aio.ServicerContext[
+            csi_pb2.NodePublishVolumeRequest, csi_pb2.NodePublishVolumeResponse
+        ],
+    ) -> csi_pb2.NodePublishVolumeResponse:
+        """Read-only whatever the pod asked for. INVALID_ARGUMENT, RESOURCE_EXHAUSTED or INTERNAL."""
+        async with self._answered("NodePublishVolume", context):
+            await self._volumes.publish(request.volume_id, request.target_path, dict(request.volume_context))
+        return csi_pb2.NodePublishVolumeResponse()
+
+    async def NodeUnpublishVolume(
+        self,
+        request: csi_pb2.NodeUnpublishVolumeRequest,
+        context: grpc.aio.ServicerContext[
+            csi_pb2.NodeUnpublishVolumeRequest, csi_pb2.NodeUnpublishVolumeResponse
+        ],
+    ) -> csi_pb2.NodeUnpublishVolumeResponse:
+        """Done as well when there was nothing. INVALID_ARGUMENT or INTERNAL."""
+        async with self._answered("NodeUnpublishVolume", context):
+            await self._volumes.unpublish(request.volume_id, request.target_path)
+        return csi_pb2.NodeUnpublishVolumeResponse()
+
+    async def NodeGetCapabilities(
+        self, request: csi_pb2.NodeGetCapabilitiesRequest, context: object
+    ) -> csi_pb2.NodeGetCapabilitiesResponse:
+        """None: no staging, no statistics, no growth."""
+        return csi_pb2.NodeGetCapabilitiesResponse()
+
+    async def NodeGetInfo(
+        self, request: csi_pb2.NodeGetInfoRequest, context: object
+    ) -> csi_pb2.NodeGetInfoResponse:
+        """The node's name."""
+        return csi_pb2.NodeGetInfoResponse(node_id=self._node)
+
+    @asynccontextmanager
+    async def _answered(
+        self, method: str, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[None]:
+        began, code, why = time.monotonic(), grpc.StatusCode.OK, ""
+        try:
+            yield
+        except InvalidVolume as error:
+            code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        except NoRoom as error:
+            code, why = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+        except OSError as error:
+            code, why = grpc.StatusCode.INTERNAL, str(error)
+        finally:
+            metrics.CSI_CALLS.labels(method, code.name).inc()
+            metrics.CSI_SECONDS.labels(method).observe(time.monotonic() - began)
+        if code is not grpc.StatusCode.OK:
+            await context.abort(code, f"convoy agent on node {self._node}: {why}")
+
+
+class Registration:
+    """pluginregistration.Registration: how the kubelet learns of the driver's socket."""
+
+    def __init__(self, endpoint: Path) -> None:
+        self._endpoint = endpoint
+
+    async def GetInfo(
+        self, request: pluginregistration_pb2.InfoRequest, context: object
+    ) -> pluginregistration_pb2.PluginInfo:
+        """A CSI plugin, its name, its socket, and the CSI version it speaks."""
+        return pluginregistration_pb2.PluginInfo(
+            type="CSIPlugin",
+            name=terms.CSI_DRIVER,
+            endpoint=str(self._endpoint),
+            supported_versions=["1.0.0"],
+        )
+
+    async def NotifyRegistrationStatus(
+        self, request: pluginregistration_pb2.RegistrationStatus, context: object
+    ) -> pluginregistration_pb2.RegistrationStatusResponse:
+        """The kubelet's verdict; after a refusal it asks again by itself."""
+        metrics.REGISTERED.set(int(request.plugin_registered))
+        if request.plugin_registered:
+            log.info("registered with the kubelet", driver=terms.CSI_DRIVER)
+        else:
+            log.error("the kubelet refused the driver", driver=terms.CSI_DRIVER, why=request.error)
+        return pluginregistration_pb2.RegistrationStatusResponse()
+
+
+class CsiServers:
+    """Both sockets: the driver's first, then the one that makes the kubelet look for it."""
+
+    def __init__(self, kubelet_dir: Path, node: str, version: str, volumes: Volumes) -> None:
+        self._socket = kubelet_dir / "plugins" / terms.CSI_DRIVER / "csi.sock"
+        self._registration_socket = kubelet_dir / "plugins_registry" / f"{terms.CSI_DRIVER}-reg.sock"
+        self._driver = grpc.aio.server(maximum_concurrent_rpcs=CALLS_AT_ONCE)
+        csi_pb2_grpc.add_IdentityServicer_to_server(Identity(version), self._driver)
+        csi_pb2_grpc.add_NodeServicer_to_server(Node(node, volumes), self._driver)
+        self._registration = grpc.aio.server(maximum_concurrent_rpcs=CALLS_AT_ONCE)
+        pluginregistration_pb2_grpc.add_RegistrationServicer_to_server(
+            Registration(self._socket), self._registration
+        )
+
+    async def start(self) -> None:
+        """Listens. OSError when a folder or a socket cannot be made."""
+        await _listen(self._driver, self._socket)
+        await _listen(self._registration, self._registration_socket)
+
+    async def stop(self) -> None:
+        """Tells the kubelet by the socket's absence, then ends."""
+        self._registration_socket.unlink(missing_ok=True)
+        await self._registration.stop(STOP_SECONDS)
+        await self._driver.stop(STOP_SECONDS)
+
+
+async def _listen(server: grpc.aio.Server, path: Path) -> None:
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {path}: {error}") from error
+    await server.start()

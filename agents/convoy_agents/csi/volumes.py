@@ -1,0 +1,140 @@
+"""What publishing and unpublishing a volume means: folder, socket, mount, in an order a crash may cut."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.csi.folders import Folders, PodRecord
+from convoy_agents.pods import memory
+from convoy_agents.pods.registry import Pods
+from convoy_agents.pods.session import Hooks
+from convoy_agents.pods.state import PodState
+
+POD = "csi.storage.k8s.io/pod."
+"""Prefix of what the kubelet says of a pod when the CSIDriver has podInfoOnMount; a pod cannot set these."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
+RECOVER_SECONDS = 60.0
+
+log = structlog.get_logger()
+
+
+class InvalidVolume(ValueError):
+    """The kubelet's request lacks or contradicts something; the message names the field."""
+
+
+class NoRoom(Exception):
+    """The node has no space, memory or file descriptors left for a pod's folder."""
+
+
+class Volumes:
+    """The volumes of this node. One request at a time: each takes milliseconds."""
+
+    def __init__(self, kubelet_dir: Path, folders: Folders, pods: Pods, hooks: Hooks) -> None:
+        self._pods_dir = kubelet_dir / "pods"
+        self._folders = folders
+        self._pods = pods
+        self._hooks = hooks
+        self._turn = asyncio.Lock()
+
+    async def publish(self, volume_id: str, target_path: str, context: Mapping[str, str]) -> None:
+        """Gives a pod its folder at `target_path`. Idempotent. InvalidVolume, NoRoom, or OSError."""
+        record = self._read(volume_id, target_path, context)
+        async with self._turn:
+            try:
+                record = await asyncio.to_thread(self._folders.prepare, record)
+                await self._pods.open(PodState(record.uid), self._folders.socket(record), self._hooks)
+                await asyncio.to_thread(self._folders.mount, record, volume_id)
+            except OSError as error:
+                log.error("publish failed", pod=f"{record.namespace}/{record.name}", why=str(error))
+                await self._undo(volume_id, Path(target_path))
+                if error.errno in FULL:
+                    raise NoRoom(f"no room for the folder of pod {record.name}: {error}") from error
+                raise
+        log.info("published", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
+
+    async def unpublish(self, volume_id: str, target_path: str) -> None:
+        """Takes the volume away; with a pod's last one its folder and session go. Idempotent. OSError."""
+        target = self._target(target_path)
+        async with self._turn:
+            record = await asyncio.to_thread(self._folders.unmount, volume_id, target)
+            if record:
+                await self._forget(record)
+                log.info("unpublished", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
+
+    async def recover(self) -> None:
+        """Takes over what an earlier agent left: sockets are bound anew, what nothing mounts is removed."""
+        async with asyncio.timeout(RECOVER_SECONDS), self._turn:
+            await asyncio.to_thread(self._folders.recover)
+            await self._remove_stale()
+            for record in self._folders.records():
+                # A folder that a crash left half made is finished by this.
+                await asyncio.to_thread(self._folders.prepare, record)
+                state = self._remembered(record)
+                await self._pods.open(state, self._folders.socket(record), self._hooks)
+                self._hooks.advanced(state)
+        log.info("recovered", pods=len(self._folders.records()))
+
+    async def sweep(self) -> None:
+        """Removes folders whose mount is gone."""
+        async with self._turn:
+            await self._remove_stale()
+
+    def remember(self, state: PodState) -> None:
+        """Writes down a pod's state for a later agent; without room it is kept in memory alone."""
+        try:
+            # One small file on tmpfs: quicker than a thread, and before anybody is told.
+            self._folders.remember(state.uid, memory.dump(state))
+        except OSError as error:
+            log.error("state not written", pod_uid=state.uid, why=str(error))
+
+    def _remembered(self, record: PodRecord) -> PodState:
+        data = self._folders.memory(record)
+        try:
+            return memory.load(record.uid, data)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            log.error("state not readable", pod_uid=record.uid, why=f"{type(error).__name__}: {error}")
+            return PodState(record.uid)
+
+    async def _remove_stale(self) -> None:
+        for record in await asyncio.to_thread(self._folders.stale):
+            metrics.STALE_FOLDERS.inc()
+            log.info("stale folder removed", pod=f"{record.namespace}/{record.name}", pod_uid=record.uid)
+            await self._forget(record)
+
+    async def _undo(self, volume_id: str, target: Path) -> None:
+        try:
+            if record := await asyncio.to_thread(self._folders.unmount, volume_id, target):
+                await self._forget(record)
+        except OSError as error:
+            log.error("folder not removed", volume_id=volume_id, why=str(error))
+
+    async def _forget(self, record: PodRecord) -> None:
+        await self._pods.close(record.uid)
+        await asyncio.to_thread(self._folders.remove, record)
+
+    def _read(self, volume_id: str, target_path: str, context: Mapping[str, str]) -> PodRecord:
+        if not volume_id or len(volume_id) > 256:
+            raise InvalidVolume("volume_id: 1 to 256 characters")
+        uid, name, namespace = (context.get(POD + field, "") for field in ("uid", "name", "namespace"))
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", uid):
+            raise InvalidVolume(f"volume_context: {POD}uid is missing: the CSIDriver needs podInfoOnMount")
+        target = self._target(target_path)
+        if target.relative_to(self._pods_dir).parts[:1] != (uid,):
+            raise InvalidVolume(f"target_path: not in the folder of pod {uid}")
+        owner = self._folders.of_volume(volume_id)
+        if owner and owner.uid != uid:
+            raise InvalidVolume(f"volume_id: belongs to pod {owner.uid}")
+        return PodRecord(uid, name, namespace, {volume_id: str(target)})
+
+    def _target(self, target_path: str) -> Path:
+        target = Path(target_path)
+        if not target.is_relative_to(self._pods_dir) or ".." in target.parts or target == self._pods_dir:
+            raise InvalidVolume(f"target_path: not under {self._pods_dir}")
+        return target

@@ -1,0 +1,168 @@
+"""The agent as a whole: what is started, in which order, and how it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from collections.abc import Callable
+
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.csi import library
+from convoy_agents.csi.folders import Folders
+from convoy_agents.csi.service import CsiServers
+from convoy_agents.csi.volumes import Volumes
+from convoy_agents.desk import CommitDesk
+from convoy_agents.enrol import Enrolment
+from convoy_agents.health import HealthServer
+from convoy_agents.hub import HubLink, Node
+from convoy_agents.negotiate import Negotiator
+from convoy_agents.outbox import Outbox
+from convoy_agents.peer import PeerClient, PeerServer
+from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.registry import Pods
+from convoy_agents.pods.session import Hooks
+from convoy_agents.pods.state import Generation, PodState
+from convoy_agents.settings import Settings
+
+LEAVE_SECONDS = 15.0
+"""From SIGTERM to the end, less than any terminationGracePeriodSeconds in use."""
+
+log = structlog.get_logger()
+
+
+def version() -> str:
+    """Of the installed distribution; 0+unknown when it runs from a checkout."""
+    try:
+        return importlib.metadata.version("convoy-operator")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+class Agent:
+    """Wires the parts. `run` ends after `leave`, or raises what made a part fail."""
+
+    def __init__(
+        self, settings: Settings, find_sources: Callable[[], library.Sources] = library.installed
+    ) -> None:
+        self.settings = settings
+        self._find_sources = find_sources
+        self._leaving = asyncio.Event()
+        self._reason = ""
+        self._recovered = False
+        self.peer_port = 0
+        self.health_port = 0
+        self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
+        self.pods = Pods(Outbox())
+        self.desk = CommitDesk(self._ask_record)
+        self._peers = PeerClient(self.enrolment)
+        self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
+        node = Node(self.pods.outbox, self.pods.report, self.pods.reports, self.pods.command)
+        self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
+        self.pods.wake = self.hub.wake
+        self.pods.left = self._pod_left
+        self._peer_server = PeerServer(self.desk, self.enrolment, settings.peer_port)
+        self._health = HealthServer(metrics.REGISTRY, self._not_ready)
+
+    def leave(self, reason: str) -> None:
+        """Begins a planned exit."""
+        self._reason = reason
+        self._leaving.set()
+
+    async def run(self) -> None:
+        """Recovers, serves, and leaves. OSError or LibraryError when the node lacks something it needs."""
+        settings = self.settings
+        self.health_port = await self._health.start(settings.metrics_port)
+        settings.run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        shelf = await asyncio.to_thread(library.prepare, settings.run_dir, self._find_sources())
+        folders = Folders(settings.run_dir, shelf)
+        hooks = Hooks(
+            save=lambda state: volumes.remember(state),
+            changed=self.pods.changed,
+            prepare=self._negotiator.prepare,
+            recorded=self._recorded,
+            first_rank_joined=self._first_rank_joined,
+            advanced=self._advanced,
+        )
+        volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
+        # Sockets first: the pods of an earlier agent are dialling already.
+        await volumes.recover()
+        csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
+        await csi.start()
+        self._recovered = True
+        log.info("agent up", node=settings.node, version=version(), library=shelf.name)
+        tasks = [
+            asyncio.create_task(self.enrolment.run(), name="enrolment"),
+            asyncio.create_task(self._serve_hub(), name="hub"),
+            asyncio.create_task(self._sweep(volumes), name="sweep"),
+            asyncio.create_task(self._leaving.wait(), name="leaving"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._leave(csi, tasks)
+
+    async def _serve_hub(self) -> None:
+        """Peer first: Hello tells its address."""
+        self.peer_port = await self._peer_server.start()
+        host = self.settings.pod_ip
+        self.hub.peer_address = f"[{host}]:{self.peer_port}" if ":" in host else f"{host}:{self.peer_port}"
+        await self.hub.run()
+
+    async def _leave(self, csi: CsiServers, tasks: list[asyncio.Task[None]]) -> None:
+        log.info("leaving", reason=self._reason or "a part failed")
+        self.hub.leave(self._reason or "failure")
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                # A hub that is not there must not hold up the exit.
+                await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
+                await self._negotiator.close()
+                await self._peer_server.stop()
+                await self._peers.close()
+                await csi.stop()
+                await self.pods.close_all()
+                await self._health.stop()
+        except TimeoutError:
+            log.warning("left before everything was closed")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _sweep(self, volumes: Volumes) -> None:
+        while True:
+            await asyncio.sleep(self.settings.sweep_seconds)
+            try:
+                await volumes.sweep()
+            except OSError as error:
+                log.warning("sweep failed", why=str(error))
+
+    def _not_ready(self) -> str:
+        # The hub's absence is no reason: pods start, train and commit without it.
+        return "" if self._recovered else "recovering the pods of an earlier agent"
+
+    def _plan(self, uid: str) -> Assignment | None:
+        session = self.pods.get(uid)
+        return session.state.assignment if session else None
+
+    def _ask_record(self, pod_uid: str, generation: Generation) -> None:
+        if session := self.pods.get(pod_uid):
+            session.tell_first_rank(generation)
+
+    def _recorded(self, pod: PodState, generation: Generation) -> None:
+        if pod.assignment:
+            self.desk.recorded(pod.assignment.job_uid, generation)
+
+    def _first_rank_joined(self, pod: PodState) -> None:
+        if pod.assignment:
+            self.desk.ask_again(pod.assignment.job_uid)
+
+    def _advanced(self, pod: PodState) -> None:
+        self.desk.advanced(pod)
+        self._negotiator.advanced(pod)
+
+    def _pod_left(self, uid: str) -> None:
+        self.desk.forget(uid)
+        self._negotiator.forget(uid)
