@@ -114,6 +114,8 @@ class PodView:
     ip: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0.0
+    """Unix seconds."""
     deleting: bool = False
     owner_uid: str | None = None
     scheduled: bool = False

@@ -189,6 +189,10 @@ class Reasons:
     )
     POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
     RESTARTED = Reason("Restarted", "incarnation {incarnation} forms after: {why}")
+    RESTART_REQUESTED = Reason(
+        "RestartRequested",
+        "spec.recovery.restartId changed to {restart_id!r}: forming the process group anew",
+    )
     MAX_RESTARTS = Reason(
         "MaxRestartsExceeded",
         "{count} restarts within {window} s are more than spec.recovery.maxRestarts={limit}; the last: {why}",

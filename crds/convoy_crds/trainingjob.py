@@ -96,6 +96,8 @@ class Recovery(Model):
     """Length of the sliding window, in seconds."""
     hang_seconds: Annotated[int, Field(ge=5, le=86_400)] = 600
     """A rank that makes no step for this long, in seconds, is taken for hung and restarted."""
+    restart_id: Annotated[str, Field(max_length=64)] = ""
+    """Any change of it forms the process group anew, once; not counted."""
     schedule_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
     """A job whose pods are not all placed after this long, in seconds, gives them back and tries again."""
 
@@ -251,6 +253,8 @@ class TrainingJobStatus(Model):
     """Formation of the process group; only ever grows."""
     membership: str = ""
     """Digest of the pods that form this incarnation; empty while it waits for them."""
+    restart_id: str = ""
+    """The `recovery.restartId` that has been acted on."""
     start_time: datetime | None = None
     """When the job last became active; a resume starts it anew, as in batch/v1."""
     pending_since: datetime | None = None

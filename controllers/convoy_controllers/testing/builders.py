@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from convoy_controllers.plan import Assign, PickPort, Plan, PodView, RankView, Shutdown, SlotView
-from convoy_controllers.trainingjob.layout import slots
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.engine import Engine
+from convoy_crds.layout import slots
 from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_crds.trainingjob import TrainingJob
 
@@ -114,6 +114,7 @@ class ToyCluster:
             ip=f"10.0.0.{self._count % 250}" if placed else None,
             labels=body["metadata"]["labels"],
             annotations={ANNOTATION_INTENT: body["metadata"]["annotations"][ANNOTATION_INTENT]},
+            created=self.now.timestamp(),
             owner_uid=self.job.metadata.uid,
             unschedulable="" if placed else "0/3 nodes are available: 3 Insufficient cpu.",
         )

@@ -8,15 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from convoy_controllers.plan import Command, DeletePod, Plan, PodView
-from convoy_controllers.trainingjob import budget, finished, formation, waiting
-from convoy_controllers.trainingjob.faults import Fault, missing_fault, pod_fault, primary, slot_faults
-from convoy_controllers.trainingjob.layout import Slot, membership, slots, world_size
+from convoy_controllers.trainingjob import budget, ending, formation, recovering, waiting
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod as pod_body
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import violation
-from convoy_crds.terms import ANNOTATION_INTENT, ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, Phase
+from convoy_crds.layout import Slot, slots, world_size
+from convoy_crds.terms import ANNOTATION_INTENT, ConditionType, Reasons
+from convoy_crds.trainingjob import Phase
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -32,130 +31,15 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.start_time = status.start_time or draft.now
     draft.fold(status.incarnation)
 
-    if ended := _ended(observed, draft, layout, own):
+    if ended := ending.completed(observed, draft, layout, own):
         return ended
-    if ended := _past_deadline(observed, draft, own):
+    if ended := ending.past_deadline(observed, draft, own):
         return ended
-    fault = _fault(observed, status.membership, status.incarnation, layout, own)
-    if fault is not None and (ended := _answer(observed, draft, fault, own, now)):
+    fault = recovering.fault(observed, layout, own) or recovering.requested(observed)
+    status.restart_id = observed.job.spec.recovery.restart_id
+    if fault is not None and (ended := recovering.answer(observed, draft, fault, own, now)):
         return ended
     return _form(observed, draft, layout, own, now)
-
-
-def _ended(
-    observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
-) -> Plan | None:
-    """Succeeds the job once the deciding roles have completed."""
-    deciding = [slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role)]
-    if not draft.status.membership or not all(
-        _completed(observed, slot, own, draft.status.incarnation) for slot in deciding
-    ):
-        return None
-    step = draft.status.progress.step if draft.status.progress else None
-    roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
-    what = f"all ranks of {roles} ended well" + (f" after step {step}" if step is not None else "")
-    return _finish(
-        observed, draft, own, Phase.SUCCEEDED, Reasons.COMPLETED, Reasons.COMPLETED.format(what=what)
-    )
-
-
-def _completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:
-    pod = own.get(slot.pod)
-    if pod is None:
-        return False
-    if pod.phase == "Succeeded":
-        return True
-    view = observed.slots.get(pod.uid)
-    return (
-        view is not None
-        and view.incarnation == incarnation
-        and len(view.ranks) == slot.processes
-        and all(rank.state == "EXITED" and not rank.exit_code and not rank.signal for rank in view.ranks)
-    )
-
-
-def _past_deadline(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> Plan | None:
-    limit, start = observed.job.spec.active_deadline_seconds, draft.status.start_time
-    if limit is None or start is None or draft.now < start + timedelta(seconds=limit):
-        return None
-    message = Reasons.DEADLINE_EXCEEDED.format(seconds=limit)
-    return _finish(observed, draft, own, Phase.FAILED, Reasons.DEADLINE_EXCEEDED, message)
-
-
-def _finish(
-    observed: Observed, draft: Draft, own: Mapping[str, PodView], phase: Phase, reason: Reason, message: str
-) -> Plan:
-    """Makes the phase terminal; the launchers are let go once that is stored."""
-    draft.status.completion_time = draft.now
-    draft.status.pending_since = None
-    draft.phase(phase, reason, message)
-    draft.condition(ConditionType.RUNNING, False, reason, message)
-    draft.drop(ConditionType.RESTARTING)
-    draft.condition(
-        ConditionType.COMPLETE if phase is Phase.SUCCEEDED else ConditionType.FAILED, True, reason, message
-    )
-    commands, deletions = finished.closing(
-        observed, list(own.values()), finished.exit_code(draft.status), False
-    )
-    return Plan(
-        status=draft.stored(),
-        status_first=True,
-        commands=commands,
-        delete=deletions,
-        events=tuple(draft.events),
-        requeue_after=1.0,
-    )
-
-
-def _fault(
-    observed: Observed, members: str, incarnation: int, layout: tuple[Slot, ...], own: Mapping[str, PodView]
-) -> Fault | None:
-    """The fault of the incarnation that has formed, or of a pod that failed before one could."""
-    found: list[Fault] = []
-    for slot in layout:
-        pod = own.get(slot.pod)
-        if pod is None:
-            found += [missing_fault(slot)] if members else []
-            continue
-        failed = pod_fault(pod)
-        if failed and (members or (pod.phase == "Failed" and not pod.deleting)):
-            found.append(failed)
-        if members and (view := observed.slots.get(pod.uid)):
-            found += slot_faults(slot, view, incarnation, observed.job.spec.recovery.hang_seconds)
-    present = [own[slot.pod].uid for slot in layout if slot.pod in own]
-    if not found and members and membership(present) != members:
-        found = [
-            missing_fault(slot) for slot in layout if own[slot.pod].uid not in _known(observed, incarnation)
-        ]
-        found = found or [missing_fault(layout[0])]
-    return primary(found)
-
-
-def _known(observed: Observed, incarnation: int) -> set[str]:
-    return {uid for uid, view in observed.slots.items() if view.incarnation == incarnation}
-
-
-def _answer(
-    observed: Observed, draft: Draft, fault: Fault, own: Mapping[str, PodView], now: datetime
-) -> Plan | None:
-    """Fails the job, or records the restart and raises the incarnation."""
-    status, recovery = draft.status, observed.job.spec.recovery
-    if fault.terminal:
-        return _finish(observed, draft, own, Phase.FAILED, fault.reason, fault.message)
-    if budget.exceeded(status.restarts, fault, recovery, now):
-        message = Reasons.MAX_RESTARTS.format(
-            count=status.restarts.in_window + 1,
-            window=recovery.window_seconds,
-            limit=recovery.max_restarts,
-            why=fault.message,
-        )
-        return _finish(observed, draft, own, Phase.FAILED, Reasons.MAX_RESTARTS, message)
-    status.restarts = budget.after(status.restarts, fault, recovery, draft.now)
-    formation.disband(status)
-    draft.phase(Phase.RESTARTING, fault.reason, fault.message)
-    draft.condition(ConditionType.RESTARTING, True, fault.reason, fault.message)
-    draft.condition(ConditionType.RUNNING, False, fault.reason, fault.message)
-    return None
 
 
 def _children(

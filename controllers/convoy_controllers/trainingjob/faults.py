@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from convoy_controllers.plan import PodView, RankView, SlotView
-from convoy_controllers.trainingjob.layout import Slot
+from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
 
 BAD_PARAMS, BAD_DATA, PREEMPTED, PEER_LOST = 10, 20, 75, 76

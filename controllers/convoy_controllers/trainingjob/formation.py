@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 
 from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView, SlotView
-from convoy_controllers.trainingjob.layout import Slot, membership, slots, world_size
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import command
+from convoy_crds.layout import Slot, slots, world_size
 from convoy_crds.trainingjob import TrainingJobStatus
 
 
@@ -21,6 +22,11 @@ def whole(layout: tuple[Slot, ...], pods: Mapping[str, PodView], views: Mapping[
         and view.launcher_connected
         for slot in layout
     )
+
+
+def membership(uids: Iterable[str]) -> str:
+    """A digest of the pods, in slot order, that form an incarnation."""
+    return hashlib.sha256("\n".join(uids).encode()).hexdigest()[:16]
 
 
 def disband(status: TrainingJobStatus) -> None:

@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import Any
 
-from convoy_controllers.trainingjob.layout import Slot
 from convoy_crds import terms
 from convoy_crds.engine import Engine
+from convoy_crds.layout import Slot
 from convoy_crds.meta import API_VERSION, seconds
 from convoy_crds.trainingjob import Role, TrainingJob
 

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.plan import Event
-from convoy_controllers.trainingjob.layout import slots
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
+from convoy_crds.layout import slots
 from convoy_crds.meta import Condition
 from convoy_crds.terms import Reason
 from convoy_crds.trainingjob import Phase, RoleStatus, TrainingJobStatus

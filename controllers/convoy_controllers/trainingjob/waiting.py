@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from convoy_controllers.plan import PodView, SlotView
-from convoy_controllers.trainingjob.layout import Slot
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.validity import Violation
+from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
 
 PULL_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})

@@ -231,3 +231,30 @@ def test_success_of_the_deciding_role_is_enough() -> None:
 def test_another_managers_job_is_left_alone() -> None:
     cluster = ToyCluster(make_job(managedBy="kueue.x-k8s.io/multikueue"), make_engine()).settle()
     assert (cluster.job.status.phase, cluster.pods) == (None, {})
+
+
+def test_a_changed_restart_id_forms_a_later_incarnation_once(running: ToyCluster) -> None:
+    before = running.uids
+    running.spec(recovery={"restartId": "after-data-fix"}).settle()
+    status = running.job.status
+    assert (status.phase, status.incarnation, running.uids) == (Phase.RUNNING, 2, before)
+    assert (status.restarts.total, status.restarts.counted) == (1, 0)
+
+
+def test_the_leftover_of_an_answered_fault_is_not_counted_again(running: ToyCluster) -> None:
+    running.wait(5).pod("job-worker-1", phase="Failed", exit_code=1)
+    stale = running.pods["job-worker-1"]
+    running.step()
+    assert running.job.status.restarts.counted == 1
+    running.pods["job-worker-1"] = stale
+    running.step()
+    assert running.job.status.restarts.counted == 1
+
+
+def test_a_pod_that_fails_before_it_forms_counts() -> None:
+    cluster = ToyCluster(make_job(recovery={"maxRestarts": 2}), make_engine())
+    cluster.launchers = False
+    for _ in range(3):
+        cluster.step()
+        cluster.wait(2).pod("job-worker-0", phase="Failed", exit_code=1).step()
+    assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "MaxRestartsExceeded")

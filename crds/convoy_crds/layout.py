@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from convoy_crds.trainingjob import TrainingJob
@@ -39,8 +37,3 @@ def slots(job: TrainingJob) -> tuple[Slot, ...]:
 def world_size(job: TrainingJob) -> int:
     """Ranks of the whole job."""
     return sum(role.replicas * role.processes_per_replica for role in job.spec.roles)
-
-
-def membership(uids: Iterable[str]) -> str:
-    """A digest of the pods, in slot order, that form an incarnation."""
-    return hashlib.sha256("\n".join(uids).encode()).hexdigest()[:16]

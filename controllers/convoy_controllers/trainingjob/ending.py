@@ -1,0 +1,80 @@
+"""How an active job ends: its ranks complete, its time is over, or a fault no restart heals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from convoy_controllers.plan import Plan, PodView
+from convoy_controllers.trainingjob import finished
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.status import Draft
+from convoy_crds.layout import Slot
+from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, Phase
+
+
+def completed(
+    observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
+) -> Plan | None:
+    """Succeeds the job once the deciding roles have completed."""
+    deciding = [slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role)]
+    if not draft.status.membership or not all(
+        _slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding
+    ):
+        return None
+    step = draft.status.progress.step if draft.status.progress else None
+    roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
+    what = f"all ranks of {roles} ended well" + (f" after step {step}" if step is not None else "")
+    return finish(
+        observed, draft, own, Phase.SUCCEEDED, Reasons.COMPLETED, Reasons.COMPLETED.format(what=what)
+    )
+
+
+def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:
+    pod = own.get(slot.pod)
+    if pod is None:
+        return False
+    if pod.phase == "Succeeded":
+        return True
+    view = observed.slots.get(pod.uid)
+    return (
+        view is not None
+        and view.incarnation == incarnation
+        and len(view.ranks) == slot.processes
+        and all(rank.state == "EXITED" and not rank.exit_code and not rank.signal for rank in view.ranks)
+    )
+
+
+def past_deadline(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> Plan | None:
+    """Fails the job whose `activeDeadlineSeconds` is over."""
+    limit, start = observed.job.spec.active_deadline_seconds, draft.status.start_time
+    if limit is None or start is None or draft.now < start + timedelta(seconds=limit):
+        return None
+    message = Reasons.DEADLINE_EXCEEDED.format(seconds=limit)
+    return finish(observed, draft, own, Phase.FAILED, Reasons.DEADLINE_EXCEEDED, message)
+
+
+def finish(
+    observed: Observed, draft: Draft, own: Mapping[str, PodView], phase: Phase, reason: Reason, message: str
+) -> Plan:
+    """Makes the phase terminal; the launchers are let go once that is stored."""
+    draft.status.completion_time = draft.now
+    draft.status.pending_since = None
+    draft.phase(phase, reason, message)
+    draft.condition(ConditionType.RUNNING, False, reason, message)
+    draft.drop(ConditionType.RESTARTING)
+    draft.condition(
+        ConditionType.COMPLETE if phase is Phase.SUCCEEDED else ConditionType.FAILED, True, reason, message
+    )
+    commands, deletions = finished.closing(
+        observed, list(own.values()), finished.exit_code(draft.status), False
+    )
+    return Plan(
+        status=draft.stored(),
+        status_first=True,
+        commands=commands,
+        delete=deletions,
+        events=tuple(draft.events),
+        requeue_after=1.0,
+    )
