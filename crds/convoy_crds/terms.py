@@ -191,7 +191,7 @@ class Reasons:
     RESTARTED = Reason("Restarted", "incarnation {incarnation} forms after: {why}")
     RESTART_REQUESTED = Reason(
         "RestartRequested",
-        "spec.recovery.restartId changed to {restart_id!r}: forming the process group anew",
+        "spec.recovery.restartId changed to {restart_id!r}: the process group forms anew",
     )
     MAX_RESTARTS = Reason(
         "MaxRestartsExceeded",

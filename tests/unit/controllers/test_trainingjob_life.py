@@ -255,6 +255,6 @@ def test_a_pod_that_fails_before_it_forms_counts() -> None:
     cluster = ToyCluster(make_job(recovery={"maxRestarts": 2}), make_engine())
     cluster.launchers = False
     for _ in range(3):
-        cluster.step()
+        cluster.wait(2).step()
         cluster.wait(2).pod("job-worker-0", phase="Failed", exit_code=1).step()
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "MaxRestartsExceeded")
