@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -12,7 +14,7 @@ from convoy_agents import metrics
 from convoy_agents.csi import library
 from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
-from convoy_agents.csi.volumes import Volumes
+from convoy_agents.csi.volumes import Volumes, remember
 from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment
 from convoy_agents.health import HealthServer
@@ -26,8 +28,8 @@ from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import Generation, PodState
 from convoy_agents.settings import Settings
 
-LEAVE_SECONDS = 15.0
-"""From SIGTERM to the end, less than any terminationGracePeriodSeconds in use."""
+LEAVE_SECONDS = 8.0
+"""From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""
 
 log = structlog.get_logger()
 
@@ -63,7 +65,7 @@ class Agent:
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
         self._peer_server = PeerServer(self.desk, self.enrolment, settings.peer_port)
-        self._health = HealthServer(metrics.REGISTRY, self._not_ready)
+        self._health = HealthServer(metrics.REGISTRY, self.not_ready)
 
     def leave(self, reason: str) -> None:
         """Begins a planned exit."""
@@ -78,7 +80,7 @@ class Agent:
         shelf = await asyncio.to_thread(library.prepare, settings.run_dir, self._find_sources())
         folders = Folders(settings.run_dir, shelf)
         hooks = Hooks(
-            save=lambda state: volumes.remember(state),
+            save=partial(remember, folders),
             changed=self.pods.changed,
             prepare=self._negotiator.prepare,
             recorded=self._recorded,
@@ -92,7 +94,7 @@ class Agent:
         await csi.start()
         self._recovered = True
         log.info("agent up", node=settings.node, version=version(), library=shelf.name)
-        tasks = [
+        tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.enrolment.run(), name="enrolment"),
             asyncio.create_task(self._serve_hub(), name="hub"),
             asyncio.create_task(self._sweep(volumes), name="sweep"),
@@ -112,7 +114,7 @@ class Agent:
         self.hub.peer_address = f"[{host}]:{self.peer_port}" if ":" in host else f"{host}:{self.peer_port}"
         await self.hub.run()
 
-    async def _leave(self, csi: CsiServers, tasks: list[asyncio.Task[None]]) -> None:
+    async def _leave(self, csi: CsiServers, tasks: list[asyncio.Task[Any]]) -> None:
         log.info("leaving", reason=self._reason or "a part failed")
         self.hub.leave(self._reason or "failure")
         try:
@@ -139,7 +141,8 @@ class Agent:
             except OSError as error:
                 log.warning("sweep failed", why=str(error))
 
-    def _not_ready(self) -> str:
+    def not_ready(self) -> str:
+        """What keeps the agent from serving pods; empty when nothing does."""
         # The hub's absence is no reason: pods start, train and commit without it.
         return "" if self._recovered else "recovering the pods of an earlier agent"
 

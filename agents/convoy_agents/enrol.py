@@ -84,7 +84,7 @@ class Enrolment:
     async def enrol(self) -> Identity:
         """One try: a new key, a request, the hub's certificate for it.
 
-        AioRpcError as the hub answers, OSError when token or CA cannot be read, EnrolError for a wrong answer.
+        AioRpcError as the hub answers, OSError without token or CA, EnrolError for a wrong answer.
         """
         # Small files that the kubelet keeps in memory, read anew because it rotates them.
         token, authority = self._token_file.read_text().strip(), self._ca_file.read_bytes()

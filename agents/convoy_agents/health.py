@@ -64,5 +64,10 @@ class HealthServer:
 
 
 def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
+    head = (
+        f"HTTP/1.1 {status}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    )
+    return "\r\n".join((*head, "", "")).encode() + body

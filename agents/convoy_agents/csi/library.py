@@ -28,7 +28,7 @@ class Sources:
 
 
 def installed() -> Sources:
-    """Finds both without importing them: they are a pod's code, not the agent's. LibraryError when missing."""
+    """Finds both without importing them: they are the pods' code. LibraryError when missing."""
     return Sources(_folder("convoy_workloads"), _folder("convoy"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,9 +43,7 @@ class Identity:
         """None: there is no controller part."""
         return csi_pb2.GetPluginCapabilitiesResponse()
 
-    async def Probe(
-        self, request: csi_pb2.ProbeRequest, context: object
-    ) -> csi_pb2.ProbeResponse:
+    async def Probe(self, request: csi_pb2.ProbeRequest, context: object) -> csi_pb2.ProbeResponse:
         """Ready as soon as it answers."""
         return csi_pb2.ProbeResponse(ready=BoolValue(value=True))
 
@@ -162,16 +161,20 @@ class CsiServers:
 
     async def stop(self) -> None:
         """Tells the kubelet by the socket's absence, then ends."""
-        self._registration_socket.unlink(missing_ok=True)
+        await asyncio.to_thread(_clear, self._registration_socket)
         await self._registration.stop(STOP_SECONDS)
         await self._driver.stop(STOP_SECONDS)
 
 
 async def _listen(server: grpc.aio.Server, path: Path) -> None:
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+    await asyncio.to_thread(_clear, path)
     try:
         server.add_insecure_port(f"unix:{path}")
     except RuntimeError as error:
         raise OSError(f"cannot listen on {path}: {error}") from error
     await server.start()
+
+
+def _clear(path: Path) -> None:
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)

@@ -33,6 +33,15 @@ class NoRoom(Exception):
     """The node has no space, memory or file descriptors left for a pod's folder."""
 
 
+def remember(folders: Folders, state: PodState) -> None:
+    """Writes down a pod's state for a later agent; without room it is kept in memory alone."""
+    try:
+        # One small file on tmpfs: quicker than a thread, and before anybody is told.
+        folders.remember(state.uid, memory.dump(state))
+    except OSError as error:
+        log.error("state not written", pod_uid=state.uid, why=str(error))
+
+
 class Volumes:
     """The volumes of this node. One request at a time: each takes milliseconds."""
 
@@ -85,14 +94,6 @@ class Volumes:
         """Removes folders whose mount is gone."""
         async with self._turn:
             await self._remove_stale()
-
-    def remember(self, state: PodState) -> None:
-        """Writes down a pod's state for a later agent; without room it is kept in memory alone."""
-        try:
-            # One small file on tmpfs: quicker than a thread, and before anybody is told.
-            self._folders.remember(state.uid, memory.dump(state))
-        except OSError as error:
-            log.error("state not written", pod_uid=state.uid, why=str(error))
 
     def _remembered(self, record: PodRecord) -> PodState:
         data = self._folders.memory(record)

@@ -12,6 +12,8 @@ BYTES_PER_FRAME = 4096
 """A longer frame counts as several."""
 DIALS_PER_SECOND = 20.0
 DIALS_BURST = 160.0
+LOGS_PER_SECOND = 0.2
+LOGS_BURST = 20.0
 MAX_PARTIAL = 1024 * 1024
 """Bytes of unfinished frames over all connections of a pod."""
 MAX_UNREAD = 1024 * 1024
@@ -28,7 +30,8 @@ class Bucket:
         self._at = now
 
     def take(self, cost: float, now: float) -> float:
-        """Spends `cost`, into debt if need be; the seconds until the debt is paid."""
+        """Spends `cost`, into a debt of a burst at most; the seconds until the debt is paid."""
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate) - cost
+        self._tokens = max(self._tokens, -self._burst)
         self._at = now
         return max(0.0, -self._tokens / self._rate)

@@ -135,8 +135,7 @@ def _prepared(state: PodState, event: FromRank, message: RankPrepared) -> Outcom
         return Outcome(state)  # it will be asked again once the hub has said which slot this is
     if state.committed and state.committed.generation >= generation:
         same = state.committed.generation == generation
-        frame = _committed(generation) if same else _refused(generation, state.seen)
-        return Outcome(state, to_ranks=((event.rank, frame),))
+        return Outcome(state, to_ranks=((event.rank, _committed(generation)),) if same else ())
     before = state.preparing.get(generation, Preparing(frozenset(), message.parent))
     if before.parent != message.parent:
         return Outcome(state, problem=f"ranks of one pod name different parents of {generation}")
@@ -188,10 +187,11 @@ def _decided(state: PodState, event: Decided) -> Outcome:
     generation = event.generation
     if event.verdict is not Verdict.COMMITTED:
         left = {key: value for key, value in state.preparing.items() if key != generation}
-        told = event.verdict is Verdict.STALE
+        seen = max(event.seen, state.seen)
         frames: tuple[tuple[int | None, Mapping[str, Any]], ...] = ()
-        if told:
-            frames = ((None, _refused(generation, max(event.seen, state.seen))),)
+        # A rank that is refused leaves. One whose generation was merely overtaken has nothing to hear.
+        if event.verdict is Verdict.STALE and seen > generation.incarnation:
+            frames = ((None, _refused(generation, seen)),)
         return Outcome(replace(state, preparing=left), to_ranks=frames)
     left = {key: value for key, value in state.preparing.items() if key > generation}
     newest = Committed(generation, event.time_ms)

@@ -56,7 +56,9 @@ class PodSession:
         self._ranks: dict[int, Connection] = {}
         self._open: set[Connection] = set()
         self._partial = Partial()
-        self._dials: limits.Bucket | None = None
+        now = asyncio.get_running_loop().time()
+        self._dials = limits.Bucket(limits.DIALS_PER_SECOND, limits.DIALS_BURST, now)
+        self._complaints = limits.Bucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
         self._log = log.bind(pod_uid=state.uid)
 
     async def open(self) -> None:
@@ -76,9 +78,6 @@ class PodSession:
             sock.close()
             fresh.unlink(missing_ok=True)
             raise
-        self._dials = limits.Bucket(
-            limits.DIALS_PER_SECOND, limits.DIALS_BURST, asyncio.get_running_loop().time()
-        )
 
     async def close(self) -> None:
         """Stops listening and ends every connection; the socket file stays for the next agent."""
@@ -141,7 +140,7 @@ class PodSession:
             self._left(connection)
 
     async def _converse(self, connection: Connection) -> None:
-        if self._dials and (pause := self._dials.take(1, asyncio.get_running_loop().time())):
+        if (pause := self._dials.take(1, asyncio.get_running_loop().time())):
             await asyncio.sleep(pause)
         frames = connection.frames()
         async with contextlib.aclosing(frames):
@@ -197,4 +196,6 @@ class PodSession:
 
     def _fault(self, connection: Connection, kind: str, why: str) -> None:
         metrics.POD_PROTOCOL_ERRORS.labels(kind).inc()
+        if self._complaints.take(1, asyncio.get_running_loop().time()):
+            return  # a pod must not fill the node's log
         self._log.warning("connection ended", why=why, rank=connection.rank)

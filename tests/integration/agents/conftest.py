@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+
+import pytest
+from tests.integration.agents.harness import Authority, FakeHub, Host
+
+from convoy_agents.csi import mounts
+
+HostMaker = Callable[[str], Coroutine[None, None, Host]]
+
+
+@pytest.fixture
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+async def hub(authority: Authority) -> AsyncIterator[FakeHub]:
+    hub = FakeHub(authority)
+    await hub.start()
+    yield hub
+    await hub.stop()
+
+
+@pytest.fixture
+async def make_host(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[HostMaker]:
+    """Starts agents; at the end they leave and nothing stays mounted."""
+    if os.geteuid():
+        pytest.skip("bind mounts need root")
+    root = tmp_path_factory.mktemp("n")
+    hosts: list[Host] = []
+
+    async def make(node: str) -> Host:
+        host = Host(root, node, hub)
+        hosts.append(host)
+        await host.start()
+        return host
+
+    yield make
+    for host in hosts:
+        await host.stop()
+    for mount in mounts.table():
+        if Path(mount.target).is_relative_to(root):
+            mounts.unmount(Path(mount.target))

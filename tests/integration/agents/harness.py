@@ -1,0 +1,374 @@
+"""A hub, kubelet, launcher and ranks as scripts, around real agents on real sockets with real certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from convoy_agents.channels import Identity
+from convoy_agents.csi.library import Sources
+from convoy_agents.daemon import Agent
+from convoy_agents.settings import Settings
+from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc
+from convoy_crds import terms
+
+PATIENCE = 10.0
+"""Seconds any single expectation may take."""
+
+
+class Authority:
+    """A certificate authority for one test."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self.certificate = self._build(self.name, self.key.public_key(), [], ca=True)
+        self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, name: str, public_key: Any, common_name: str, seconds: float = 3600) -> bytes:
+        """A certificate for the DNS name."""
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        made = self._build(subject, public_key, [name], ca=False, seconds=seconds)
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    def identity(self, node: str, name: str | None = None) -> Identity:
+        """A key and certificate as an agent of `node` would hold; `name` replaces its DNS name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self.issue(name or terms.agent_server_name(node), key.public_key(), node)
+        return Identity(node, certificate, private_pem(key), self.pem, 2**40)
+
+    def _build(
+        self, subject: x509.Name, public_key: Any, names: list[str], *, ca: bool, seconds: float = 3600
+    ) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_after(now + datetime.timedelta(seconds=seconds))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+        if names:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+            )
+        return builder.sign(self.key, hashes.SHA256())
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+class FakeHub:
+    """Enrols whoever has the token of a node, keeps what agents say, sends what the test says."""
+
+    def __init__(self, authority: Authority) -> None:
+        self.authority = authority
+        self.heard: list[tuple[str, hub_pb2.AgentMessage]] = []
+        self.certificate_seconds = 3600.0
+        self.redirect_to: list[str] = []
+        """Answers to the next Hellos instead of Welcome."""
+        self.enrolments = 0
+        self.sessions = 0
+        self._outgoing: dict[str, asyncio.Queue[hub_pb2.HubMessage | None]] = {}
+        self._news = asyncio.Condition()
+        self.enrol_port = 0
+        self.session_port = 0
+
+    async def start(self, session_port: int = 0) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        pair = (private_pem(key), self.authority.issue(terms.HUB_SERVER_NAME, key.public_key(), "hub"))
+        self._enrolment = grpc.aio.server()
+        self._session = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        hub_pb2_grpc.add_EnrolmentServicer_to_server(self, self._enrolment)
+        hub_pb2_grpc.add_HubServicer_to_server(self, self._session)
+        self.enrol_port = self._enrolment.add_secure_port(
+            "127.0.0.1:0", grpc.ssl_server_credentials([pair])
+        )
+        self.session_port = self._session.add_secure_port(
+            f"127.0.0.1:{session_port}",
+            grpc.ssl_server_credentials([pair], self.authority.pem, require_client_auth=True),
+        )
+        await self._enrolment.start()
+        await self._session.start()
+
+    async def stop(self) -> None:
+        await self._session.stop(0)
+        await self._enrolment.stop(0)
+
+    async def Enrol(self, request: Any, context: Any) -> Any:
+        node = request.token.removeprefix("token-of-")
+        if node == request.token:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token was not accepted")
+        self.enrolments += 1
+        csr = x509.load_pem_x509_csr(request.csr_pem)
+        name = terms.agent_server_name(node)
+        return hub_pb2.EnrolReply(
+            certificate_pem=self.authority.issue(name, csr.public_key(), node, self.certificate_seconds),
+            expires_unix=int(datetime.datetime.now().timestamp() + self.certificate_seconds),
+            node=node,
+        )
+
+    async def Session(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        hello = await anext(aiter(requests))
+        node = hello.hello.node
+        if self.redirect_to:
+            yield hub_pb2.HubMessage(redirect=hub_pb2.Redirect(address=self.redirect_to.pop(0)))
+            return
+        assert context.auth_context()["x509_common_name"] == [node.encode()]
+        self.sessions += 1
+        await self._note(node, hello)
+        outgoing = self._outgoing[node] = asyncio.Queue()
+        yield hub_pb2.HubMessage(welcome=hub_pb2.Welcome(leader="test"))
+
+        async def listen() -> None:
+            async for message in requests:
+                await self._note(node, message)
+            outgoing.put_nowait(None)
+
+        listening = asyncio.create_task(listen())
+        try:
+            while (message := await outgoing.get()) is not None:
+                yield message
+        finally:
+            listening.cancel()
+
+    async def _note(self, node: str, message: Any) -> None:
+        async with self._news:
+            self.heard.append((node, message))
+            self._news.notify_all()
+
+    def send(self, node: str, **body: Any) -> None:
+        self._outgoing[node].put_nowait(hub_pb2.HubMessage(**body))
+
+    def hang_up(self, node: str) -> None:
+        self._outgoing[node].put_nowait(None)
+
+    async def until(self, wanted: Callable[[str, Any], bool], start: int = 0) -> Any:
+        """The first message, from the `start`th on, that is wanted."""
+
+        def find() -> Any:
+            return next((said for node, said in self.heard[start:] if wanted(node, said)), None)
+
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: find() is not None)
+            return find()
+
+    async def report(self, uid: str, wanted: Callable[[Any], bool], start: int = 0) -> Any:
+        """The first PodReport of a pod that is wanted, in a report or a Hello."""
+
+        def reports(said: Any) -> list[Any]:
+            kind = said.WhichOneof("body")
+            return list(said.hello.pods) if kind == "hello" else [said.pod] if kind == "pod" else []
+
+        found: list[Any] = []
+
+        def check(node: str, said: Any) -> bool:
+            found[:] = [entry for entry in reports(said) if entry.pod_uid == uid and wanted(entry)]
+            return bool(found)
+
+        await self.until(check, start)
+        return found[0]
+
+
+class Pod:
+    """The inside of a container: a launcher or a rank on the mounted socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def dial(cls, socket: Path, **hello: Any) -> Pod:
+        # By way of the open folder: a test's paths are longer than a socket's address may be.
+        folder = os.open(socket.parent, os.O_PATH)
+        try:
+            pod = cls(*await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{socket.name}"))
+        finally:
+            os.close(folder)
+        if hello:
+            pod.say(type="hello", **hello)
+        return pod
+
+    def say(self, **message: Any) -> None:
+        body = json.dumps(message).encode()
+        self.writer.write(len(body).to_bytes(4, "big") + body)
+
+    async def hear(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            size = int.from_bytes(await self.reader.readexactly(4), "big")
+            message: dict[str, Any] = json.loads(await self.reader.readexactly(size))
+            return message
+
+    async def ended(self) -> bool:
+        """Waits for the agent to close the connection."""
+        async with asyncio.timeout(PATIENCE):
+            with contextlib.suppress(ConnectionError):
+                while await self.reader.read(4096):
+                    pass
+        return True
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Host:
+    """A node: folders of its own, an agent, and the kubelet's side of the driver."""
+
+    def __init__(self, root: Path, node: str, hub: FakeHub) -> None:
+        self.root = root / node
+        self.node = node
+        (self.root / "kubelet").mkdir(parents=True)
+        (self.root / "token").write_text(f"token-of-{node}\n")
+        (self.root / "ca.crt").write_bytes(hub.authority.pem)
+        self.settings = Settings(
+            node=node,
+            pod_ip="127.0.0.1",
+            hub=f"127.0.0.1:{hub.enrol_port}",
+            hub_session=f"127.0.0.1:{hub.session_port}",
+            token_file=self.root / "token",
+            ca_file=self.root / "ca.crt",
+            run_dir=self.root / "run",
+            kubelet_dir=self.root / "kubelet",
+            peer_port=0,
+            metrics_port=0,
+        )
+        self.agent: Agent
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.agent = Agent(self.settings, lambda: fake_sources(self.root))
+        self._task = asyncio.create_task(self.agent.run())
+        await eventually(lambda: self._task is None or self._task.done() or not self.agent.not_ready())
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self) -> None:
+        if self._task:
+            self.agent.leave("test")
+            await asyncio.wait_for(self._task, PATIENCE)
+            self._task = None
+
+    async def crash(self) -> None:
+        """The sockets of the pods fall silent; folders and mounts stay."""
+        assert self._task
+        await self.agent.pods.close_all()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+
+    def target(self, uid: str) -> Path:
+        return self.settings.kubelet_dir / "pods" / uid / "volumes" / "kubernetes.io~csi" / "convoy" / "mount"
+
+    async def publish(self, uid: str, volume: str = "", **changes: Any) -> None:
+        fields: dict[str, Any] = {
+            "volume_id": volume or f"csi-{uid}",
+            "target_path": str(self.target(uid)),
+            "readonly": True,
+            "volume_context": {
+                "csi.storage.k8s.io/pod.name": f"pod-{uid}",
+                "csi.storage.k8s.io/pod.namespace": "default",
+                "csi.storage.k8s.io/pod.uid": uid,
+                "csi.storage.k8s.io/ephemeral": "true",
+            },
+        }
+        async with self.kubelet() as channel:
+            request = csi_pb2.NodePublishVolumeRequest(**{**fields, **changes})
+            await csi_pb2_grpc.NodeStub(channel).NodePublishVolume(request, timeout=PATIENCE)
+
+    async def unpublish(self, uid: str, volume: str = "") -> None:
+        async with self.kubelet() as channel:
+            request = csi_pb2.NodeUnpublishVolumeRequest(
+                volume_id=volume or f"csi-{uid}", target_path=str(self.target(uid))
+            )
+            await csi_pb2_grpc.NodeStub(channel).NodeUnpublishVolume(request, timeout=PATIENCE)
+
+    def kubelet(self) -> grpc.aio.Channel:
+        socket = self.settings.kubelet_dir / "plugins" / terms.CSI_DRIVER / "csi.sock"
+        return grpc.aio.insecure_channel(f"unix:{socket}")
+
+    def registrar(self) -> grpc.aio.Channel:
+        name = f"{terms.CSI_DRIVER}-reg.sock"
+        return grpc.aio.insecure_channel(f"unix:{self.settings.kubelet_dir / 'plugins_registry' / name}")
+
+    async def launcher(self, uid: str, incarnation: int = 0) -> Pod:
+        return await Pod.dial(
+            self.target(uid) / "agent.sock", role="launcher", incarnation=incarnation, pid=1, python="3.11"
+        )
+
+    async def rank(self, uid: str, rank: int, incarnation: int) -> Pod:
+        return await Pod.dial(
+            self.target(uid) / "agent.sock", role="rank", incarnation=incarnation, rank=rank
+        )
+
+
+def fake_sources(root: Path) -> Sources:
+    """The two packages as an image holds them, with stand-ins for their content."""
+    workloads, face = root / "image" / "convoy_workloads", root / "image" / "convoy"
+    for path, text in {
+        workloads / "__init__.py": "",
+        workloads / "launcher" / "__init__.py": "",
+        workloads / "launcher" / "convoy_launch.py": "print('launched')\n",
+        workloads / "runtime" / "__init__.py": "",
+        workloads / "runtime" / "deep" / "part.py": "PART = 1\n",
+        workloads / "engines" / "heavy.py": "import torch\n",
+        face / "__init__.py": "FACE = 1\n",
+        face / "cli" / "__main__.py": "import typer\n",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Sources(workloads, face)
+
+
+def assignment(job: str, incarnation: int, slot: int, members: list[tuple[str, Host, int]]) -> Any:
+    """The hub's Assignment of one slot; members are (pod uid, host, processes) in slot order."""
+    return hub_pb2.Assignment(
+        pod_uid=members[slot][0],
+        job_uid=f"uid-of-{job}",
+        job=f"default/{job}",
+        incarnation=incarnation,
+        slot=slot,
+        rank_offset=sum(entry[2] for entry in members[:slot]),
+        processes=members[slot][2],
+        world_size=sum(entry[2] for entry in members),
+        master_addr="127.0.0.1",
+        master_port=29500,
+        hang_seconds=600,
+        members=[
+            hub_pb2.Member(
+                slot=number,
+                pod_uid=uid,
+                node=host.node,
+                peer_address=f"127.0.0.1:{host.agent.peer_port}",
+                processes=processes,
+            )
+            for number, (uid, host, processes) in enumerate(members)
+        ],
+        command=["python", "train.py"],
+        role="worker",
+        replica=slot,
+    )
+
+
+async def eventually(check: Callable[[], bool]) -> None:
+    """Polls what has no event of its own."""
+    async with asyncio.timeout(PATIENCE):
+        while not check():
+            await asyncio.sleep(0.01)

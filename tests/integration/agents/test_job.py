@@ -1,0 +1,165 @@
+"""One job across two agents: from the volume to a committed generation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host, Pod, assignment
+
+from convoy_agents.wire import hub_pb2
+
+A, B = "aaaa-1111", "bbbb-2222"
+
+
+async def formed(hub: FakeHub, one: Host, two: Host) -> tuple[list[Pod], list[Pod]]:
+    """Launchers and ranks of a job with two ranks on the first node and one on the second, in incarnation 1."""
+    members = [(A, one, 2), (B, two, 1)]
+    launchers = []
+    for slot, (uid, host, _) in enumerate(members):
+        await host.publish(uid)
+        launchers.append(await host.launcher(uid))
+        await hub.report(uid, lambda report: report.launcher_connected)
+        hub.send(host.node, assignment=assignment("job", 1, slot, members))
+        assert (await launchers[-1].hear())["incarnation"] == 1
+    ranks = [await one.rank(A, 0, 1), await one.rank(A, 1, 1), await two.rank(B, 2, 1)]
+    return launchers, ranks
+
+
+async def test_a_launcher_gets_its_assignment_and_the_hub_its_port(make_host: HostMaker, hub: FakeHub) -> None:
+    one = await make_host("one")
+    await one.publish(A)
+    launcher = await one.launcher(A)
+    await hub.report(A, lambda report: report.launcher_connected and report.incarnation == 0)
+    hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=1))
+    assert await launcher.hear() == {"type": "pickPort", "incarnation": 1}
+    launcher.say(type="portPicked", incarnation=1, port=31000)
+    report = await hub.report(A, lambda report: report.port_incarnation == 1)
+    assert report.master_port == 31000
+    hub.send("one", assignment=assignment("job", 1, 0, [(A, one, 2)]))
+    assert await launcher.hear() == {
+        "type": "assignment",
+        "incarnation": 1,
+        "slot": 0,
+        "rankOffset": 0,
+        "processes": 2,
+        "worldSize": 2,
+        "masterAddr": "127.0.0.1",
+        "masterPort": 29500,
+        "hangSeconds": 600,
+        "command": ["python", "train.py"],
+        "role": "worker",
+        "replica": 0,
+        "job": "default/job",
+    }
+    await hub.report(A, lambda report: report.incarnation == 1)
+
+
+async def test_ranks_and_their_exits_are_reported(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    launchers, ranks = await formed(hub, one, two)
+    launchers[1].say(type="rank", incarnation=1, rank=2, state="STARTING")
+    ranks[2].say(type="progress", step=5, totalSteps=9, samplesPerSecond=3.5, loss=0.25, timeMs=1700000000000)
+    report = await hub.report(B, lambda report: bool(report.ranks) and report.ranks[0].progress.step == 5)
+    rank = report.ranks[0]
+    assert (rank.rank, rank.state) == (2, hub_pb2.RankReport.RUNNING)
+    assert (rank.progress.total_steps, rank.progress.samples_per_second, rank.progress.loss) == (9, 3.5, 0.25)
+    assert not rank.progress.HasField("held_out_loss")
+    launchers[1].say(
+        type="rank", incarnation=1, rank=2, state="EXITED", exitCode=0, signal=9, oom=True, stderr="x" * 5000
+    )
+    report = await hub.report(B, lambda report: report.ranks and report.ranks[0].state == hub_pb2.RankReport.EXITED)
+    assert (report.ranks[0].signal, report.ranks[0].oom) == (9, True)
+    assert len(report.ranks[0].stderr_tail) == 2048
+    assert report.ranks[0].progress.step == 5
+
+
+def prepared(rank: Pod, step: int, incarnation: int = 1) -> None:
+    rank.say(type="prepared", incarnation=incarnation, step=step, parent=None)
+
+
+async def test_a_generation_is_committed_across_two_agents(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    _, ranks = await formed(hub, one, two)
+    for rank in ranks:
+        prepared(rank, 10)
+    assert await ranks[0].hear() == {"type": "commit", "incarnation": 1, "step": 10}
+    ranks[0].say(type="recorded", incarnation=1, step=10)
+    for rank in ranks:
+        assert await rank.hear() == {"type": "committed", "incarnation": 1, "step": 10}
+    for uid in (A, B):
+        report = await hub.report(uid, lambda report: report.HasField("committed"))
+        assert (report.committed.incarnation, report.committed.step) == (1, 10)
+        assert report.committed.tier == "remote"
+    # Said again after a re-dial it is answered at once.
+    again = await two.rank(B, 2, 1)
+    prepared(again, 10)
+    assert await again.hear() == {"type": "committed", "incarnation": 1, "step": 10}
+
+
+async def test_it_commits_while_the_hub_is_away(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    _, ranks = await formed(hub, one, two)
+    await hub.stop()
+    for rank in ranks:
+        prepared(rank, 10)
+    assert (await ranks[0].hear())["type"] == "commit"
+    ranks[0].say(type="recorded", incarnation=1, step=10)
+    for rank in ranks:
+        assert (await rank.hear())["type"] == "committed"
+
+
+async def test_rank_0_is_asked_again_after_a_redial(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    _, ranks = await formed(hub, one, two)
+    for rank in ranks:
+        prepared(rank, 10)
+    assert (await ranks[0].hear())["type"] == "commit"
+    ranks[0].close()
+    anew = await one.rank(A, 0, 1)
+    assert await anew.hear() == {"type": "commit", "incarnation": 1, "step": 10}
+    anew.say(type="recorded", incarnation=1, step=10)
+    assert (await ranks[2].hear())["type"] == "committed"
+
+
+async def test_a_later_incarnation_refuses_the_commit(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    _, ranks = await formed(hub, one, two)
+    prepared(ranks[2], 10)
+    prepared(ranks[0], 10)
+    # Only slot 0's agent hears of incarnation 2, as when its port is picked.
+    hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=2))
+    refused = {"type": "refused", "incarnation": 1, "step": 10, "seen": 2}
+    assert await ranks[2].hear() == refused
+    prepared(ranks[1], 10)
+    assert await ranks[1].hear() == refused
+    await hub.report(B, lambda report: not report.HasField("committed"))
+
+
+async def test_ranks_of_an_older_incarnation_are_cut_off(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    launchers, ranks = await formed(hub, one, two)
+    hub.send("two", assignment=assignment("job", 2, 1, [(A, one, 2), (B, two, 1)]))
+    assert (await launchers[1].hear())["incarnation"] == 2
+    assert await ranks[2].ended()
+    late = await two.rank(B, 2, 1)
+    assert await late.ended()
+
+
+async def test_a_launcher_that_comes_back_behind_is_told_again(make_host: HostMaker, hub: FakeHub) -> None:
+    one = await make_host("one")
+    await one.publish(A)
+    first = await one.launcher(A)
+    await hub.report(A, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("job", 3, 0, [(A, one, 1)]))
+    assert (await first.hear())["incarnation"] == 3
+    first.close()
+    await hub.report(A, lambda report: not report.launcher_connected and report.incarnation == 3)
+    second = await one.launcher(A, incarnation=2)
+    assert (await second.hear())["incarnation"] == 3
+    hub.send("one", shutdown=hub_pb2.Shutdown(pod_uid=A, exit_code=7, reason="done"))
+    expected: dict[str, Any] = {"type": "shutdown", "exitCode": 7, "reason": "done"}
+    assert await second.hear() == expected
+    second.close()
+    third = await one.launcher(A, incarnation=3)
+    assert await third.hear() == expected
