@@ -1,0 +1,24 @@
+"""`convoy-operator`: runs one replica of the operator; everything it needs to know is in its environment."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from convoy_operator import app, log
+from convoy_operator.settings import SettingError, from_environment
+
+
+def main() -> None:
+    """Exits with 0 after SIGTERM, 1 after a failure or a lost Lease, 2 for a wrong setting."""
+    try:
+        settings = from_environment()
+        log.configure(settings.log_level)
+    except (SettingError, ValueError) as error:
+        sys.stderr.write(f"convoy-operator: {error}\n")
+        sys.exit(2)
+    sys.exit(asyncio.run(app.run(settings)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Everything put together: what each replica runs, and what only the leader does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import uuid
+from collections.abc import Awaitable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import structlog
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import load_incluster_config, load_kube_config
+
+from convoy_crds.terms import LABEL_JOB, LEASE_NAME
+from convoy_operator import catalogue, errors, http, shell, views
+from convoy_operator.events import Recorder
+from convoy_operator.gateway import KubernetesGateway
+from convoy_operator.hub import ca
+from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.ca import Authority
+from convoy_operator.hub.enrolment import Enrolment
+from convoy_operator.hub.server import HubServer
+from convoy_operator.hub.sessions import Sessions
+from convoy_operator.keys import ENGINE, TRAINING_JOB, Key
+from convoy_operator.leader import Elector, LeaseLock, Watchdog, identity_of
+from convoy_operator.limits import backoff
+from convoy_operator.metrics import Metrics
+from convoy_operator.nodes import Labeler
+from convoy_operator.queue import WorkQueue
+from convoy_operator.reconcile import Reconciler
+from convoy_operator.reflector import Reflector
+from convoy_operator.resources import ENGINES, NODES, PODS, TRAINING_JOBS
+from convoy_operator.settings import Settings
+from convoy_operator.views import Node, Parent, Pod
+from convoy_operator.world import Triggers, World
+
+log = structlog.get_logger(__name__)
+
+_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+async def connect(settings: Settings) -> ApiClient:
+    """A client of the API server: of the pod's service account, or of the kubeconfig outside of a cluster."""
+    configuration = Configuration()
+    if _TOKEN.exists():
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        await load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    configuration.connection_pool_maxsize = settings.connections
+    return ApiClient(configuration)
+
+
+def package_version() -> str:
+    """Version of the installed distribution; `dev` when it is run from a checkout."""
+    try:
+        return version("convoy-operator")
+    except PackageNotFoundError:
+        return "dev"
+
+
+class Operator:
+    """One replica."""
+
+    def __init__(self, settings: Settings, client: ApiClient) -> None:
+        self.settings = settings
+        self.metrics = metrics = Metrics(package_version())
+        self.gateway = gateway = KubernetesGateway(client, settings, metrics)
+        self.world = world = World()
+        self.queue: WorkQueue[Key] = WorkQueue(
+            settings.backoff_min_seconds,
+            settings.backoff_max_seconds,
+            on_wait=metrics.queue_seconds.observe,
+        )
+        Triggers(world, self.queue, settings.debounce_seconds)
+        self.recorder = Recorder(gateway, metrics, settings.name)
+        self.agents = Agents(
+            world,
+            self.queue,
+            metrics,
+            settings,
+            progress_delay=lambda: self.reconciler.throttle.interval(world.active),
+        )
+        self.reconciler = Reconciler(
+            gateway=gateway,
+            world=world,
+            queue=self.queue,
+            recorder=self.recorder,
+            agents=self.agents,
+            metrics=metrics,
+            settings=settings,
+        )
+        self.labeler = Labeler(gateway, world, self.agents.liveness, settings.agent_unready_seconds)
+        resync = settings.resync_seconds
+        self.pods: Reflector[Pod] = Reflector(
+            gateway, PODS, world.pods, views.pod, metrics, selector=LABEL_JOB, resync_seconds=resync
+        )
+        self.nodes: Reflector[Node] = Reflector(
+            gateway, NODES, world.nodes, views.node, metrics, resync_seconds=resync
+        )
+        # kopf watches these; here they are only listed, by the leader.
+        self.parents: tuple[Reflector[Parent], ...] = (
+            Reflector(gateway, TRAINING_JOBS, world.jobs, views.parent, metrics),
+            Reflector(gateway, ENGINES, world.engines, views.parent, metrics),
+        )
+        identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
+        self.watchdog = Watchdog(settings.lease_seconds - 1.0)
+        self.elector = Elector(
+            LeaseLock(LEASE_NAME, settings.namespace, identity, client, settings.renew_seconds / 2),
+            lease_seconds=settings.lease_seconds,
+            renew_seconds=settings.renew_seconds,
+            retry_seconds=settings.retry_seconds,
+            watchdog=self.watchdog,
+        )
+        self.leads = False
+        self.hub: HubServer | None = None
+        self.kopf_ready = asyncio.Event()
+
+    async def run(self) -> None:
+        """Runs until cancelled, or until any part of it ends: their lives are tied."""
+        authority = await self._authority()
+        self.hub = self._hub(authority)
+        await self.hub.start()
+        self.watchdog.start()
+        settings = self.settings
+        parts: list[Awaitable[None]] = [
+            http.serve(
+                http.metrics_app(self.metrics, self._refresh), settings.http_bind, settings.metrics_port
+            ),
+            http.serve(http.probe_app(self._checks()), settings.http_bind, settings.probe_port),
+            self.pods.run(),
+            self.nodes.run(),
+            self.recorder.run(),
+            shell.run(self.world, settings, self.kopf_ready),
+            self.elector.run(self._lead),
+        ]
+        try:
+            await _together(parts)
+        finally:
+            self.watchdog.stop()
+            await self.hub.stop()
+
+    async def _lead(self) -> None:
+        """What only the leader does."""
+        for reflector in self.parents:
+            await _list(reflector)
+        await self.pods.synced.wait()
+        await self.nodes.synced.wait()
+        self.agents.begin()
+        self.leads = True
+        self.metrics.leader.set(1)
+        for store, kind in ((self.world.jobs, TRAINING_JOB), (self.world.engines, ENGINE)):
+            for parent in store:
+                self.queue.add(Key(kind, parent.namespace, parent.name), high=False)
+        try:
+            await _together(
+                [
+                    *(self.reconciler.work() for _ in range(self.settings.workers)),
+                    self.agents.run(),
+                    self.labeler.run(),
+                    self._resync(),
+                    self._catalogue(),
+                ]
+            )
+        finally:
+            self.leads = False
+            self.metrics.leader.set(0)
+
+    async def _catalogue(self) -> None:
+        """Applies the Engines that were installed with the operator, then waits for the end."""
+        if self.settings.engines_dir:
+            await catalogue.install(self.gateway, Path(self.settings.engines_dir))
+        await asyncio.Event().wait()
+
+    async def _resync(self) -> None:
+        """Lists the custom resources again and again and looks at all of them."""
+        while True:
+            await asyncio.sleep(self.settings.resync_seconds)
+            for reflector in self.parents:
+                await _list(reflector)
+            for store, kind in ((self.world.jobs, TRAINING_JOB), (self.world.engines, ENGINE)):
+                for parent in store:
+                    self.queue.add(Key(kind, parent.namespace, parent.name), high=False)
+
+    async def _authority(self) -> Authority:
+        """The CA, however long the API server takes to be there."""
+        attempt = 0
+        while True:
+            try:
+                return await ca.load_or_make(self.gateway, self.settings.namespace)
+            except errors.ApiError as fault:
+                wait = backoff(attempt, 0.5, 15.0)
+                log.warning("no CA yet", error=str(fault), retry_seconds=round(wait, 1))
+                await asyncio.sleep(wait)
+                attempt += 1
+
+    def _hub(self, authority: Authority) -> HubServer:
+        enrolment = Enrolment(self.gateway, authority, self.metrics, self.settings)
+        sessions = Sessions(
+            self.agents, self.metrics, leads=lambda: self.leads, leader_address=lambda: self.elector.address
+        )
+        return HubServer(self.settings, authority, enrolment, sessions)
+
+    def _checks(self) -> http.Checks:
+        return {
+            "kopf": self.kopf_ready.is_set,
+            "pods": self.pods.synced.is_set,
+            "nodes": self.nodes.synced.is_set,
+            "lease": self.elector.observed.is_set,
+        }
+
+    def _refresh(self) -> None:
+        for phase, count in self.world.phases.items():
+            self.metrics.jobs.labels(phase).set(count)
+        self.metrics.queue_depth.set(self.queue.depth)
+
+
+async def _list(reflector: Reflector[Parent]) -> None:
+    """One LIST that goes on trying: without it nothing may be decided."""
+    attempt = 0
+    while True:
+        try:
+            await reflector.list()
+        except errors.ApiError as fault:
+            wait = backoff(attempt, 0.5, 15.0)
+            log.warning("custom resources not listed", error=str(fault), retry_seconds=round(wait, 1))
+            await asyncio.sleep(wait)
+            attempt += 1
+        else:
+            return
+
+
+async def _together(parts: list[Awaitable[None]]) -> None:
+    """Runs all; when one ends the others are cancelled and awaited, and its error, if any, raised."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def run(settings: Settings) -> int:
+    """Runs one replica until SIGTERM or SIGINT; the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with await connect(settings) as client:
+        operator = Operator(settings, client)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Until kopf starts, which then takes the signals for itself and returns.
+            loop.add_signal_handler(number, stop.set)
+        work = asyncio.create_task(operator.run())
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, stopped):
+            task.cancel()
+        try:
+            await work
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            log.exception("the operator ends")
+            return 1
+        log.info("stopped")
+        return 0

@@ -1,0 +1,143 @@
+"""What the operator remembers of the API server: versioned stores that never go back in time.
+
+Each store takes news from two sides: from watches, late and in order, and from answers to the operator's own
+writes, at once. The higher resourceVersion wins, so that a reconcile sees what it wrote (the expectations of
+other controllers) and a slow watch cannot undo it. Uids of deleted objects are remembered for a while, so that
+the answer to a create cannot bring back what its watch has already seen go.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+_TOMBSTONES = 20_000
+
+
+class Versioned(Protocol):
+    """What a store needs to know of its items."""
+
+    @property
+    def namespace(self) -> str:
+        """Empty for cluster-scoped objects."""
+
+    @property
+    def name(self) -> str:
+        """Name within the namespace."""
+
+    @property
+    def uid(self) -> str:
+        """Of this object, never used again."""
+
+    @property
+    def version(self) -> int:
+        """resourceVersion."""
+
+
+T = TypeVar("T", bound=Versioned)
+
+Listener = Callable[[T | None, T | None, bool], None]
+"""Told (before, after, own) of every change; one of the first two may be None. `own` is true for the answer to a
+write of the operator's own that it need not look at again."""
+
+
+class Store(Generic[T]):
+    """Objects of one resource by namespace and name, with one optional index."""
+
+    def __init__(self, index: Callable[[T], tuple[str, str]] | None = None) -> None:
+        self._items: dict[tuple[str, str], T] = {}
+        self._by_uid: dict[str, T] = {}
+        self._index = index
+        self._indexed: dict[tuple[str, str], dict[str, T]] = {}
+        self._dead: OrderedDict[str, None] = OrderedDict()
+        self._listeners: list[Listener[T]] = []
+
+    def listen(self, listener: Listener[T]) -> None:
+        """Calls `listener` on every change from now on."""
+        self._listeners.append(listener)
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """The object of that name."""
+        return self._items.get((namespace, name))
+
+    def by_uid(self, uid: str) -> T | None:
+        """The object of that uid."""
+        return self._by_uid.get(uid)
+
+    def indexed(self, key: tuple[str, str]) -> list[T]:
+        """Objects with that index key, by name."""
+        return sorted(self._indexed.get(key, {}).values(), key=lambda item: item.name)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._items.values()))
+
+    def upsert(self, item: T, *, own: bool = False) -> bool:
+        """Takes an object in unless it is older than what is known; whether it was news."""
+        if item.uid in self._dead:
+            return False
+        key = (item.namespace, item.name)
+        before = self._items.get(key)
+        if before is not None and before.version >= item.version:
+            return False
+        self._put(key, before, item, own)
+        return True
+
+    def remove(self, item: T) -> bool:
+        """Forgets a deleted object; a newer one of the same name stays. Whether it was known."""
+        self._bury(item.uid)
+        key = (item.namespace, item.name)
+        before = self._items.get(key)
+        if before is None or before.uid != item.uid:
+            return False
+        self._drop(key, before)
+        return True
+
+    def replace(self, items: Iterable[T], version: int) -> None:
+        """Takes a LIST made at `version`: what it lacks is deleted, unless it came into being since."""
+        listed = set()
+        for item in items:
+            listed.add(item.uid)
+            self.upsert(item)
+        for key, item in list(self._items.items()):
+            if item.uid not in listed and item.version <= version:
+                self._bury(item.uid)
+                self._drop(key, item)
+
+    def _put(self, key: tuple[str, str], before: T | None, item: T, own: bool) -> None:
+        if before is not None:
+            self._unlink(before)
+            if before.uid != item.uid:
+                self._bury(before.uid)
+        self._items[key] = item
+        self._by_uid[item.uid] = item
+        if self._index is not None:
+            self._indexed.setdefault(self._index(item), {})[item.uid] = item
+        self._tell(before, item, own)
+
+    def _drop(self, key: tuple[str, str], item: T) -> None:
+        del self._items[key]
+        self._unlink(item)
+        self._tell(item, None, False)
+
+    def _unlink(self, item: T) -> None:
+        self._by_uid.pop(item.uid, None)
+        if self._index is not None:
+            key = self._index(item)
+            group = self._indexed.get(key, {})
+            group.pop(item.uid, None)
+            if not group:
+                self._indexed.pop(key, None)
+
+    def _bury(self, uid: str) -> None:
+        self._dead[uid] = None
+        self._dead.move_to_end(uid)
+        while len(self._dead) > _TOMBSTONES:
+            self._dead.popitem(last=False)
+
+    def _tell(self, before: T | None, after: T | None, own: bool) -> None:
+        for listener in self._listeners:
+            listener(before, after, own)

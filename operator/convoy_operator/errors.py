@@ -1,0 +1,67 @@
+"""What can go wrong between the operator and the API server."""
+
+from __future__ import annotations
+
+
+class ApiError(Exception):
+    """The API server answered with an error, or not at all (`code` 0)."""
+
+    def __init__(self, code: int, message: str, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(f"{code} {reason}: {message}" if reason else f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.retry_after = retry_after
+        """Seconds the server asked to wait."""
+
+
+class NotFound(ApiError):
+    """There is no such object (404)."""
+
+
+class AlreadyExists(ApiError):
+    """An object of that name is there already (409 on create)."""
+
+
+class Conflict(ApiError):
+    """The object is not the version, or not the incarnation, that the caller saw (409)."""
+
+
+class Gone(ApiError):
+    """That resourceVersion is no longer kept (410): LIST again."""
+
+
+class Invalid(ApiError):
+    """The object cannot be accepted as it is (400, 422)."""
+
+
+class Forbidden(ApiError):
+    """Not allowed (401, 403): rights, quota, admission, or a namespace that is being deleted."""
+
+
+class TooManyRequests(ApiError):
+    """Refused for now (429)."""
+
+
+class Unavailable(ApiError):
+    """The server failed, timed out or could not be reached (5xx, 0)."""
+
+
+def of(code: int, message: str, reason: str = "", retry_after: float | None = None) -> ApiError:
+    """The typed error of an answer."""
+    kind: type[ApiError] = ApiError
+    if code == 409:
+        kind = AlreadyExists if reason == "AlreadyExists" else Conflict
+    elif code >= 500 or code == 0:
+        kind = Unavailable
+    else:
+        kind = {
+            400: Invalid,
+            401: Forbidden,
+            403: Forbidden,
+            404: NotFound,
+            410: Gone,
+            422: Invalid,
+            429: TooManyRequests,
+        }.get(code, ApiError)
+    return kind(code, message, reason, retry_after)

@@ -1,0 +1,140 @@
+"""Posts Kubernetes Events on parents: each thing said once in ten minutes, none of them ever in the way of work."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import time
+
+import structlog
+
+from convoy_controllers.plan import Event
+from convoy_crds.terms import OPERATOR
+from convoy_operator import errors
+from convoy_operator.gateway import ApiGateway, Object
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import EVENTS, Resource
+
+log = structlog.get_logger(__name__)
+
+WINDOW = 600.0
+"""Seconds in which an equal Event of one object is only counted, and in which `PER_OBJECT` holds."""
+PER_OBJECT = 25
+"""Events of one object within a window; an object that flaps must not fill etcd."""
+_REMEMBERED = 4096
+_QUEUED = 1000
+_MESSAGE = 1024
+"""Bytes the API server accepts for an Event's message."""
+
+
+@dataclass(slots=True)
+class _Said:
+    """One Event that was posted: when, and how often it was asked for since."""
+
+    at: float
+    repeats: int = 0
+
+
+@dataclass(slots=True)
+class _Share:
+    """How many Events of one object were posted in the running window."""
+
+    since: float
+    count: int = 0
+
+
+class Recorder:
+    """Takes Events at once, posts them in the background, drops what is too much and counts it."""
+
+    def __init__(
+        self, gateway: ApiGateway, metrics: Metrics, instance: str, clock: Callable[[], float] = time
+    ) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+        self._instance = instance
+        self._clock = clock
+        self._said: OrderedDict[tuple[str, str, str], _Said] = OrderedDict()
+        self._shares: OrderedDict[str, _Share] = OrderedDict()
+        self._outbox: asyncio.Queue[tuple[str, Object]] = asyncio.Queue(_QUEUED)
+
+    def record(self, resource: Resource, parent: Object, event: Event) -> None:
+        """Posts `event` on `parent` soon, unless it was said within the window."""
+        now = self._clock()
+        uid = parent["metadata"]["uid"]
+        key = (uid, event.reason.name, event.message)
+        said = self._said.get(key)
+        if said is not None and now - said.at < WINDOW:
+            said.repeats += 1
+            self._metrics.events_dropped.labels("repeated").inc()
+            return
+        share = self._shares.get(uid)
+        if share is None or now - share.since >= WINDOW:
+            share = self._shares[uid] = _Share(now)
+        if share.count >= PER_OBJECT:
+            self._metrics.events_dropped.labels("too_many").inc()
+            return
+        body = _body(
+            resource, parent, event, now, count=1 + (said.repeats if said else 0), instance=self._instance
+        )
+        try:
+            self._outbox.put_nowait((body["metadata"]["namespace"], body))
+        except asyncio.QueueFull:
+            self._metrics.events_dropped.labels("queue_full").inc()
+            return
+        share.count += 1
+        self._said[key] = _Said(now)
+        self._said.move_to_end(key)
+        self._shares.move_to_end(uid)
+        for memory in (self._said, self._shares):
+            while len(memory) > _REMEMBERED:
+                memory.popitem(last=False)
+
+    async def run(self) -> None:
+        """Posts what was recorded, until cancelled."""
+        while True:
+            namespace, body = await self._outbox.get()
+            try:
+                await self._gateway.create(EVENTS, namespace, body)
+            except errors.AlreadyExists:
+                pass
+            except errors.ApiError as fault:
+                # An Event is a courtesy: it is not tried again beyond the gateway's own tries.
+                self._metrics.events_dropped.labels("refused").inc()
+                log.warning("event not posted", reason=body["reason"], error=str(fault))
+
+
+def _body(
+    resource: Resource, parent: Object, event: Event, now: float, *, count: int, instance: str
+) -> Object:
+    metadata = parent["metadata"]
+    at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    message = event.message.encode()[:_MESSAGE].decode(errors="ignore")
+    identity = f"{metadata['uid']}/{event.reason.name}/{event.message}/{now}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    namespace = metadata.get("namespace") or "default"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.{digest}", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": metadata["name"],
+            "namespace": metadata.get("namespace", ""),
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+        "type": "Warning" if event.reason.warning else "Normal",
+        "reason": event.reason.name,
+        "message": message,
+        "count": count,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "source": {"component": OPERATOR, "host": instance},
+        "reportingComponent": f"convoy.dev/{OPERATOR}",
+        "reportingInstance": instance,
+    }

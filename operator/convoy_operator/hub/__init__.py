@@ -1,0 +1,1 @@
+"""Where node agents meet the leading operator: certificates, streams, liveness."""

@@ -1,0 +1,222 @@
+"""What the hub knows of every node's agent: its stream, its pods, where its peers find it.
+
+A report is believed only for a pod that the API server says runs on the reporting node. That is asked when the
+report is used, not when it comes: a report may be faster than the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.plan import Command, PodView, SlotView
+from convoy_operator.hub import messages
+from convoy_operator.hub.liveness import Liveness
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.queue import WorkQueue
+from convoy_operator.settings import Settings
+from convoy_operator.views import Node
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+_MOST_PODS = 1024
+"""Pods of one node that are remembered; kubelets run 110 by default, and no more than a few hundred."""
+_MOST_COMMANDS = 4096
+"""Commands that may wait for one agent; a plan repeats what is dropped."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One stream of one agent, as the hub writes to it."""
+
+    node: str
+    outbox: asyncio.Queue[wire.HubMessage] = field(default_factory=lambda: asyncio.Queue(_MOST_COMMANDS))
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the same node's agent has dialled again."""
+
+
+@dataclass(slots=True)
+class _Agent:
+    """One node's agent."""
+
+    stream: Stream | None = None
+    peer_address: str = ""
+    slots: dict[str, SlotView] = field(default_factory=dict)
+
+
+class Agents:
+    """All agents. Used from the event loop alone."""
+
+    def __init__(
+        self,
+        world: World,
+        queue: WorkQueue[Key],
+        metrics: Metrics,
+        settings: Settings,
+        *,
+        progress_delay: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._queue = queue
+        self._metrics = metrics
+        self._debounce = settings.debounce_seconds
+        self._progress_delay = progress_delay
+        self._clock = clock
+        self._agents: dict[str, _Agent] = {}
+        self._present: set[str] = set()
+        self.liveness = Liveness(
+            settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
+        )
+        world.nodes.listen(self._node)
+
+    # What streams tell.
+
+    def join(self, hello: wire.Hello) -> Stream:
+        """An agent has dialled; an older stream of its node ends."""
+        node = hello.node
+        agent = self._agents.setdefault(node, _Agent())
+        if agent.stream is not None:
+            agent.stream.superseded.set()
+        agent.stream = Stream(node)
+        agent.peer_address = hello.peer_address
+        told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
+        for uid in [uid for uid in agent.slots if uid not in told]:
+            self.gone(node, uid)
+        for report in told.values():
+            self.report(node, report)
+        self.heard(node)
+        for uid in told:
+            # Commands that it missed while it was away are planned again.
+            self._wake(node, uid, 0.0)
+        return agent.stream
+
+    def leave(self, stream: Stream) -> None:
+        """A stream has ended. Its agent is judged by its silence, not by that."""
+        agent = self._agents.get(stream.node)
+        if agent is not None and agent.stream is stream:
+            agent.stream = None
+
+    def heard(self, node: str) -> None:
+        """Anything came from a node's agent."""
+        self.liveness.heard(node, self._clock())
+        if node not in self._present:
+            self.look()
+
+    def report(self, node: str, report: wire.PodReport) -> None:
+        """Takes a pod's report in and wakes its job as soon as the change deserves."""
+        agent = self._agents.setdefault(node, _Agent())
+        uid = report.pod_uid
+        before = agent.slots.get(uid)
+        if before is None and len(agent.slots) >= _MOST_PODS:
+            log.warning("too many pods reported", node=node)
+            return
+        after = messages.slot_view(report, node)
+        agent.slots[uid] = after
+        if messages.urgent(before, after):
+            self._wake(node, uid, 0.0)
+        elif before is None or messages.skeleton(before) != messages.skeleton(after):
+            self._wake(node, uid, self._debounce)
+        elif before != after:
+            self._wake(node, uid, self._progress_delay())
+
+    def gone(self, node: str, uid: str) -> None:
+        """A pod's volume was unmounted."""
+        agent = self._agents.get(node)
+        if agent is not None and agent.slots.pop(uid, None) is not None:
+            self._wake(node, uid, self._debounce)
+
+    def farewell(self, node: str) -> None:
+        """An agent announced that it exits."""
+        self.liveness.farewell(node, self._clock())
+
+    # What reconciles ask.
+
+    def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
+        """By pod uid, the reports on these pods by the agents of the nodes they are on."""
+        now = self._clock()
+        found: dict[str, SlotView] = {}
+        for pod in pods:
+            agent = self._agents.get(pod.node) if pod.node else None
+            view = agent.slots.get(pod.uid) if agent else None
+            if view is None:
+                continue
+            if view.launcher_connected and not self.liveness.connected(view.node, now):
+                view = _disconnected(view)
+            found[pod.uid] = view
+        return found
+
+    def unsettled(self, nodes: set[str]) -> float:
+        """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
+        if all(self.liveness.known(node) for node in nodes):
+            return 0.0
+        return self.liveness.grace(self._clock())
+
+    def send(self, command: Command) -> None:
+        """Tells the agent of the command's node, if it is connected."""
+        agent = self._agents.get(command.node)
+        if agent is None or agent.stream is None:
+            self._metrics.commands_dropped.inc()
+            log.info("no agent to tell", node=command.node, command=type(command).__name__)
+            return
+        try:
+            agent.stream.outbox.put_nowait(messages.command(command, self.peer_address))
+        except asyncio.QueueFull:
+            self._metrics.commands_dropped.inc()
+            agent.stream.superseded.set()
+            log.warning("agent takes no commands", node=command.node)
+
+    def peer_address(self, node: str) -> str:
+        """Where a node's agent last said that it serves its peers; empty when it never did."""
+        agent = self._agents.get(node)
+        return agent.peer_address if agent else ""
+
+    # Time.
+
+    def begin(self) -> None:
+        """This replica leads from now on."""
+        self.liveness.begin(self._clock())
+
+    def look(self) -> None:
+        """Finds who has come or fallen silent since the last look, and wakes their jobs."""
+        now = self._clock()
+        present = {node for node in self._agents if self.liveness.connected(node, now)}
+        changed = present ^ self._present
+        self._present = present
+        for node in changed:
+            log.info("agent is there" if node in present else "agent is silent", node=node)
+            for uid in self._agents[node].slots if node in self._agents else ():
+                self._wake(node, uid, self._debounce)
+        self._metrics.agents.set(len(present))
+        self._metrics.agents_alarm.set(self.liveness.alarm(now))
+
+    async def run(self, seconds: float = 1.0) -> None:
+        """Looks again and again until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(seconds)
+
+    def _wake(self, node: str, uid: str, delay: float) -> None:
+        pod = self._world.pods.by_uid(uid)
+        if pod is not None and pod.view.node == node:
+            self._queue.add(Key(TRAINING_JOB, pod.namespace, pod.job), delay)
+
+    def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
+        if after is None and before is not None:
+            self.liveness.forget(before.name)
+            agent = self._agents.pop(before.name, None)
+            if agent is not None and agent.stream is not None:
+                agent.stream.superseded.set()
+            self._present.discard(before.name)
+
+
+def _disconnected(view: SlotView) -> SlotView:
+    """The last report of an agent that fell silent."""
+    return replace(view, launcher_connected=False)

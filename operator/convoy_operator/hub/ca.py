@@ -1,0 +1,225 @@
+"""The certificate authority of the hub and the agents: one key in a Secret, its certificate in a ConfigMap.
+
+Made on first start, unless the Secret is there already (from another replica, or from cert-manager).
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from convoy_crds.terms import CA_CONFIG_MAP, CA_SECRET, HUB_SERVER_NAME, agent_server_name
+from convoy_operator import errors
+from convoy_operator.gateway import ApiGateway, Object
+from convoy_operator.resources import CONFIG_MAPS, SECRETS
+
+log = structlog.get_logger(__name__)
+
+_CA_YEARS = 10
+_SIGNING = (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)
+_BACKDATE = timedelta(minutes=5)
+"""Certificates begin a little in the past: clocks of nodes differ."""
+_MOST_COMMON_NAME = 64
+"""Longest common name that X.509 allows; longer node names cannot be enrolled."""
+
+
+_PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+
+
+class BadRequest(ValueError):
+    """A signing request that cannot be honoured; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A private key and its certificate, both PEM."""
+
+    key_pem: bytes
+    certificate_pem: bytes
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, identity: Identity) -> None:
+        """Raises ValueError when the certificate is no CA's or the key is not its."""
+        self._certificate = x509.load_pem_x509_certificate(identity.certificate_pem)
+        key = serialization.load_pem_private_key(identity.key_pem, None)
+        if not isinstance(key, _SIGNING):
+            raise ValueError("the CA's key must be RSA, ECDSA or Ed25519")
+        self._key = key
+        self.certificate_pem = identity.certificate_pem
+        constraints = self._certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        if not constraints.value.ca:
+            raise ValueError("the certificate is not a CA's")
+        if key.public_key() != self._certificate.public_key():
+            raise ValueError("the key does not belong to the CA's certificate")
+
+    def server(self, life: timedelta, now: datetime | None = None) -> Identity:
+        """A fresh key and certificate for the hub's ports."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(
+            key.public_key(), HUB_SERVER_NAME, [HUB_SERVER_NAME], [ExtendedKeyUsageOID.SERVER_AUTH], life, now
+        )
+        return Identity(_pem(key), certificate.public_bytes(serialization.Encoding.PEM))
+
+    def agent(
+        self, csr_pem: bytes, node: str, life: timedelta, now: datetime | None = None
+    ) -> tuple[bytes, datetime]:
+        """A certificate that speaks for `node`, for the key of a signing request, and when it ends.
+
+        Of the request only the public key is used: what the certificate says is decided here.
+        """
+        try:
+            request = x509.load_pem_x509_csr(csr_pem)
+            valid = request.is_signature_valid
+            key = request.public_key()
+        except (ValueError, InvalidSignature, TypeError) as error:
+            raise BadRequest(f"not a certificate signing request: {error}") from None
+        if not valid:
+            raise BadRequest("the request is not signed by its own key")
+        if not isinstance(key, _PublicKey) or not _acceptable(key):
+            raise BadRequest("the key must be ECDSA P-256 or P-384, Ed25519, or RSA of at least 2048 bits")
+        if not 0 < len(node) <= _MOST_COMMON_NAME:
+            raise BadRequest(
+                f"node names of more than {_MOST_COMMON_NAME} characters do not fit a certificate"
+            )
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        certificate = self._sign(key, node, [agent_server_name(node)], uses, life, now)
+        return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
+
+    def _sign(
+        self,
+        key: _PublicKey,
+        common_name: str,
+        names: list[str],
+        uses: list[x509.ObjectIdentifier],
+        life: timedelta,
+        now: datetime | None,
+    ) -> x509.Certificate:
+        now = now or datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+            .issuer_name(self._certificate.subject)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _BACKDATE)
+            .not_valid_after(min(now + life, self._certificate.not_valid_after_utc))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+            )
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._certificate.public_key()),  # type: ignore[arg-type]  # a CA's key is none of the key-exchange types
+                critical=False,
+            )
+            .sign(self._key, _digest(self._key))
+        )
+
+
+def make_authority(now: datetime | None = None) -> Identity:
+    """A new self-signed CA."""
+    now = now or datetime.now(UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "convoy-ca")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + timedelta(days=365 * _CA_YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_CA_USES, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Identity(_pem(key), certificate.public_bytes(serialization.Encoding.PEM))
+
+
+_CA_USES = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+async def load_or_make(gateway: ApiGateway, namespace: str) -> Authority:
+    """The CA of this installation. Replicas that start together agree: who creates the Secret first has made it.
+
+    Raises errors.ApiError, and ValueError when the Secret does not hold a CA.
+    """
+    try:
+        secret = await gateway.get(SECRETS, namespace, CA_SECRET)
+    except errors.NotFound:
+        secret = await _create(gateway, namespace)
+    data = secret.get("data") or {}
+    try:
+        identity = Identity(base64.b64decode(data["tls.key"]), base64.b64decode(data["tls.crt"]))
+    except KeyError as missing:
+        raise ValueError(f"Secret {namespace}/{CA_SECRET} lacks {missing}") from None
+    authority = Authority(identity)
+    await gateway.apply(
+        CONFIG_MAPS,
+        namespace,
+        CA_CONFIG_MAP,
+        {
+            "metadata": {"name": CA_CONFIG_MAP, "namespace": namespace},
+            "data": {"ca.crt": authority.certificate_pem.decode()},
+        },
+    )
+    return authority
+
+
+async def _create(gateway: ApiGateway, namespace: str) -> Object:
+    made = make_authority()
+    body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": CA_SECRET, "namespace": namespace},
+        "data": {
+            "tls.crt": base64.b64encode(made.certificate_pem).decode(),
+            "tls.key": base64.b64encode(made.key_pem).decode(),
+        },
+    }
+    try:
+        created = await gateway.create(SECRETS, namespace, body)
+        log.info("made a certificate authority", secret=f"{namespace}/{CA_SECRET}")
+        return created
+    except errors.AlreadyExists:
+        return await gateway.get(SECRETS, namespace, CA_SECRET)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _acceptable(key: _PublicKey) -> bool:
+    if isinstance(key, rsa.RSAPublicKey):
+        return key.key_size >= 2048
+    return isinstance(key, ed25519.Ed25519PublicKey) or key.curve.name in ("secp256r1", "secp384r1")
+
+
+def _digest(key: object) -> hashes.SHA256 | None:
+    """Ed25519 keys hash by themselves."""
+    return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()

@@ -1,0 +1,104 @@
+"""Sells agents their certificates for a service-account token that names the node they are on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import structlog
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import hub_pb2_grpc
+from convoy_crds.terms import HUB_AUDIENCE
+from convoy_operator import errors
+from convoy_operator.gateway import ApiGateway, Object
+from convoy_operator.hub.ca import Authority, BadRequest
+from convoy_operator.limits import TokenBucket
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import TOKEN_REVIEWS
+from convoy_operator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+_MOST_TOKEN, _MOST_CSR = 16_384, 16_384
+_PER_SECOND, _AT_ONCE = 20.0, 200
+"""Reviews of tokens per second: anyone who reaches the port can ask for one."""
+_LONGEST_WAIT = 10.0
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class Refused(Exception):
+    """The caller is not who could have a certificate; says why."""
+
+
+def reviewed_node(review: Object, service_account: str) -> str:
+    """The node that a reviewed token names; raises Refused unless it is of that service account, for the hub."""
+    status = review.get("status") or {}
+    if not status.get("authenticated"):
+        raise Refused(f"the token was not accepted: {status.get('error') or 'unauthenticated'}")
+    if HUB_AUDIENCE not in (status.get("audiences") or ()):
+        raise Refused(f"the token is not meant for the audience {HUB_AUDIENCE}")
+    user = status.get("user") or {}
+    if user.get("username") != service_account:
+        raise Refused(f"the token is of {user.get('username')!r}, not of {service_account!r}")
+    nodes = (user.get("extra") or {}).get(_NODE_NAME) or []
+    if len(nodes) != 1 or not _DNS_SUBDOMAIN.fullmatch(nodes[0]):
+        raise Refused("the token names no node: it must be bound to a pod")
+    return str(nodes[0])
+
+
+class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # generated without types
+    """The Enrolment service. Any replica serves it: all hold the same CA."""
+
+    def __init__(
+        self, gateway: ApiGateway, authority: Authority, metrics: Metrics, settings: Settings
+    ) -> None:
+        self._gateway = gateway
+        self._authority = authority
+        self._metrics = metrics
+        self._account = f"system:serviceaccount:{settings.namespace}:{settings.agent_service_account}"
+        self._life = timedelta(hours=settings.certificate_hours)
+        self._bucket = TokenBucket(_PER_SECOND, _AT_ONCE)
+
+    async def Enrol(self, request: wire.EnrolRequest, context: Any) -> wire.EnrolReply:
+        """Reviews the token, signs the request's key for the node that the token names."""
+        if len(request.token) > _MOST_TOKEN or len(request.csr_pem) > _MOST_CSR:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "token or request is too large")
+        if (wait := self._bucket.reserve()) > _LONGEST_WAIT:
+            self._bucket.refund()
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrolments, try again later")
+        await asyncio.sleep(wait)
+        try:
+            node = reviewed_node(await self._review(request.token), self._account)
+            certificate, ends = self._authority.agent(request.csr_pem, node, self._life)
+        except (Refused, BadRequest) as why:
+            self._metrics.enrolments.labels("refused").inc()
+            log.warning("enrolment refused", peer=context.peer(), why=str(why))
+            code = (
+                grpc.StatusCode.UNAUTHENTICATED
+                if isinstance(why, Refused)
+                else grpc.StatusCode.INVALID_ARGUMENT
+            )
+            await context.abort(code, str(why))
+        except errors.ApiError as fault:
+            self._metrics.enrolments.labels("failed").inc()
+            log.warning("token not reviewed", error=str(fault))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the API server could not review the token")
+        self._metrics.enrolments.labels("issued").inc()
+        log.info("certificate issued", node=node, ends=ends.isoformat())
+        return wire.EnrolReply(certificate_pem=certificate, expires_unix=int(ends.timestamp()), node=node)
+
+    async def _review(self, token: str) -> Object:
+        return await self._gateway.create(
+            TOKEN_REVIEWS,
+            None,
+            {
+                "apiVersion": TOKEN_REVIEWS.api_version,
+                "kind": TOKEN_REVIEWS.kind,
+                "spec": {"token": token, "audiences": [HUB_AUDIENCE]},
+            },
+        )

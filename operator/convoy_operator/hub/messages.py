@@ -1,0 +1,122 @@
+"""Between the wire and the plan's plain data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.plan import Assign, Command, PickPort, RankView, SlotView
+
+MOST_RANKS = 256
+"""Ranks of one pod that are looked at; processesPerReplica is at most 64."""
+_STDERR = 2048
+
+_STATES = {
+    wire.RankReport.State.STARTING: "STARTING",
+    wire.RankReport.State.RUNNING: "RUNNING",
+    wire.RankReport.State.EXITED: "EXITED",
+}
+
+
+def rank_view(report: wire.RankReport) -> RankView:
+    """One rank."""
+    progress = report.progress if report.HasField("progress") else None
+    return RankView(
+        rank=report.rank,
+        state=_STATES.get(report.state, "STARTING"),
+        exit_code=report.exit_code,
+        signal=report.signal,
+        oom=report.oom,
+        hung=report.hung,
+        command_not_found=report.command_not_found,
+        stderr=report.stderr_tail[-_STDERR:],
+        step=progress.step if progress else None,
+        total_steps=progress.total_steps or None if progress else None,
+        samples_per_second=progress.samples_per_second if progress else None,
+        loss=progress.loss if progress and progress.HasField("loss") else None,
+        held_out_loss=progress.held_out_loss if progress and progress.HasField("held_out_loss") else None,
+        time=progress.time_unix_ms / 1000 if progress else 0.0,
+    )
+
+
+def slot_view(report: wire.PodReport, node: str) -> SlotView:
+    """One pod as the agent of `node` reported it."""
+    committed = report.committed if report.HasField("committed") else None
+    return SlotView(
+        pod_uid=report.pod_uid,
+        node=node,
+        launcher_connected=report.launcher_connected,
+        incarnation=report.incarnation,
+        master_port=report.master_port,
+        port_incarnation=report.port_incarnation,
+        ranks=tuple(rank_view(rank) for rank in report.ranks[:MOST_RANKS]),
+        committed_incarnation=committed.incarnation if committed else 0,
+        committed_step=committed.step if committed else -1,
+        committed_tier=committed.tier if committed else "",
+        committed_time=committed.time_unix_ms / 1000 if committed else 0.0,
+    )
+
+
+def skeleton(view: SlotView) -> tuple[object, ...]:
+    """All of a report but what moves with every step: when it differs, the job is to be looked at."""
+    return (
+        view.launcher_connected,
+        view.incarnation,
+        view.master_port,
+        view.port_incarnation,
+        tuple(
+            (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom) for rank in view.ranks
+        ),
+    )
+
+
+def urgent(before: SlotView | None, after: SlotView) -> bool:
+    """Whether others wait for this: a rank exited or hangs, a port is there, the slot is in its incarnation."""
+    ended = {rank.rank for rank in after.ranks if rank.state == "EXITED" or rank.hung}
+    if before is None:
+        return bool(ended)
+    known = {rank.rank for rank in before.ranks if rank.state == "EXITED" or rank.hung}
+    return (
+        (before.incarnation, before.port_incarnation, before.master_port)
+        != (after.incarnation, after.port_incarnation, after.master_port)
+    ) or bool(ended - known)
+
+
+def command(given: Command, peer_address: Callable[[str], str]) -> wire.HubMessage:
+    """A command of a plan; `peer_address` knows where each node's agent serves its peers."""
+    if isinstance(given, PickPort):
+        return wire.HubMessage(pick_port=wire.PickPort(pod_uid=given.pod_uid, incarnation=given.incarnation))
+    if isinstance(given, Assign):
+        return wire.HubMessage(assignment=_assignment(given, peer_address))
+    return wire.HubMessage(
+        shutdown=wire.Shutdown(pod_uid=given.pod_uid, exit_code=given.exit_code, reason=given.reason)
+    )
+
+
+def _assignment(given: Assign, peer_address: Callable[[str], str]) -> wire.Assignment:
+    return wire.Assignment(
+        pod_uid=given.pod_uid,
+        job_uid=given.job_uid,
+        job=given.job,
+        incarnation=given.incarnation,
+        slot=given.slot,
+        rank_offset=given.rank_offset,
+        processes=given.processes,
+        world_size=given.world_size,
+        master_addr=given.master_addr,
+        master_port=given.master_port,
+        hang_seconds=given.hang_seconds,
+        role=given.role,
+        replica=given.replica,
+        command=given.command,
+        members=[
+            wire.Member(
+                slot=member.slot,
+                pod_uid=member.pod_uid,
+                node=member.node,
+                peer_address=peer_address(member.node),
+                processes=member.processes,
+            )
+            for member in given.members
+        ],
+    )

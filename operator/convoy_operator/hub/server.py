@@ -1,0 +1,74 @@
+"""The hub's two ports: enrolment with the hub's certificate alone, sessions with certificates on both sides."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import grpc
+import structlog
+from grpc import aio
+
+from convoy_agents.wire import hub_pb2_grpc
+from convoy_operator.hub.ca import Authority
+from convoy_operator.hub.enrolment import Enrolment
+from convoy_operator.hub.sessions import Sessions
+from convoy_operator.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_SERVER_LIFE = timedelta(days=397)
+"""Life of the hub's certificate. It is made anew with every start of the process and held in memory alone."""
+_HELLO_BYTES = 16 * 1024 * 1024
+"""A Hello carries all pods of a node with the tails of their ranks' stderr."""
+_ENROL_BYTES = 64 * 1024
+_STOP_SECONDS = 1.0
+
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class HubServer:
+    """Both ports. `start` binds them, `stop` ends all streams."""
+
+    def __init__(
+        self, settings: Settings, authority: Authority, enrolment: Enrolment, sessions: Sessions
+    ) -> None:
+        self._settings = settings
+        identity = authority.server(_SERVER_LIFE)
+        pair = [(identity.key_pem, identity.certificate_pem + authority.certificate_pem)]
+        self._enrolment_credentials = grpc.ssl_server_credentials(pair)
+        self._session_credentials = grpc.ssl_server_credentials(
+            pair, root_certificates=authority.certificate_pem, require_client_auth=True
+        )
+        self._enrolment = aio.server(
+            options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
+            maximum_concurrent_rpcs=256,
+        )
+        self._sessions = aio.server(options=[*_OPTIONS, ("grpc.max_receive_message_length", _HELLO_BYTES)])
+        hub_pb2_grpc.add_EnrolmentServicer_to_server(enrolment, self._enrolment)
+        hub_pb2_grpc.add_HubServicer_to_server(sessions, self._sessions)
+        self.enrolment_port = 0
+        self.session_port = 0
+
+    async def start(self) -> None:
+        """Binds and serves; raises RuntimeError when a port is taken."""
+        host = self._settings.hub_bind
+        self.enrolment_port = self._enrolment.add_secure_port(
+            f"{host}:{self._settings.enrolment_port}", self._enrolment_credentials
+        )
+        self.session_port = self._sessions.add_secure_port(
+            f"{host}:{self._settings.session_port}", self._session_credentials
+        )
+        await self._enrolment.start()
+        await self._sessions.start()
+        log.info("hub serves", enrolment=self.enrolment_port, sessions=self.session_port)
+
+    async def stop(self) -> None:
+        """Ends both; agents dial the next leader."""
+        await self._sessions.stop(_STOP_SECONDS)
+        await self._enrolment.stop(_STOP_SECONDS)

@@ -1,0 +1,125 @@
+"""The agents' streams: who dials is known by certificate, and speaks for that node alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import structlog
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import hub_pb2_grpc
+from convoy_operator.hub.agents import Agents, Stream
+from convoy_operator.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+SILENCE = 20.0
+"""Seconds without a message after which a stream is ended; agents beat once per second and dial again."""
+_WRITE = 10.0
+"""Seconds an agent may take to accept one message."""
+
+Context = Any
+"""grpc.aio.ServicerContext; its stubs leave reads and writes untyped."""
+
+
+class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated without types
+    """The Hub service."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        metrics: Metrics,
+        *,
+        leads: Callable[[], bool],
+        leader_address: Callable[[], str],
+    ) -> None:
+        self._agents = agents
+        self._metrics = metrics
+        self._leads = leads
+        self._leader_address = leader_address
+
+    async def Session(self, request_iterator: Any, context: Context) -> None:
+        """One agent's stream, from its Hello to its end."""
+        node = peer_node(context)
+        first = await _read(context)
+        if first is None:
+            return
+        if first.WhichOneof("body") != "hello":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be Hello")
+        if not node or first.hello.node != node:
+            log.warning("agent claims another node", certificate=node, claimed=first.hello.node)
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, f"this certificate speaks for node {node!r} alone"
+            )
+        if not self._leads():
+            await context.write(wire.HubMessage(redirect=wire.Redirect(address=self._leader_address())))
+            return
+        self._metrics.agent_messages.labels("hello").inc()
+        stream = self._agents.join(first.hello)
+        log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
+        try:
+            await context.write(wire.HubMessage(welcome=wire.Welcome(leader=self._leader_address())))
+            await self._talk(context, stream)
+        finally:
+            self._agents.leave(stream)
+            log.info("agent's stream ended", node=node)
+
+    async def _talk(self, context: Context, stream: Stream) -> None:
+        """Reads and writes until one side has had enough."""
+        ends = [
+            asyncio.create_task(self._listen(context, stream)),
+            asyncio.create_task(_speak(context, stream)),
+            asyncio.create_task(_superseded(stream)),
+        ]
+        try:
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except (grpc.RpcError, TimeoutError) as fault:
+            log.info("stream broke", node=stream.node, error=repr(fault))
+        finally:
+            for task in ends:
+                task.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _listen(self, context: Context, stream: Stream) -> None:
+        node = stream.node
+        while (message := await _read(context)) is not None:
+            kind = message.WhichOneof("body") or "unknown"
+            self._metrics.agent_messages.labels(kind).inc()
+            if kind == "goodbye":
+                log.info("agent leaves", node=node, reason=message.goodbye.reason)
+                self._agents.farewell(node)
+                return
+            self._agents.heard(node)
+            if kind == "pod":
+                self._agents.report(node, message.pod)
+            elif kind == "pod_gone":
+                self._agents.gone(node, message.pod_gone.pod_uid)
+
+
+def peer_node(context: Context) -> str:
+    """The node that the client's verified certificate speaks for; empty without one."""
+    names = context.auth_context().get("x509_common_name") or []
+    return names[0].decode(errors="replace") if len(names) == 1 else ""
+
+
+async def _read(context: Context) -> wire.AgentMessage | None:
+    """The next message; None at the end of the stream. TimeoutError when the agent is silent."""
+    async with asyncio.timeout(SILENCE):
+        message = await context.read()
+    return message if isinstance(message, wire.AgentMessage) else None
+
+
+async def _speak(context: Context, stream: Stream) -> None:
+    while True:
+        message = await stream.outbox.get()
+        async with asyncio.timeout(_WRITE):
+            await context.write(message)
+
+
+async def _superseded(stream: Stream) -> None:
+    await stream.superseded.wait()

@@ -1,0 +1,79 @@
+"""From the world to a plan: what each kind's pure plan is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from convoy_controllers.engine.plan import plan as plan_engine
+from convoy_controllers.plan import Plan, PodView, SlotView
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.plan import plan as plan_training_job
+from convoy_crds.engine import Engine
+from convoy_crds.terms import MANAGED_BY
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator import invalid
+from convoy_operator.keys import ENGINE, TRAINING_JOB
+from convoy_operator.views import Parent
+from convoy_operator.world import World
+
+
+class Slots(Protocol):
+    """What agents have told."""
+
+    def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
+        """By pod uid, the reports of the agents of the nodes those pods are on."""
+        ...
+
+
+Planner = Callable[[World, Slots, Parent, Mapping[str, str], datetime], Plan]
+"""(world, slots, parent, refused pods, now) -> plan."""
+
+
+def training_job(
+    world: World, slots: Slots, parent: Parent, refused: Mapping[str, str], now: datetime
+) -> Plan:
+    """The plan of a TrainingJob."""
+    if (parent.raw.get("spec") or {}).get("managedBy") not in (None, MANAGED_BY):
+        return Plan()
+    try:
+        job = TrainingJob.model_validate(parent.raw)
+    except ValidationError as error:
+        return invalid.plan(TRAINING_JOB, parent.raw, error, now)
+    pods = tuple(pod.view for pod in world.pods.indexed((parent.namespace, parent.name)))
+    observed = Observed(
+        job=job,
+        engine=_engine(world, job.spec.engine.name) if job.spec.engine else None,
+        known_engines=tuple(sorted(engine.name for engine in world.engines)),
+        pods=pods,
+        slots=slots.slots(pods),
+        agent_nodes=world.agent_nodes,
+        create_errors=refused,
+    )
+    return plan_training_job(observed, now)
+
+
+def engine(world: World, slots: Slots, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
+    """The plan of an Engine."""
+    try:
+        model = Engine.model_validate(parent.raw)
+    except ValidationError as error:
+        return invalid.plan(ENGINE, parent.raw, error, now)
+    return plan_engine(model, now)
+
+
+def _engine(world: World, name: str) -> Engine | None:
+    found = world.engines.get("", name)
+    if found is None:
+        return None
+    try:
+        return Engine.model_validate(found.raw)
+    except ValidationError:
+        # Its own reconcile says what is wrong with it; to a job it is as good as absent.
+        return None
+
+
+PLANNERS: Mapping[str, Planner] = {TRAINING_JOB: training_job, ENGINE: engine}

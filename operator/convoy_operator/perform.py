@@ -1,0 +1,100 @@
+"""Carries out the children of a plan: pods created and deleted, and what the API server would not have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from convoy_controllers.plan import DeletePod
+from convoy_crds.terms import ANNOTATION_INTENT
+from convoy_operator import errors, views
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.resources import PODS
+from convoy_operator.views import Parent
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+NAME_TAKEN = "a pod of that name exists and is not this job's; delete it or rename the job"
+
+
+class Children:
+    """Pods of one parent at a time; at most `parallel` requests of it under way."""
+
+    def __init__(self, gateway: ApiGateway, world: World, parallel: int) -> None:
+        self._gateway = gateway
+        self._world = world
+        self._parallel = parallel
+
+    async def create(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Creates pods; by name, why the API server refused those it did.
+
+        After the first refusal no more are begun: the others come from the same template and quota, and a gang
+        that lacks one pod needs none. Raises errors.ApiError for what may heal by itself.
+        """
+        refused: dict[str, str] = {}
+        waiting = list(reversed(bodies))
+
+        async def work() -> None:
+            while waiting and not refused:
+                body = waiting.pop()
+                try:
+                    await self._create(parent, body)
+                except (errors.Invalid, errors.Forbidden) as fault:
+                    refused[body["metadata"]["name"]] = fault.message
+
+        await _together([work() for _ in range(min(self._parallel, len(bodies)))])
+        return refused
+
+    async def _create(self, parent: Parent, body: Mapping[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        raw: Mapping[str, Any]
+        try:
+            raw = await self._gateway.create(PODS, parent.namespace, body)
+        except errors.AlreadyExists:
+            raw = await self._existing(parent, body, name)
+        self._world.pods.upsert(views.pod(raw))
+
+    async def _existing(self, parent: Parent, body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        """The pod that has the name already: ours from a lost answer or another life, else a refusal."""
+        raw = await self._gateway.get(PODS, parent.namespace, name)
+        if views.controller_uid(raw) != parent.uid:
+            raise errors.Invalid(409, NAME_TAKEN)
+        seen = (raw["metadata"].get("annotations") or {}).get(ANNOTATION_INTENT)
+        if seen != body["metadata"]["annotations"].get(ANNOTATION_INTENT):
+            # The plan sees it from now on and decides what becomes of it.
+            log.info("an outdated pod has the name", pod=name)
+        return raw
+
+    async def delete(self, parent: Parent, pods: Sequence[DeletePod]) -> None:
+        """Deletes exactly the pods that were seen; one that is gone or replaced is as good as deleted."""
+        waiting = list(reversed(pods))
+
+        async def work() -> None:
+            while waiting:
+                await self._delete(parent, waiting.pop())
+
+        await _together([work() for _ in range(min(self._parallel, len(pods)))])
+
+    async def _delete(self, parent: Parent, pod: DeletePod) -> None:
+        try:
+            raw = await self._gateway.delete(
+                PODS, parent.namespace, pod.name, uid=pod.uid, grace_seconds=pod.grace_seconds
+            )
+        except (errors.NotFound, errors.Conflict):
+            if known := self._world.pods.by_uid(pod.uid):
+                self._world.pods.remove(known)
+            return
+        if raw.get("kind") == "Pod":
+            self._world.pods.upsert(views.pod(raw))
+
+
+async def _together(work: Sequence[Any]) -> None:
+    """Runs all to their end, then raises the first error: half a batch must not be left unaccounted for."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

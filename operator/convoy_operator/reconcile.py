@@ -1,0 +1,205 @@
+"""The loop of the operator: key -> observe -> plan -> perform -> status -> events -> commands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+
+from convoy_controllers.plan import Command, Event, Plan
+from convoy_crds.terms import Reasons
+from convoy_operator import errors, views
+from convoy_operator.events import Recorder
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.kinds import PLANNERS, Planner, Slots
+from convoy_operator.metrics import Metrics
+from convoy_operator.perform import Children
+from convoy_operator.queue import WorkQueue
+from convoy_operator.refusals import Refusals
+from convoy_operator.resources import PARENTS
+from convoy_operator.settings import Settings
+from convoy_operator.status import ProgressThrottle, merge_patch
+from convoy_operator.views import Parent
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+_LONGEST = 600.0
+"""Seconds after which a reconcile is given up: ten thousand creates at the default rate fit six times."""
+
+
+class Agents(Slots, Protocol):
+    """The hub, as a reconcile sees it."""
+
+    def unsettled(self, nodes: set[str]) -> float:
+        """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
+        ...
+
+    def send(self, command: Command) -> None:
+        """Tells an agent, if it is connected; a plan repeats what had no effect."""
+        ...
+
+
+class Reconciler:
+    """Takes keys from the queue and makes the world as their plans want it."""
+
+    def __init__(
+        self,
+        *,
+        gateway: ApiGateway,
+        world: World,
+        queue: WorkQueue[Key],
+        recorder: Recorder,
+        agents: Agents,
+        metrics: Metrics,
+        settings: Settings,
+        planners: Mapping[str, Planner] = PLANNERS,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gateway = gateway
+        self._world = world
+        self._queue = queue
+        self._recorder = recorder
+        self._agents = agents
+        self._metrics = metrics
+        self._planners = planners
+        self._now = now
+        self._clock = clock
+        self._children = Children(gateway, world, settings.parallel_creates)
+        self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self.throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
+
+    async def work(self) -> None:
+        """One worker; runs until cancelled."""
+        while True:
+            key = await self._queue.get()
+            try:
+                await self.handle(key)
+            finally:
+                self._queue.done(key)
+                self._metrics.queue_depth.set(self._queue.depth)
+
+    async def handle(self, key: Key) -> None:
+        """One reconcile of one key; whatever goes wrong stays with that key."""
+        with (
+            structlog.contextvars.bound_contextvars(object=str(key)),
+            self._metrics.reconcile_seconds.labels(key.kind).time(),
+        ):
+            try:
+                async with asyncio.timeout(_LONGEST):
+                    requeue = await self._reconcile(key)
+            except errors.Conflict as fault:
+                wait = self._queue.retry(key)
+                self._metrics.reconcile_errors.labels(key.kind, "conflict").inc()
+                log.info("the object changed meanwhile", error=str(fault), retry_seconds=round(wait, 2))
+            except (errors.ApiError, TimeoutError) as fault:
+                wait = self._queue.retry(key)
+                self._metrics.reconcile_errors.labels(key.kind, "api").inc()
+                log.warning("reconcile did not finish", error=str(fault), retry_seconds=round(wait, 2))
+            except Exception as fault:
+                wait = self._queue.retry(key)
+                self._metrics.reconcile_errors.labels(key.kind, "bug").inc()
+                log.exception("reconcile failed", retry_seconds=round(wait, 2))
+                self._confess(key, fault)
+            else:
+                self._queue.forget(key)
+                if requeue is not None:
+                    self._queue.add(key, max(requeue, 0.05))
+
+    def _confess(self, key: Key, fault: Exception) -> None:
+        parent = self._world.parents(key.kind).get(key.namespace, key.name)
+        if parent is not None:
+            reason = Reasons.RECONCILE_FAILED
+            why = f"{type(fault).__name__}: {fault}"[:512]
+            self._recorder.record(PARENTS[key.kind], dict(parent.raw), Event(reason, reason.format(why=why)))
+
+    async def _reconcile(self, key: Key) -> float | None:
+        """Seconds until time alone makes another reconcile worth while."""
+        parent = self._world.parents(key.kind).get(key.namespace, key.name)
+        if parent is None:
+            self.throttle.forget(key)
+            return None
+        if unsettled := self._unsettled(key):
+            return unsettled
+        plan = self._plan(key, parent)
+        waits = [plan.requeue_after]
+        if plan.status_first:
+            parent, wait = await self._store(key, parent, plan.status)
+            waits.append(wait)
+        if plan.delete:
+            await self._children.delete(parent, plan.delete)
+        if plan.create and (refused := await self._create(parent, plan)):
+            log.warning("pods refused", pods=refused)
+            # Said in this very status: written before, it would change with every try.
+            plan = self._plan(key, parent)
+            waits.append(plan.requeue_after)
+        waits.append(self._refusals.wait(parent.uid, self._clock()))
+        if not plan.status_first:
+            parent, wait = await self._store(key, parent, plan.status)
+            waits.append(wait)
+        for event in plan.events:
+            self._recorder.record(PARENTS[key.kind], dict(parent.raw), event)
+        for command in plan.commands:
+            self._agents.send(command)
+        if plan.delete_parent:
+            await self._delete_parent(key, parent)
+            return None
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _plan(self, key: Key, parent: Parent) -> Plan:
+        refused = self._refusals.standing(parent.uid, parent.generation, self._clock())
+        return self._planners[key.kind](self._world, self._agents, parent, refused, self._now())
+
+    def _unsettled(self, key: Key) -> float:
+        """A new leader judges no job before the agents of its pods had time to say what they know."""
+        if key.kind != TRAINING_JOB:
+            return 0.0
+        pods = self._world.pods.indexed((key.namespace, key.name))
+        return self._agents.unsettled({pod.view.node for pod in pods if pod.view.node})
+
+    async def _create(self, parent: Parent, plan: Plan) -> dict[str, str]:
+        now = self._clock()
+        if self._refusals.standing(parent.uid, parent.generation, now):
+            return {}
+        refused = await self._children.create(parent, plan.create)
+        if refused:
+            self._refusals.record(parent.uid, parent.generation, refused, self._clock())
+        else:
+            self._refusals.clear(parent.uid)
+        return refused
+
+    async def _store(
+        self, key: Key, parent: Parent, status: Mapping[str, Any] | None
+    ) -> tuple[Parent, float | None]:
+        """Writes the status if it differs: the parent as stored then, and seconds to wait if it is too early."""
+        patch = merge_patch(parent.status, status) if status is not None else {}
+        if not patch:
+            return parent, None
+        if wait := self.throttle.wait(key, patch, self._world.active, self._clock()):
+            return parent, wait
+        try:
+            raw = await self._gateway.patch_status(
+                PARENTS[key.kind], parent.namespace or None, parent.name, str(parent.version), patch
+            )
+        except errors.NotFound:
+            self._world.parents(key.kind).remove(parent)
+            raise
+        self.throttle.written(key, self._clock())
+        stored = views.parent(raw)
+        self._world.parents(key.kind).upsert(stored, own=True)
+        return stored, None
+
+    async def _delete_parent(self, key: Key, parent: Parent) -> None:
+        try:
+            await self._gateway.delete(
+                PARENTS[key.kind], parent.namespace or None, parent.name, uid=parent.uid
+            )
+        except (errors.NotFound, errors.Conflict):
+            log.info("already deleted")
+        self._world.parents(key.kind).remove(parent)

@@ -1,0 +1,100 @@
+"""Keeps a store equal to a resource of the API server: LIST and replace, WATCH, and LIST again when it must.
+
+Our own, since kopf spends 27 times the CPU per event and never hears of what was deleted across a re-list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from convoy_operator import errors
+from convoy_operator.cache import Store, Versioned
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.limits import backoff
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import Resource
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Versioned)
+
+_LEAST, _MOST = 0.5, 30.0
+
+
+class Reflector(Generic[T]):
+    """One resource, one optional label selector, one store. Runs until cancelled."""
+
+    def __init__(
+        self,
+        gateway: ApiGateway,
+        resource: Resource,
+        store: Store[T],
+        view: Callable[[Mapping[str, Any]], T],
+        metrics: Metrics,
+        *,
+        selector: str = "",
+        resync_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gateway = gateway
+        self._resource = resource
+        self._store = store
+        self._view = view
+        self._metrics = metrics
+        self._selector = selector
+        self._resync = resync_seconds
+        self._clock = clock
+        self._listed_at = float("-inf")
+        self.synced = asyncio.Event()
+        """Set once the store has been filled."""
+
+    async def run(self) -> None:
+        """LIST, then WATCH from there; failures wait longer each time, and never end it."""
+        failures = 0
+        version = ""
+        while True:
+            try:
+                if not version or self._clock() - self._listed_at >= self._resync:
+                    version = await self.list()
+                    failures = 0
+                async for kind, raw in self._gateway.watch(self._resource, version, self._selector):
+                    version = raw["metadata"]["resourceVersion"]
+                    failures = 0
+                    self._take(kind, raw)
+                    if self._clock() - self._listed_at >= self._resync:
+                        break
+            except errors.Gone:
+                # Our version was compacted away: only a LIST tells what was missed. It is no failure of the
+                # server, but a server that answers so every time must not be asked in a tight loop.
+                version = ""
+                failures = min(failures + 1, 2)
+                await asyncio.sleep(backoff(failures, _LEAST / 4, _MOST))
+            except errors.ApiError as fault:
+                failures += 1
+                if not isinstance(fault, errors.Unavailable | errors.TooManyRequests):
+                    version = ""
+                wait = backoff(failures, _LEAST, _MOST)
+                log.warning(
+                    "watch broke", resource=self._resource.plural, error=str(fault), retry_seconds=wait
+                )
+                await asyncio.sleep(wait)
+
+    async def list(self) -> str:
+        """Makes the store equal to a LIST; the version to watch from."""
+        items, version = await self._gateway.list(self._resource, self._selector)
+        self._metrics.relists.labels(self._resource.plural).inc()
+        self._store.replace((self._view(raw) for raw in items), int(version))
+        self._listed_at = self._clock()
+        self.synced.set()
+        return version
+
+    def _take(self, kind: str, raw: Mapping[str, Any]) -> None:
+        if kind in ("ADDED", "MODIFIED"):
+            self._store.upsert(self._view(raw))
+        elif kind == "DELETED":
+            self._store.remove(self._view(raw))

@@ -1,0 +1,195 @@
+"""Raw objects of the API server to what is kept of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.plan import PodView
+from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
+
+_KEPT_ANNOTATIONS = "convoy.dev/"
+_MESSAGE = 1024
+"""Characters of a message that are kept; the API server's own bound on termination messages is 4096."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod in the cache: where it is, its version, and the view that plans see."""
+
+    namespace: str
+    version: int
+    job: str
+    """Value of the job label."""
+    view: PodView
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.view.name
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.view.uid
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node in the cache."""
+
+    name: str
+    uid: str
+    version: int
+    agent_ready: bool
+    """Whether it carries the agent-ready label."""
+    namespace: str = ""
+
+
+def version_of(raw: Mapping[str, Any]) -> int:
+    """resourceVersion as a number: within one resource, the API server documents them as ordered."""
+    text = raw["metadata"].get("resourceVersion", "")
+    return int(text) if text.isdigit() else 0
+
+
+def node(raw: Mapping[str, Any]) -> Node:
+    """What is kept of a node."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    return Node(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=version_of(raw),
+        agent_ready=labels.get(LABEL_AGENT_READY) == "true",
+    )
+
+
+def pod(raw: Mapping[str, Any]) -> Pod:
+    """What is kept of a pod."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    return Pod(
+        namespace=metadata.get("namespace", ""),
+        version=version_of(raw),
+        job=labels.get(LABEL_JOB, ""),
+        view=pod_view(raw),
+    )
+
+
+def pod_view(raw: Mapping[str, Any]) -> PodView:
+    """The view of a pod that plans see."""
+    metadata = raw["metadata"]
+    spec = raw.get("spec") or {}
+    status = raw.get("status") or {}
+    containers = spec.get("containers") or [{}]
+    waiting = _waiting(status)
+    ended = _terminated(status, containers[0].get("name", ""))
+    scheduled, why = _scheduled(spec, status)
+    reason = ended.get("reason") or status.get("reason") or ""
+    message = ended.get("message") or status.get("message") or ""
+    return PodView(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        phase=status.get("phase", "Pending"),
+        node=spec.get("nodeName") or None,
+        ip=status.get("podIP") or None,
+        labels=dict(metadata.get("labels") or {}),
+        annotations={
+            key: value
+            for key, value in (metadata.get("annotations") or {}).items()
+            if key.startswith(_KEPT_ANNOTATIONS)
+        },
+        created=_unix(metadata.get("creationTimestamp")),
+        deleting="deletionTimestamp" in metadata,
+        owner_uid=controller_uid(raw),
+        scheduled=scheduled,
+        unschedulable=why[:_MESSAGE],
+        waiting_reason=waiting.get("reason") or "",
+        waiting_message=(waiting.get("message") or "")[:_MESSAGE],
+        exit_code=ended.get("exitCode"),
+        termination_reason=reason,
+        termination_message=message[-_MESSAGE:],
+        image=containers[0].get("image", ""),
+    )
+
+
+def _unix(text: str | None) -> float:
+    """Unix seconds of an RFC 3339 time; 0 when there is none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def controller_uid(raw: Mapping[str, Any]) -> str | None:
+    """Uid of the owner that controls the object."""
+    for owner in raw["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner["uid"])
+    return None
+
+
+def _statuses(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Container statuses, init containers first: the order in which they can wait."""
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """State of the first container that waits for something that may not come."""
+    states = [(entry.get("state") or {}).get("waiting") for entry in _statuses(status)]
+    found = [state for state in states if state]
+    # PodInitializing only says that another container is to be waited for; that one's reason tells why.
+    telling = [state for state in found if state.get("reason") != "PodInitializing"]
+    chosen: Mapping[str, Any] = (telling or found or [{}])[0]
+    return chosen
+
+
+def _terminated(status: Mapping[str, Any], first: str) -> Mapping[str, Any]:
+    """State of the first container once it ended."""
+    for entry in status.get("containerStatuses") or ():
+        if entry.get("name") == first:
+            state: Mapping[str, Any] = (entry.get("state") or {}).get("terminated") or {}
+            return state
+    return {}
+
+
+def _scheduled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether the pod has a node, and the scheduler's words while it has none."""
+    if spec.get("nodeName"):
+        return True, ""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return False, condition.get("message") or condition.get("reason") or "Unschedulable"
+    return False, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A custom resource in the cache, as JSON without its managed fields."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    raw: Mapping[str, Any]
+
+    @property
+    def generation(self) -> int:
+        """Version of its spec."""
+        return int(self.raw["metadata"].get("generation", 0))
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Its stored status; empty before the first."""
+        return self.raw.get("status") or {}
+
+
+def parent(raw: Mapping[str, Any]) -> Parent:
+    """What is kept of a custom resource."""
+    metadata = {key: value for key, value in raw["metadata"].items() if key != "managedFields"}
+    return Parent(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=version_of(raw),
+        raw={**raw, "metadata": metadata},
+    )

@@ -1,0 +1,141 @@
+"""Everything the operator knows, and which keys a change of it concerns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypeVar
+
+from convoy_crds.trainingjob import TERMINAL, Phase
+from convoy_operator.cache import Store
+from convoy_operator.keys import ENGINE, TRAINING_JOB, Key
+from convoy_operator.queue import WorkQueue
+from convoy_operator.views import Node, Parent, Pod
+
+T = TypeVar("T")
+
+
+class World:
+    """The stores of all resources."""
+
+    def __init__(self) -> None:
+        self.jobs: Store[Parent] = Store()
+        self.engines: Store[Parent] = Store()
+        self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
+        self.nodes: Store[Node] = Store()
+        self.phases: Counter[str] = Counter()
+        """Jobs by phase; those without one count as Pending."""
+        self._ready_nodes: set[str] = set()
+        self.nodes.listen(self._count_ready)
+        self.jobs.listen(self._count_phase)
+
+    @property
+    def agent_nodes(self) -> int:
+        """Nodes that carry the agent-ready label."""
+        return len(self._ready_nodes)
+
+    @property
+    def active(self) -> int:
+        """Jobs that are not over."""
+        return self.phases.total() - sum(self.phases[phase] for phase in TERMINAL)
+
+    def parents(self, kind: str) -> Store[Parent]:
+        """The store of a reconciled kind."""
+        return {TRAINING_JOB: self.jobs, ENGINE: self.engines}[kind]
+
+    def jobs_of_engine(self, name: str) -> list[Key]:
+        """Jobs that name an Engine and are not over."""
+        return [
+            Key(TRAINING_JOB, job.namespace, job.name)
+            for job in self.jobs
+            if (job.raw.get("spec", {}).get("engine") or {}).get("name") == name and not ended(job)
+        ]
+
+    def active_jobs(self) -> list[Key]:
+        """Jobs that are not over."""
+        return [Key(TRAINING_JOB, job.namespace, job.name) for job in self.jobs if not ended(job)]
+
+    def _count_phase(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None:
+            self.phases[before.status.get("phase") or Phase.PENDING] -= 1
+        if after is not None:
+            self.phases[after.status.get("phase") or Phase.PENDING] += 1
+
+    def _count_ready(self, before: Node | None, after: Node | None, own: bool) -> None:
+        if before is not None:
+            self._ready_nodes.discard(before.name)
+        if after is not None and after.agent_ready:
+            self._ready_nodes.add(after.name)
+
+
+def _either(before: T | None, after: T | None) -> T:
+    """The object that a change is about."""
+    item = after if after is not None else before
+    if item is None:
+        raise ValueError("a change of nothing")
+    return item
+
+
+def ended(job: Parent) -> bool:
+    """Whether a job's phase is terminal."""
+    return job.status.get("phase") in TERMINAL
+
+
+class Triggers:
+    """Tells the queue which keys a change in the world concerns."""
+
+    def __init__(self, world: World, queue: WorkQueue[Key], debounce: float) -> None:
+        self._world = world
+        self._queue = queue
+        self._debounce = debounce
+        self._had_agents = False
+        world.jobs.listen(self._job)
+        world.engines.listen(self._engine)
+        world.pods.listen(self._pod)
+        world.nodes.listen(self._node)
+
+    def _job(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        item = _either(before, after)
+        if own:
+            return
+        key = Key(TRAINING_JOB, item.namespace, item.name)
+        if (
+            before is None
+            or after is None
+            or before.generation != after.generation
+            or before.uid != after.uid
+        ):
+            self._queue.add(key)
+        else:
+            # Its status or metadata: looked at, but not at once.
+            self._queue.add(key, self._debounce, high=False)
+
+    def _engine(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        item = _either(before, after)
+        if own:
+            pass
+        elif before is not None and after is not None and before.generation == after.generation:
+            self._queue.add(Key(ENGINE, "", item.name), self._debounce, high=False)
+        else:
+            self._queue.add(Key(ENGINE, "", item.name))
+        if before is None or after is None or before.raw != after.raw:
+            for key in self._world.jobs_of_engine(item.name):
+                self._queue.add(key, self._debounce)
+
+    def _pod(self, before: Pod | None, after: Pod | None, own: bool) -> None:
+        if before is not None and after is not None and before.view == after.view:
+            return
+        item = _either(before, after)
+        key = Key(TRAINING_JOB, item.namespace, item.job)
+        # An exit costs every other rank of the job its time; all else that pods tell comes in bursts.
+        urgent = after is None or (
+            after.view.phase in ("Failed", "Succeeded")
+            and (before is None or before.view.phase != after.view.phase)
+        )
+        self._queue.add(key, 0.0 if urgent else self._debounce)
+
+    def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
+        has = self._world.agent_nodes > 0
+        if has != self._had_agents:
+            self._had_agents = has
+            for key in self._world.active_jobs():
+                self._queue.add(key, self._debounce)

@@ -1,0 +1,224 @@
+"""A real kube-apiserver and etcd for the tests, and rights as the chart gives them.
+
+Binaries: the folder named by CONVOY_BINARIES, else what `python -m e2e.cluster binaries` prints last.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+
+
+def binaries() -> Path:
+    """Folder of kube-apiserver and etcd."""
+    named = os.environ.get("CONVOY_BINARIES")
+    if named:
+        return Path(named)
+    found = subprocess.run(
+        [sys.executable, "-m", "e2e.cluster", "binaries"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        pytest.fail(f"no kube-apiserver and etcd: {found.stderr[-2000:]}")
+    return Path(found.stdout.split()[-1])
+
+
+def free_port() -> int:
+    """A TCP port that nobody has now."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running API server."""
+
+    url: str
+    token: str
+    """Of a cluster administrator."""
+    etcd_url: str
+    folder: Path
+    ca_file: Path
+
+    def request(
+        self, method: str, path: str, body: object = None, content_type: str = "application/json"
+    ) -> dict:
+        """One request as administrator; HTTPError for a refusal."""
+        return orjson.loads(self.raw(path, method, orjson.dumps(body) if body is not None else None, content_type))
+
+    def raw(
+        self, path: str, method: str = "GET", data: bytes | None = None, content_type: str = "application/json"
+    ) -> bytes:
+        """One request as administrator, bytes in and out."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=data,
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
+        )
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+            return bytes(answer.read())
+
+    def kubeconfig(self, token: str | None = None) -> Path:
+        """A kubeconfig file of that token's owner, the administrator's without one."""
+        path = self.folder / f"kubeconfig-{secrets.token_hex(4)}"
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [
+                        {
+                            "name": "test",
+                            "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)},
+                        }
+                    ],
+                    "users": [{"name": "user", "user": {"token": token or self.token}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
+
+    def namespace(self, prefix: str = "test") -> str:
+        """A new namespace."""
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        return name
+
+
+def _keys(folder: Path) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    (folder / "sa.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    (folder / "sa.pub").write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+
+
+def _start(stack: ExitStack, command: list[str], output: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(command, stdout=output.open("wb"), stderr=subprocess.STDOUT)
+
+    def stop() -> None:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    stack.callback(stop)
+    return process
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One API server for the session, with Convoy's CRDs."""
+    folder, programs = tmp_path_factory.mktemp("control-plane"), binaries()
+    _keys(folder)
+    token = secrets.token_hex(16)
+    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    etcd_port, peer_port, port = free_port(), free_port(), free_port()
+    etcd = f"http://127.0.0.1:{etcd_port}"
+    with ExitStack() as stack:
+        _start(
+            stack,
+            [
+                str(programs / "etcd"),
+                f"--data-dir={folder / 'etcd'}",
+                f"--listen-client-urls={etcd}",
+                f"--advertise-client-urls={etcd}",
+                f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
+                "--unsafe-no-fsync",
+            ],
+            folder / "etcd.log",
+        )
+        server = _start(
+            stack,
+            [
+                str(programs / "kube-apiserver"),
+                f"--etcd-servers={etcd}",
+                f"--secure-port={port}",
+                "--bind-address=127.0.0.1",
+                f"--cert-dir={folder / 'certs'}",
+                f"--token-auth-file={folder / 'tokens.csv'}",
+                "--authorization-mode=RBAC",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-signing-key-file={folder / 'sa.key'}",
+                f"--service-account-key-file={folder / 'sa.pub'}",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                "--disable-admission-plugins=ServiceAccount",
+            ],
+            folder / "kube-apiserver.log",
+        )
+        plane = ControlPlane(
+            url=f"https://127.0.0.1:{port}",
+            token=token,
+            etcd_url=etcd,
+            folder=folder,
+            ca_file=folder / "certs" / "apiserver.crt",
+        )
+        _wait(plane, server)
+        for path in sorted((ROOT / "crds").glob("*.yaml")):
+            for crd in yaml.safe_load_all(path.read_text()):
+                _install(plane, crd)
+        yield plane
+
+
+def _wait(plane: ControlPlane, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            # Ready includes the default roles, without which nobody may discover anything.
+            plane.raw("/readyz")
+            plane.request("GET", "/api/v1/namespaces/default")
+            return
+        except (urllib.error.URLError, OSError, ssl.SSLError) as error:
+            if server.poll() is not None or time.monotonic() > deadline:
+                text = (plane.folder / "kube-apiserver.log").read_text()[-3000:]
+                pytest.fail(f"kube-apiserver did not start: {error}\n{text}")
+            time.sleep(0.1)
+
+
+def _install(plane: ControlPlane, crd: dict) -> None:
+    name = crd["metadata"]["name"]
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    plane.request("POST", path, crd)
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        conditions = plane.request("GET", f"{path}/{name}").get("status", {}).get("conditions") or []
+        if any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"CRD {name} was not established")

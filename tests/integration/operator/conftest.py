@@ -1,0 +1,286 @@
+"""The operator against a real API server, with the rights that the chart gives it, and agents played by tests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import load_kube_config
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import hub_pb2_grpc
+from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME
+from convoy_operator.app import Operator
+from convoy_operator.gateway import KubernetesGateway
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+
+CLUSTER_RULES = [
+    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs", "engines"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["delete"]},
+    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/status", "engines/status"], "verbs": ["patch"]},
+    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {
+        "apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"],
+        "verbs": ["list", "watch"],
+    },
+]
+NAMESPACE_RULES = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
+]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_logs() -> None:
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), cache_logger_on_first_use=False)
+
+
+async def eventually(
+    check: Callable[[], Any] | Callable[[], Awaitable[Any]], seconds: float = 20.0, what: str = ""
+) -> Any:
+    """Waits until `check` gives something true; what it gave."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = check()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what or check}")
+        await asyncio.sleep(0.05)
+
+
+@dataclass
+class Installation:
+    """A namespace with the operator's and the agents' service accounts, and the calls of an administrator."""
+
+    plane: Any
+    namespace: str
+    token: str
+
+    async def call(self, method: str, path: str, body: object = None, **more: Any) -> dict[str, Any]:
+        """One request as administrator."""
+        return await asyncio.to_thread(self.plane.request, method, path, body, **more)
+
+    async def agent_token(self, node: str, audience: str = HUB_AUDIENCE, account: str = "convoy-agent") -> str:
+        """A token bound to a pod on `node`, as the kubelet projects it."""
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        pod = await self.call(
+            "POST",
+            pods,
+            {
+                "metadata": {"generateName": "agent-"},
+                "spec": {
+                    "nodeName": node,
+                    "serviceAccountName": account,
+                    "containers": [{"name": "agent", "image": "agent"}],
+                },
+            },
+        )
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        answer = await self.call(
+            "POST",
+            f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token",
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"audiences": [audience], "boundObjectRef": bound},
+            },
+        )
+        return str(answer["status"]["token"])
+
+    async def node(self, name: str) -> None:
+        """A node that exists and is ready."""
+        await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+
+    async def ca(self) -> bytes:
+        """The CA as agents mount it."""
+        found = await self.call("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{CA_CONFIG_MAP}")
+        return str(found["data"]["ca.crt"]).encode()
+
+
+@pytest.fixture
+def installation(control_plane: Any) -> Installation:
+    """A fresh namespace to run an operator in, with exactly its rights."""
+    namespace = control_plane.namespace("convoy")
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    for account in ("convoy-operator", "convoy-agent", "other"):
+        control_plane.request("POST", accounts, {"metadata": {"name": account}})
+    subject = [{"kind": "ServiceAccount", "name": "convoy-operator", "namespace": namespace}]
+    meta = {"metadata": {"name": namespace}}
+    control_plane.request("POST", f"{RBAC}/clusterroles", {**meta, "rules": CLUSTER_RULES})
+    control_plane.request(
+        "POST",
+        f"{RBAC}/clusterrolebindings",
+        {
+            **meta,
+            "subjects": subject,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace},
+        },
+    )
+    control_plane.request("POST", f"{RBAC}/namespaces/{namespace}/roles", {**meta, "rules": NAMESPACE_RULES})
+    control_plane.request(
+        "POST",
+        f"{RBAC}/namespaces/{namespace}/rolebindings",
+        {
+            **meta,
+            "subjects": subject,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": namespace},
+        },
+    )
+    token = control_plane.request(
+        "POST",
+        f"{accounts}/convoy-operator/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+    )["status"]["token"]
+    return Installation(control_plane, namespace, token)
+
+
+async def client_of(plane: Any, token: str | None = None) -> ApiClient:
+    """A client with that token's rights."""
+    configuration = Configuration()
+    await load_kube_config(str(plane.kubeconfig(token)), client_configuration=configuration)
+    configuration.connection_pool_maxsize = 64
+    return ApiClient(configuration)
+
+
+@pytest.fixture
+async def gateway(control_plane: Any) -> AsyncIterator[KubernetesGateway]:
+    """A gateway with an administrator's rights."""
+    async with await client_of(control_plane) as client:
+        yield KubernetesGateway(client, Settings(), Metrics())
+
+
+def test_settings(installation: Installation, **more: Any) -> Settings:
+    """Settings for a replica beside others on this machine: ports are the system's choice."""
+    return Settings(
+        **{
+            "namespace": installation.namespace,
+            "pod_name": "replica",
+            "enrolment_port": 0,
+            "session_port": 0,
+            "metrics_port": 0,
+            "probe_port": 0,
+            "hub_bind": "127.0.0.1",
+            "http_bind": "127.0.0.1",
+            "qps": 0.0,
+            "backoff_min_seconds": 0.1,
+            "agent_grace_seconds": 2.0,
+            **more,
+        }
+    )
+
+
+@asynccontextmanager
+async def running(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> AsyncIterator[Operator]:
+    """A whole replica in this process."""
+    monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
+    async with await client_of(installation.plane, installation.token) as client:
+        operator = Operator(test_settings(installation, **more), client)
+        task = asyncio.create_task(operator.run())
+        try:
+            await eventually(lambda: task.done() or operator.leads, what="operator leads")
+            if task.done():
+                task.result()
+            yield operator
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def signing_request(name: str = "whatever") -> tuple[bytes, bytes]:
+    """A key and a request to sign it, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return pem, request.public_bytes(serialization.Encoding.PEM)
+
+
+def channel(port: int, ca: bytes, key: bytes | None = None, certificate: bytes | None = None) -> grpc.aio.Channel:
+    """A channel to a port of the hub, with a client certificate or without."""
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options)
+
+
+class FakeAgent:
+    """A node's agent as the hub meets it: enrols, dials, reports what the test says, keeps what it is told."""
+
+    def __init__(self, installation: Installation, hub: Any, node: str) -> None:
+        self.installation, self.hub, self.node = installation, hub, node
+        self.told: list[wire.HubMessage] = []
+        self.key = self.certificate = b""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def enrol(self, token: str | None = None) -> wire.EnrolReply:
+        """Buys the certificate."""
+        token = token or await self.installation.agent_token(self.node)
+        self.key, request = signing_request()
+        async with channel(self.hub.enrolment_port, await self.installation.ca()) as link:
+            reply = await hub_pb2_grpc.EnrolmentStub(link).Enrol(
+                wire.EnrolRequest(token=token, csr_pem=request), timeout=10
+            )
+        self.certificate = reply.certificate_pem
+        return reply
+
+    async def dial(self, *pods: wire.PodReport, claim: str | None = None) -> None:
+        """Opens the stream with a Hello of these pods."""
+        self.link = channel(self.hub.session_port, await self.installation.ca(), self.key, self.certificate)
+        self.stream = hub_pb2_grpc.HubStub(self.link).Session()
+        await self.send(
+            hello=wire.Hello(node=claim or self.node, peer_address=f"{self.node}:8472", version="t", pods=pods)
+        )
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
+
+    async def send(self, **body: Any) -> None:
+        """One message."""
+        await self.stream.write(wire.AgentMessage(**body))
+
+    async def _read(self) -> None:
+        async for message in self.stream:
+            self.told.append(message)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            await self.send(heartbeat=wire.Heartbeat())
+
+    async def hang_up(self) -> None:
+        """Ends the stream without a word."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.stream.cancel()
+        await self.link.close()
+
+    def last(self, kind: str) -> Any:
+        """The newest message of one kind."""
+        return next((getattr(m, kind) for m in reversed(self.told) if m.WhichOneof("body") == kind), None)

@@ -1,0 +1,146 @@
+"""One life of a job through the whole operator, with the kubelet and the agents played by the test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_crds.terms import LABEL_AGENT_READY
+
+from .conftest import FakeAgent, Installation, eventually, running
+
+JOBS = "/apis/convoy.dev/v1alpha1/namespaces/{}/trainingjobs"
+
+
+def job(name: str, replicas: int = 2) -> dict[str, Any]:
+    return {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "roles": [
+                {
+                    "name": "worker",
+                    "replicas": replicas,
+                    "template": {
+                        "spec": {"containers": [{"name": "w", "image": "img", "command": ["python3", "t.py"]}]}
+                    },
+                }
+            ]
+        },
+    }
+
+
+class Kubelet:
+    """Binds and runs pods as a scheduler and a kubelet would."""
+
+    def __init__(self, installation: Installation, namespace: str) -> None:
+        self.installation = installation
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    async def list(self) -> list[dict[str, Any]]:
+        found = (await self.installation.call("GET", self.pods))["items"]
+        return sorted(found, key=lambda pod: pod["metadata"]["name"])
+
+    async def start(self, pod: dict[str, Any], node: str, ip: str) -> None:
+        name = pod["metadata"]["name"]
+        await self.installation.call(
+            "POST",
+            f"{self.pods}/{name}/binding",
+            {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}},
+        )
+        await self.status(name, {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]})
+
+    async def status(self, name: str, status: dict[str, Any]) -> None:
+        await self.installation.call(
+            "PATCH", f"{self.pods}/{name}/status", {"status": status}, content_type="application/merge-patch+json"
+        )
+
+
+def ranks(state: str, rank: int, **more: Any) -> list[wire.RankReport]:
+    return [wire.RankReport(rank=rank, state=getattr(wire.RankReport.State, state), **more)]
+
+
+async def test_a_job_is_formed_trains_and_succeeds(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    path = JOBS.format(namespace)
+    kubelet = Kubelet(installation, namespace)
+    nodes = [f"{namespace}-a", f"{namespace}-b"]
+
+    async def status() -> dict[str, Any]:
+        return (await installation.call("GET", f"{path}/train")).get("status") or {}
+
+    async def labelled(node: str) -> bool:
+        found = await installation.call("GET", f"/api/v1/nodes/{node}")
+        return found["metadata"].get("labels", {}).get(LABEL_AGENT_READY) == "true"
+
+    async with running(installation, monkeypatch) as operator:
+        agents = []
+        for node in nodes:
+            await installation.node(node)
+            agent = FakeAgent(installation, operator.hub, node)
+            await agent.enrol()
+            await agent.dial()
+            agents.append(agent)
+            await eventually(lambda node=node: labelled(node), what="node labelled")
+
+        await installation.call("POST", path, job("train"))
+        pods = await eventually(lambda: _count(kubelet, 2), what="pods created")
+        uids = [pod["metadata"]["uid"] for pod in pods]
+        for position, pod in enumerate(pods):
+            await kubelet.start(pod, nodes[position], f"10.1.0.{position + 1}")
+            await agents[position].send(pod=wire.PodReport(pod_uid=uids[position], launcher_connected=True))
+
+        asked = await eventually(lambda: agents[0].last("pick_port"), what="port asked for")
+        assert (asked.pod_uid, asked.incarnation) == (uids[0], 1)
+        assert (await status())["incarnation"] == 1, "the incarnation is stored before any command"
+        await agents[0].send(
+            pod=wire.PodReport(pod_uid=uids[0], launcher_connected=True, master_port=29500, port_incarnation=1)
+        )
+        for position, agent in enumerate(agents):
+            given = await eventually(lambda agent=agent: agent.last("assignment"), what="assignment")
+            assert (given.pod_uid, given.slot, given.master_addr, given.master_port) == (
+                uids[position],
+                position,
+                "10.1.0.1",
+                29500,
+            )
+            assert [member.peer_address for member in given.members] == [f"{node}:8472" for node in nodes]
+            await agent.send(
+                pod=wire.PodReport(
+                    pod_uid=uids[position],
+                    launcher_connected=True,
+                    incarnation=1,
+                    master_port=29500 if position == 0 else 0,
+                    port_incarnation=1 if position == 0 else 0,
+                    ranks=ranks("RUNNING", position, progress=wire.Progress(step=1, time_unix_ms=1_000)),
+                )
+            )
+        await eventually(lambda: _phase(status, "Running"), what="running")
+
+        for position, agent in enumerate(agents):
+            await agent.send(
+                pod=wire.PodReport(
+                    pod_uid=uids[position],
+                    launcher_connected=True,
+                    incarnation=1,
+                    ranks=ranks("EXITED", position),
+                )
+            )
+        await eventually(lambda: _phase(status, "Succeeded"), what="succeeded")
+        for agent in agents:
+            assert (await eventually(lambda agent=agent: agent.last("shutdown"), what="shutdown")).exit_code == 0
+            await agent.hang_up()
+
+
+async def _count(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:
+    pods = await kubelet.list()
+    return pods if len(pods) == count else []
+
+
+async def _phase(status: Any, phase: str) -> bool:
+    return (await status()).get("phase") == phase
