@@ -1,0 +1,91 @@
+"""Trains a small language model with synchronous data parallelism. The example of how an engine uses Convoy."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import convoy
+from convoy_workloads.engines.gpt import data
+from convoy_workloads.engines.gpt.model import GPT
+from convoy_workloads.engines.gpt.params import Params
+
+HELD_OUT_SEED = 2**31
+"""Of the batches for measuring: outside the range of `params.seed`, so no training batch shares it."""
+
+
+def learning_rate(step: int, params: Params) -> float:
+    """Linear rise over `warmup` steps, then a cosine to a tenth of the peak at the last step."""
+    if step <= params.warmup:
+        return params.learning_rate * step / params.warmup
+    progress = (step - params.warmup) / max(1, params.steps - params.warmup)
+    return params.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
+
+
+def main() -> None:
+    """Runs one rank from start to end."""
+    with convoy.join(Params) as job:
+        train(job)
+
+
+def train(job: convoy.Job[Params]) -> None:
+    """The loop."""
+    params = job.params
+    corpus = data.load(int(params.data_megabytes * 1e6))
+    torch.manual_seed(params.seed)
+    plain = GPT(params.context, params.layers, params.width, params.heads).to(job.device)
+    model: nn.Module = plain if job.world == 1 else DistributedDataParallel(plain)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, betas=(0.9, 0.95))
+
+    def loss_of(step: int) -> torch.Tensor:
+        inputs, targets = data.batch(
+            corpus.train, params.seed, step, job.rank, params.batch, params.context
+        )
+        logits = model(inputs.to(job.device))
+        return F.cross_entropy(logits.flatten(0, 1), targets.to(job.device).flatten())
+
+    def warm() -> None:
+        loss_of(0).backward()  # type: ignore[no-untyped-call]
+
+    job.restore(model=model, optimizer=optimizer, warm=warm)
+    for step in job.steps(params.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, params)
+        loss = loss_of(step)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        held_out = None
+        if step % params.held_out_every == 0 or step == params.steps:
+            held_out = measure(job, plain, corpus)
+        job.report(step, loss=loss.item(), samples=params.batch * job.world, held_out_loss=held_out)
+        job.checkpoint(step)
+
+    if job.rank == 0 and params.sample_bytes:
+        generator = torch.Generator().manual_seed(params.seed)
+        text = plain.write(b"def ", params.sample_bytes, generator).decode("utf-8", "replace")
+        print(f"--- the model writes ---\ndef {text}\n---", flush=True)
+
+
+@torch.no_grad()
+def measure(job: convoy.Job[Params], model: GPT, corpus: data.Corpus) -> float:
+    """Mean loss over the held-out batches, which are dealt out to the ranks; the same number on every rank."""
+    params = job.params
+    total = torch.zeros(2, device=job.device)
+    for number in range(job.rank, params.held_out_batches, job.world):
+        inputs, targets = data.batch(corpus.held_out, HELD_OUT_SEED, number, 0, params.batch, params.context)
+        logits = model(inputs.to(job.device))
+        total[0] += F.cross_entropy(logits.flatten(0, 1), targets.to(job.device).flatten())
+        total[1] += 1
+    if job.world > 1:
+        dist.all_reduce(total)
+    return float(total[0] / total[1])
+
+
+if __name__ == "__main__":
+    main()

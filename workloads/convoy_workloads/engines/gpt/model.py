@@ -1,0 +1,80 @@
+"""A decoder-only transformer: pre-norm blocks, causal attention, tied input and output embedding.
+
+Shapes: B batch, T time, C width, H heads, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+VOCABULARY = 256
+"""Bytes are the tokens."""
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward network of four times the width; each added to the residual stream."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_feed = nn.LayerNorm(width)
+        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """The residual stream after this block."""
+        B, T, C = x_BTC.shape
+        qkv = self.qkv(self.norm_attention(x_BTC)).view(B, T, 3, self.heads, C // self.heads)
+        q_BHTc, k_BHTc, v_BHTc = qkv.permute(2, 0, 3, 1, 4)
+        mixed_BHTc = F.scaled_dot_product_attention(q_BHTc, k_BHTc, v_BHTc, is_causal=True)
+        x_BTC = x_BTC + self.out(mixed_BHTc.transpose(1, 2).reshape(B, T, C))
+        return x_BTC + self.feed(self.norm_feed(x_BTC))
+
+
+class GPT(nn.Module):
+    """Logits of the next byte at every position."""
+
+    def __init__(self, context: int, layers: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.context = context
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.positions = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.apply(self._initialise)
+        for block in self.blocks:
+            # Residual branches start small, so that depth does not grow the stream (GPT-2).
+            for end in (block.out, block.feed[2]):
+                nn.init.normal_(end.weight, std=0.02 / (2 * layers) ** 0.5)
+        self.head.weight = self.tokens.weight
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Logits [B, T, V]; T is at most `context`."""
+        T = tokens_BT.shape[1]
+        x_BTC = self.tokens(tokens_BT) + self.positions(torch.arange(T, device=tokens_BT.device))
+        for block in self.blocks:
+            x_BTC = block(x_BTC)
+        return self.head(self.norm(x_BTC))  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def write(self, prompt: bytes, length: int, generator: torch.Generator) -> bytes:
+        """Continues `prompt` by `length` sampled bytes."""
+        device = self.tokens.weight.device
+        tokens = list(prompt)
+        for _ in range(length):
+            window = torch.tensor([tokens[-self.context :]], device=device)
+            odds = torch.softmax(self(window)[0, -1].float().cpu() / 0.8, dim=-1)
+            tokens.append(int(torch.multinomial(odds, 1, generator=generator)))
+        return bytes(tokens[len(prompt) :])

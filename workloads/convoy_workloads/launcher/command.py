@@ -1,0 +1,127 @@
+"""How a rank's command line is started: forked from the zygote (warm) or executed (cold). Pure.
+
+`python FILE ...` and `python -m MODULE ...` are warm. `torchrun ... FILE ...` means the same to a user, and Convoy
+already is what torchrun would be: torchrun's own options are dropped, the script is one rank.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
+
+FILE = "file"
+MODULE = "module"
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_TORCHRUN_FLAGS = frozenset(
+    {
+        "standalone",
+        "no-python",
+        "run-path",
+        "m",
+        "module",
+        "use-env",
+        "rdzv-nonblocking",
+        "virtual-local-rank",
+        "disable-healthcheck",
+    }
+)
+"""torchrun's options that take no value."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What to run. `kind` and `target` are set when it may start warm."""
+
+    argv: Tuple[str, ...]
+    """The command that would be executed cold; argv[0] is looked up on PATH."""
+    kind: Optional[str] = None
+    target: str = ""
+    """Path of the file, or name of the module."""
+
+    @property
+    def warm(self) -> bool:
+        """Whether a fork of the zygote can take its place."""
+        return self.kind is not None
+
+    @property
+    def arguments(self) -> Tuple[str, ...]:
+        """What a warm program sees behind its own name."""
+        return self.argv[3:] if self.kind == MODULE else self.argv[2:]
+
+
+def parse(argv: Sequence[str]) -> Start:
+    """How to start `argv`. Nothing is looked up: a command that does not exist parses too."""
+    words = list(argv)
+    if not words:
+        return Start(())
+    name = os.path.basename(words[0])
+    if name == "torchrun":
+        folder = os.path.dirname(words[0])
+        return _torchrun(os.path.join(folder, "python") if folder else "python", words[1:]) or Start(tuple(words))
+    if not _PYTHON.fullmatch(name):
+        return Start(tuple(words))
+    rest = words[1:]
+    if rest[:1] == ["-u"]:
+        rest = rest[1:]
+    if rest[:1] == ["-m"] and len(rest) > 1:
+        if rest[1] in _TORCHRUN_MODULES:
+            return _torchrun(words[0], rest[2:]) or Start(tuple(words))
+        return Start((words[0], "-m", *rest[1:]), MODULE, rest[1])
+    if rest and not rest[0].startswith("-"):
+        return Start((words[0], *rest), FILE, rest[0])
+    return Start(tuple(words))
+
+
+def _torchrun(python: str, words: List[str]) -> Optional[Start]:
+    """The rank behind torchrun's arguments; None when there is no script among them."""
+    module = no_python = False
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        option, _, value = words[index].lstrip("-").partition("=")
+        option = option.replace("_", "-")
+        module = module or option in ("m", "module")
+        no_python = no_python or option == "no-python"
+        index += 1 if option in _TORCHRUN_FLAGS or "=" in words[index] else 2
+    rest = words[index:]
+    if not rest:
+        return None
+    if no_python:
+        return Start(tuple(rest))
+    if module:
+        return Start((python, "-m", *rest), MODULE, rest[0])
+    return Start((python, *rest), FILE, rest[0])
+
+
+class CommandError(Exception):
+    """The command cannot be run; `exit_code` is a shell's: 127 not found, 126 not executable."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def resolve(name: str, path: str) -> str:
+    """The executable behind argv[0]; CommandError says which of the two ways it fails.
+
+    Looked up as execvp does: a name without a slash on `path`, the first match that can be executed.
+    """
+    if "/" in name:
+        candidates = [name]
+    else:
+        candidates = [os.path.join(folder or ".", name) for folder in path.split(os.pathsep)]
+    refused = ""
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+        elif os.path.isdir(candidate) and "/" in name:
+            refused = candidate
+    if refused:
+        raise CommandError(f"{refused} is not an executable file", 126)
+    where = "" if "/" in name else f" on PATH={path}"
+    raise CommandError(f"{name}: command not found{where}", 127)

@@ -1,0 +1,69 @@
+"""Whether the kernel's out-of-memory killer struck this container: a counter of its cgroup, read before and after.
+
+cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. With `memory.oom.group` (the kubelet's default on
+v2) the whole container goes, launcher included; then the kubelet tells the operator.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional
+
+ROOT = "/sys/fs/cgroup"
+
+
+def parse_count(text: str) -> Optional[int]:
+    """The `oom_kill` count in memory.events or memory.oom_control; None without one."""
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.strip().isdigit():
+            return int(value)
+    return None
+
+
+def candidates(membership: str, root: str = ROOT) -> List[str]:
+    """Files that may hold the counter, best first, for the text of /proc/self/cgroup.
+
+    The path there is relative to the cgroup namespace. Without a private namespace the mount shows the host's tree,
+    with one it shows the container's own at its root: so both are tried.
+    """
+    found = []
+    for line in membership.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        path = path.strip("/")
+        if controllers == "":
+            found += [os.path.join(root, path, "memory.events"), os.path.join(root, "memory.events")]
+        elif "memory" in controllers.split(","):
+            base = os.path.join(root, "memory")
+            found += [os.path.join(base, path, "memory.oom_control"), os.path.join(base, "memory.oom_control")]
+    return found
+
+
+class OomCounter:
+    """Kills since it was made."""
+
+    def __init__(self, root: str = ROOT, membership: str = "/proc/self/cgroup") -> None:
+        self._path = ""
+        for path in candidates(_read(membership), root):
+            if parse_count(_read(path)) is not None:
+                self._path = path
+                break
+        self._base = self._count()
+
+    def _count(self) -> int:
+        return parse_count(_read(self._path)) or 0
+
+    def take(self) -> int:
+        """Kills since the last call."""
+        now = self._count()
+        delta, self._base = max(0, now - self._base), now
+        return delta
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:  # noqa: PTH123 - PID 1 keeps its imports few
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,58 @@
+"""What a rank prints: to the container's log line by line with its rank and incarnation, and the end kept for reports."""
+
+from __future__ import annotations
+
+from typing import List
+
+LONGEST_LINE = 16 * 1024
+"""A longer line is broken, in bytes."""
+TAIL = 2048
+"""Bytes of stderr in a report."""
+
+
+class LinePrefixer:
+    """Cuts a stream of bytes into whole lines and puts `[incarnation/rank] ` before each."""
+
+    def __init__(self, incarnation: int, rank: int) -> None:
+        self._prefix = f"[{incarnation}/{rank}] ".encode()
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines completed by `data`. Of a line redrawn with carriage returns only the last drawing is kept."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        while len(self._rest) > LONGEST_LINE:
+            lines.append(self._rest[:LONGEST_LINE])
+            self._rest = self._rest[LONGEST_LINE:]
+        return self._join(lines)
+
+    def end(self) -> bytes:
+        """The last line, when it was not ended."""
+        rest, self._rest = self._rest, b""
+        return self._join([rest]) if rest else b""
+
+    def _join(self, lines: List[bytes]) -> bytes:
+        return b"".join(self._prefix + _last_drawing(line) + b"\n" for line in lines)
+
+
+def _last_drawing(line: bytes) -> bytes:
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, size: int = TAIL) -> None:
+        self._size = size
+        self._data = b""
+
+    def feed(self, data: bytes) -> None:
+        """Takes in what was printed."""
+        self._data = (self._data + data)[-self._size :]
+
+    def text(self) -> str:
+        """What is kept, from its first whole line on where there is one, at most `size` bytes of UTF-8."""
+        data = self._data
+        if len(data) == self._size and b"\n" in data[:-1]:
+            data = data.split(b"\n", 1)[1]
+        text = data.decode("utf-8", "ignore").strip()
+        return text

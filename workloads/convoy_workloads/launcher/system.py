@@ -1,0 +1,91 @@
+"""What the launcher asks of the machine it runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from convoy_workloads.launcher.rank_env import available_cpus, default_interface
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def become_subreaper() -> bool:
+    """Takes in orphans as PID 1 does, when it is not PID 1. Whether it worked: some images lack ctypes."""
+    if os.getpid() == 1:
+        return True
+    try:
+        import ctypes  # noqa: PLC0415
+
+        return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def can_fork_warm() -> bool:
+    """Whether this Python can pass descriptors to a zygote."""
+    return hasattr(os, "memfd_create") and hasattr(socket, "send_fds")
+
+
+def library() -> str:
+    """The folder that holds the packages of Convoy: the agent's mount, or the source tree."""
+    return str(Path(__file__).resolve().parents[2])
+
+
+def entry() -> str:
+    """The launcher's script."""
+    beside = Path(library()) / "convoy_launch.py"
+    return str(beside if beside.exists() else Path(__file__).with_name("convoy_launch.py"))
+
+
+def hold_port() -> socket.socket:
+    """A socket bound to a free port on all addresses, IPv6 included where the machine has it; not listening."""
+    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
+    try:
+        return _bind(family)
+    except OSError:
+        return _bind(socket.AF_INET)
+
+
+def _bind(family: int) -> socket.socket:
+    held = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.bind(("", 0))
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def cpus() -> int:
+    """Whole cores that this container may use."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = Path("/sys/fs/cgroup/cpu.max").read_text()
+    return available_cpus(len(os.sched_getaffinity(0)), text)
+
+
+def interface() -> str:
+    """The interface of the default route, or empty."""
+    texts = []
+    for path in ("/proc/net/route", "/proc/net/ipv6_route"):
+        try:
+            texts.append(Path(path).read_text())
+        except OSError:
+            texts.append("")
+    return default_interface(*texts)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this id exists, a zombie included."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

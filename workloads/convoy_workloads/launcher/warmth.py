@@ -1,0 +1,63 @@
+"""What a rank would do first, done once in the zygote: import torch, compile nothing, take one tiny step."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+_MODULES = (
+    "torch.distributed",
+    "torch.distributed.rendezvous",
+    "torch.nn.parallel",
+    "torch.optim",
+    "torch.utils.data",
+    "torch.distributed.checkpoint",
+    "torch.distributed.checkpoint.state_dict",
+)
+
+
+def warm_up() -> str:
+    """Prepares this process to be forked; the version of torch, empty without it."""
+    for name in ("argparse", "dataclasses", "faulthandler", "logging", "pathlib", "pickle", "runpy", "traceback"):
+        importlib.import_module(name)
+    for name in ("child", "warmth"):
+        importlib.import_module(f"convoy_workloads.launcher.{name}")
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return ""
+    except Exception as error:  # a broken torch is the ranks' to report, with their own stack traces
+        print(f"convoy: the zygote cannot import torch: {error}", file=sys.stderr)
+        return ""
+    for name in _MODULES:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+    if not _cuda_visible():
+        _tiny_step(torch)
+    importlib.import_module("convoy_workloads.runtime")
+    importlib.import_module("convoy_workloads.runtime.snapshot")
+    return str(torch.__version__)
+
+
+def _cuda_visible() -> bool:
+    """Whether a step might start CUDA, which does not survive a fork. Asks the kernel, not the driver."""
+    return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/nvidia0")
+
+
+def _tiny_step(torch: "object") -> None:
+    """One forward, backward and optimizer step on one thread: with more, forked children hang in libgomp for good.
+
+    The first optimizer step alone imports some 800 modules. Generators end as they began.
+    """
+    from torch import get_rng_state, nn, optim, set_num_threads, set_rng_state, zeros  # noqa: PLC0415
+
+    set_num_threads(1)
+    state = get_rng_state()
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    optimizer = optim.AdamW(model.parameters())
+    nn.functional.cross_entropy(model(zeros(2, 4)), zeros(2).long()).backward()
+    optimizer.step()
+    set_rng_state(state)

@@ -1,0 +1,123 @@
+"""The zygote: a process that has done a rank's slow start once, so that ranks are forked instead of started.
+
+Single-threaded: after a fork only the forking thread exists, and a lock or a thread pool of another would hang the
+child. It runs under the user's interpreter with the user's packages, knows nothing of jobs, and speaks to the launcher
+over one socket: a fork request is one byte with three descriptors (request as JSON, stdout, stderr); what happened
+comes back as JSON datagrams.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+ZYGOTE_FD = "CONVOY_ZYGOTE_FD"
+"""Variable that names the zygote's end of the socket."""
+
+
+def main() -> int:
+    """Serves fork requests until the launcher's end closes. A forked child returns from here with its exit code."""
+    server = socket.socket(fileno=int(os.environ.pop(ZYGOTE_FD)))
+    os.set_inheritable(server.fileno(), False)
+    # The terminal's Ctrl-C and a stray SIGTERM are the launcher's to judge.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    began = time.monotonic()
+    from convoy_workloads.launcher import warmth  # noqa: PLC0415
+
+    torch = warmth.warm_up()
+    gc.collect()
+    gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
+    _tell(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - began, 3)})
+    request = Zygote(server).serve()
+    if request is None:
+        return 0
+    server.close()
+    from convoy_workloads.launcher import child  # noqa: PLC0415
+
+    return child.run(request)
+
+
+def _tell(server: socket.socket, event: Dict[str, Any]) -> None:
+    server.send(json.dumps(event).encode())
+
+
+class Zygote:
+    """The loop: fork on request, report exits."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._children: Dict[int, int] = {}
+        """Process id to the launcher's token."""
+
+    def serve(self) -> Optional[Dict[str, Any]]:
+        """Returns None when the launcher is gone; in a child, the request that it was forked for."""
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        previous = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        while True:
+            readable, _, _ = select.select([self._server, wake_read], [], [])
+            if wake_read in readable:
+                os.read(wake_read, 4096)
+                self._reap()
+            if self._server not in readable:
+                continue
+            data, descriptors, _, _ = socket.recv_fds(self._server, 16, 3)
+            if not data:
+                self._end()
+                return None
+            request = self._fork(descriptors)
+            if request is not None:
+                signal.set_wakeup_fd(previous)
+                os.close(wake_read)
+                os.close(wake_write)
+                return request
+
+    def _fork(self, descriptors: List[int]) -> Optional[Dict[str, Any]]:
+        """Forks. In the child: the request, with its output connected. In the zygote: None."""
+        payload, stdout, stderr = descriptors
+        with os.fdopen(payload, "rb") as file:
+            file.seek(0)
+            request: Dict[str, Any] = json.load(file)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            os.close(stdout)
+            os.close(stderr)
+            self._children[pid] = request["token"]
+            _tell(self._server, {"event": "started", "token": request["token"], "pid": pid})
+            return None
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
+            os.dup2(source, target)
+            os.close(source)
+        return request
+
+    def _reap(self) -> None:
+        while self._children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            token = self._children.pop(pid, None)
+            if token is not None:
+                _tell(self._server, {"event": "exited", "token": token, "pid": pid, "status": status})
+
+    def _end(self) -> None:
+        """Without a launcher nobody watches the ranks: they go too."""
+        for pid in self._children:
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue

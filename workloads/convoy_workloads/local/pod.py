@@ -1,0 +1,109 @@
+"""One pod of a local run: its launcher process and its end of the pod's socket, as a node agent would hold it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from convoy_crds.layout import Slot
+from convoy_workloads.launcher import system
+from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
+
+LAUNCHER = "launcher"
+
+
+class Pod:
+    """Messages of its launcher and ranks go to `on_message(pod, rank or None, message)`."""
+
+    def __init__(
+        self,
+        slot: Slot,
+        command: tuple[str, ...],
+        folder: Path,
+        on_message: Callable[[Pod, int | None, Message], None],
+    ) -> None:
+        self.slot = slot
+        self.command = command
+        self.connected = asyncio.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._socket = folder / f"{slot.index}.sock"
+        self._on_message = on_message
+        self._server: asyncio.Server | None = None
+        self._launcher: asyncio.StreamWriter | None = None
+        self._ranks: dict[int, asyncio.StreamWriter] = {}
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        """Listens and starts the launcher. It is in a session of its own: Ctrl-C is ours to pass on."""
+        self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-S", system.entry()],
+            env={**environment, "CONVOY_SOCKET": str(self._socket)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def tell(self, message: Message) -> None:
+        """To the launcher."""
+        _write(self._launcher, message)
+
+    def tell_rank(self, rank: int, message: Message) -> None:
+        """To the runtime of a rank."""
+        _write(self._ranks.get(rank), message)
+
+    def signal(self, number: int) -> None:
+        """Signals the launcher."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    async def wait(self, timeout: float) -> int | None:
+        """The launcher's exit code; None when it has not ended in time."""
+        if self.process is None:
+            return None
+        try:
+            return await asyncio.to_thread(self.process.wait, timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    async def close(self) -> None:
+        """Ends what is left."""
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, 9)
+            await self.wait(5)
+        if self._server is not None:
+            self._server.close()
+        for writer in [self._launcher, *self._ranks.values()]:
+            if writer is not None:
+                writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        decoder = Decoder()
+        rank: int | None = None
+        try:
+            while data := await reader.read(65536):
+                for message in decoder.feed(data):
+                    if message["type"] == "hello" and message.get("role") == LAUNCHER:
+                        self._launcher = writer
+                        self.connected.set()
+                    elif message["type"] == "hello":
+                        rank = int(message["rank"])
+                        self._ranks[rank] = writer
+                    self._on_message(self, rank, message)
+        except (OSError, FrameError, KeyError, ValueError) as error:
+            print(f"convoy: a connection of pod {self.slot.pod} breaks: {error!r}", file=sys.stderr)
+        finally:
+            if rank is not None and self._ranks.get(rank) is writer:
+                del self._ranks[rank]
+            writer.close()
+
+
+def _write(writer: asyncio.StreamWriter | None, message: dict[str, Any]) -> None:
+    if writer is not None:
+        with contextlib.suppress(OSError, RuntimeError):
+            writer.write(encode(message))

@@ -1,0 +1,307 @@
+"""Runs a TrainingJob here and now: forms it, restarts it within its budget, shows how it learns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from convoy_crds import terms
+from convoy_crds.engine import Engine
+from convoy_crds.layout import Slot, slots, world_size
+from convoy_crds.meta import seconds
+from convoy_crds.params import params_error
+from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
+from convoy_workloads.local.commit import CommitDesk
+from convoy_workloads.local.pod import Pod
+from convoy_workloads.plot import curve
+from convoy_workloads.runtime.errors import (
+    BAD_DATA,
+    BAD_PARAMS,
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    PREEMPTED,
+    worst,
+)
+from convoy_workloads.runtime.frames import Message
+
+CONNECT_SECONDS = 30.0
+FORM_SECONDS = 30.0
+SETTLE_SECONDS = 0.5
+"""After the first failure: time for the other ranks' ends to come in, so that the cause is not taken from a victim."""
+GRACE_SECONDS = 25
+SHUTDOWN_SECONDS = 15.0
+HOPELESS = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
+"""Exit codes after which starting again would not help."""
+
+
+class LocalError(Exception):
+    """The manifest cannot run here; the message names the field and what to do."""
+
+
+def run_local(
+    job: TrainingJob,
+    engine: Engine | None = None,
+    checkpoint_dir: Path | None = None,
+    out: TextIO | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Runs `job` as processes of this machine until it ends; the exit code of the job.
+
+    `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds there
+    and leaves its checkpoints there; without it they live as long as this call. `out` (default: stdout) gets progress
+    lines and, at the end, the loss curve; the ranks' own output goes to this process's stdout and stderr. Ctrl-C
+    and SIGTERM let the ranks save their state; the job then ends with 75.
+
+    LocalError: the manifest cannot be run. Main thread only, since it takes those signals.
+    """
+    commands = [_command(job, engine, slot) for slot in slots(job)]
+    if job.spec.engine and engine:
+        wrong = params_error(engine.spec.params_schema, job.spec.engine.params)
+        if engine.spec.params_schema and wrong:
+            raise LocalError(f"{wrong[0]}: {wrong[1]}")
+    with tempfile.TemporaryDirectory(prefix="convoy-") as scratch:
+        folder = (checkpoint_dir or Path(scratch) / "checkpoints").resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        run = _Run(job, commands, Path(scratch), folder, out or sys.stdout, dict(environment or os.environ))
+        code = asyncio.run(run.run())
+    run.summary()
+    return code
+
+
+def _command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:
+    """The slot's command line: the user's own, else the engine's."""
+    role = next(role for role in job.spec.roles if role.name == slot.role)
+    if role.template and role.template.spec.containers and role.template.spec.containers[0].command:
+        container = role.template.spec.containers[0]
+        return (*(container.command or ()), *(container.args or ()))
+    if engine is None:
+        name = f"Engine {job.spec.engine.name!r}" if job.spec.engine else "an engine"
+        raise LocalError(
+            f"spec.roles[{slot.role}]: there is no command and {name} is not given; "
+            "pass the Engine's manifest or set template.spec.containers[0].command"
+        )
+    return tuple(engine.spec.command)
+
+
+class _Run:
+    """State of one run; a stand-in for operator and agents, deciding as they do, for this machine only."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        commands: list[tuple[str, ...]],
+        scratch: Path,
+        checkpoints: Path,
+        out: TextIO,
+        environment: dict[str, str],
+    ) -> None:
+        self._job = job
+        self._out = out
+        self._world = world_size(job)
+        self._pods = [
+            Pod(slot, command, scratch, self._on_message) for slot, command in zip(slots(job), commands, strict=True)
+        ]
+        self._environment = self._pod_environment(environment, checkpoints)
+        self._incarnation = _newest_incarnation(checkpoints)
+        self._port: asyncio.Future[int] | None = None
+        self._desk = CommitDesk()
+        self._exits: dict[int, Message] = {}
+        self._changed = asyncio.Event()
+        self._interrupted = False
+        self._restarts: deque[float] = deque()
+        self._curve: list[tuple[float, float]] = []
+        self._shown = 0.0
+
+    def _pod_environment(self, base: dict[str, str], checkpoints: Path) -> dict[str, str]:
+        spec = self._job.spec
+        interpreter = str(Path(sys.executable).parent)
+        return {
+            # Processes of one machine meet on the loopback; a laptop's host name may resolve to nothing.
+            "GLOO_SOCKET_IFNAME": "lo",
+            **base,
+            "PATH": interpreter + os.pathsep + base.get("PATH", os.defpath),
+            terms.ENV_PARAMS: json.dumps(spec.engine.params if spec.engine else {}),
+            terms.ENV_CHECKPOINT_DIR: str(checkpoints),
+            terms.ENV_CHECKPOINT_SECONDS: str(seconds(spec.checkpoint.interval)),
+            terms.ENV_HANG_SECONDS: str(spec.recovery.hang_seconds),
+            "CONVOY_GRACE_SECONDS": str(GRACE_SECONDS),
+        }
+
+    async def run(self) -> int:
+        """The job's life; its exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt)
+        try:
+            for pod in self._pods:
+                await pod.start({**self._environment, **self._own_environment(pod)})
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.gather(*(pod.connected.wait() for pod in self._pods))
+            code = await self._live()
+            await self._end(code)
+            return code
+        except TimeoutError:
+            self._say("the launchers did not come up in time")
+            return 1
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            await asyncio.gather(*(pod.close() for pod in self._pods))
+
+    def summary(self) -> None:
+        """The loss curve."""
+        drawn = curve(self._curve, title="loss by step")
+        if drawn:
+            print(drawn, file=self._out, flush=True)
+
+    def _own_environment(self, pod: Pod) -> dict[str, str]:
+        """`env` of the role's container, as far as it holds plain values."""
+        role = next(role for role in self._job.spec.roles if role.name == pod.slot.role)
+        if role.template is None or not role.template.spec.containers:
+            return {}
+        entries = role.template.spec.containers[0].to_dict().get("env", [])
+        return {entry["name"]: str(entry["value"]) for entry in entries if "value" in entry}
+
+    async def _live(self) -> int:
+        """Incarnation after incarnation, until the job is done, lost, or asked to leave."""
+        while True:
+            await self._form()
+            code = await self._wait()
+            if code is not None:
+                return code
+            now = time.monotonic()
+            self._restarts.append(now)
+            while now - self._restarts[0] > self._job.spec.recovery.window_seconds:
+                self._restarts.popleft()
+            limit = self._job.spec.recovery.max_restarts
+            codes = [int(exit_["exitCode"]) for exit_ in self._exits.values()]
+            if len(self._restarts) > limit:
+                self._say(f"more than spec.recovery.maxRestarts={limit} restarts")
+                return worst(codes) or 1
+
+    async def _form(self) -> None:
+        self._incarnation += 1
+        self._exits.clear()
+        self._desk.form(self._incarnation, self._world)
+        self._port = asyncio.get_running_loop().create_future()
+        self._pods[0].tell({"type": "pickPort", "incarnation": self._incarnation})
+        async with asyncio.timeout(FORM_SECONDS):
+            port = await self._port
+        self._say(f"incarnation {self._incarnation}: {self._world} ranks")
+        for pod in self._pods:
+            pod.tell(
+                {
+                    "type": "assignment",
+                    "incarnation": self._incarnation,
+                    "slot": pod.slot.index,
+                    "rankOffset": pod.slot.rank_offset,
+                    "processes": pod.slot.processes,
+                    "worldSize": self._world,
+                    "masterAddr": "127.0.0.1",
+                    "masterPort": port,
+                    "hangSeconds": self._job.spec.recovery.hang_seconds,
+                    "command": list(pod.command),
+                    "role": pod.slot.role,
+                    "replica": pod.slot.replica,
+                    "job": f"{self._job.metadata.namespace or 'default'}/{self._job.metadata.name}",
+                }
+            )
+
+    async def _wait(self) -> int | None:
+        """The job's exit code, or None when the process group has to be formed again."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._interrupted:
+                return await self._leave()
+            if self._succeeded():
+                return 0
+            if not any(exit_["exitCode"] for exit_ in self._exits.values()):
+                continue
+            await asyncio.sleep(SETTLE_SECONDS)
+            codes = {rank: int(exit_["exitCode"]) for rank, exit_ in self._exits.items()}
+            code = worst(list(codes.values()))
+            rank = next(rank for rank, its in codes.items() if its == code)
+            self._say(f"rank {rank} ended with {code}")
+            if self._interrupted:
+                return await self._leave()
+            return code if code in HOPELESS else None
+
+    def _succeeded(self) -> bool:
+        success = self._job.spec.success
+        deciding = [
+            rank
+            for pod in self._pods
+            if success in (ALL_ROLES_COMPLETE, pod.slot.role)
+            for rank in range(pod.slot.rank_offset, pod.slot.rank_offset + pod.slot.processes)
+        ]
+        return all(rank in self._exits and self._exits[rank]["exitCode"] == 0 for rank in deciding)
+
+    async def _leave(self) -> int:
+        self._say("asked to leave: the ranks save their state")
+        for pod in self._pods:
+            pod.signal(signal.SIGTERM)
+        codes = await asyncio.gather(*(pod.wait(GRACE_SECONDS + 5) for pod in self._pods))
+        return worst([PREEMPTED if code is None else code for code in codes])
+
+    async def _end(self, code: int) -> None:
+        for pod in self._pods:
+            pod.tell({"type": "shutdown", "exitCode": code, "reason": "the job is over"})
+        await asyncio.gather(*(pod.wait(SHUTDOWN_SECONDS) for pod in self._pods))
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        self._changed.set()
+
+    def _on_message(self, pod: Pod, rank: int | None, message: Message) -> None:
+        kind = message["type"]
+        if kind == "portPicked" and message["incarnation"] == self._incarnation:
+            if self._port is not None and not self._port.done():
+                self._port.set_result(int(message["port"]))
+        elif kind == "rank" and message["state"] == "EXITED" and message["incarnation"] == self._incarnation:
+            self._exits[int(message["rank"])] = message
+            self._changed.set()
+        elif kind in ("prepared", "recorded") and rank is not None:
+            for to, reply in self._desk.take(rank, message):
+                self._pod_of(to).tell_rank(to, reply)
+        elif kind == "progress" and rank == 0:
+            self._show(message)
+
+    def _pod_of(self, rank: int) -> Pod:
+        return next(
+            pod
+            for pod in self._pods
+            if pod.slot.rank_offset <= rank < pod.slot.rank_offset + pod.slot.processes
+        )
+
+    def _show(self, message: Mapping[str, Any]) -> None:
+        total = message.get("totalSteps")
+        words = [f"step {message['step']}" + (f"/{total}" if total else "")]
+        if "loss" in message:
+            words.append(f"loss {message['loss']:.4f}")
+            self._curve = [point for point in self._curve if point[0] < message["step"]]
+            self._curve.append((message["step"], message["loss"]))
+        if "heldOutLoss" in message:
+            words.append(f"held-out {message['heldOutLoss']:.4f}")
+        if "samplesPerSecond" in message:
+            words.append(f"{message['samplesPerSecond']:.1f} samples/s")
+        self._say("  ".join(words))
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+def _newest_incarnation(checkpoints: Path) -> int:
+    """Nobody else counts incarnations here: goes on from those that the folder has seen."""
+    from convoy_workloads.runtime.storage import generations  # noqa: PLC0415
+
+    return max((one.incarnation for one in generations(checkpoints)), default=0)

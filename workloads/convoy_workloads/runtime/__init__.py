@@ -1,0 +1,6 @@
+"""What a training program uses of Convoy. Standard library only; torch is the program's own."""
+
+from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
+from convoy_workloads.runtime.job import Job, Restored, join
+
+__all__ = ["DataError", "Interrupted", "Job", "ParamsError", "PeerLost", "Restored", "join"]

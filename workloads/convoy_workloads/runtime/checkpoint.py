@@ -1,0 +1,179 @@
+"""Checkpoints of a job: when they are due, saving beside the training, and continuing from the right one."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple
+
+from convoy_workloads.runtime import storage
+from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECONDS, PENDING, Commits
+from convoy_workloads.runtime.lineage import Generation, Record, doomed, lineage
+
+LAG_SECONDS = 5.0
+"""How much later than rank 0 another rank may learn of a decision."""
+
+
+def say(text: str) -> None:
+    """One line for the log of the job."""
+    print(f"convoy: {text}", file=sys.stderr, flush=True)
+
+
+class Checkpoints:
+    """The generations below `root`. One save is in flight at a time."""
+
+    def __init__(self, root: Path, incarnation: int, rank: int, seconds: float, group: Any = None) -> None:
+        """`seconds`: longest time between two checkpoints; `group`: a gloo group of all ranks, None when alone."""
+        self.root = root
+        self.incarnation = incarnation
+        self._rank = rank
+        self._seconds = seconds
+        self._group = group
+        self._last = time.monotonic()
+        self._parent: Optional[Generation] = None
+        self._flying: Optional[Generation] = None
+        self._thread: Optional[threading.Thread] = None
+        self.commits = Commits(rank, self._committed)
+        self.stall_seconds = 0.0
+        """How long the newest save kept the training waiting."""
+
+    def due(self) -> bool:
+        """Whether this rank wishes a save now. Rank 0 wishes for all."""
+        since = time.monotonic() - self._last
+        if self._rank != 0 or since < self._seconds:
+            return False
+        if self._flying is not None and self.commits.wait(self._flying, 0) == PENDING:
+            if since < DECISION_SECONDS:
+                return False
+            self.commits.abandon()
+        return True
+
+    def start(self, state: Dict[str, Any], step: int) -> bool:
+        """Saves `state` beside the training; all ranks call it at the same step. False when the step is saved."""
+        staged = self._stage(state, step)
+        if staged is None:
+            return False
+        self._thread = threading.Thread(target=self._finish, args=(staged,), name="convoy-save", daemon=True)
+        self._thread.start()
+        return True
+
+    def stage_last(self, state: Dict[str, Any], step: int) -> Any:
+        """The quick half of the last save; `finish_last` needs no process group any more. None: already saved."""
+        return self._stage(state, step)
+
+    def finish_last(self, staged: Any, timeout: float = DECISION_SECONDS) -> bool:
+        """The slow half, and the decision. Whether the last step is committed."""
+        if staged is not None:
+            self._finish(staged)
+        return self.settle(timeout)
+
+    def settle(self, timeout: float = DECISION_SECONDS) -> bool:
+        """Waits for the save in flight, `timeout` seconds for its decision. Whether it is committed, or there is none.
+
+        RuntimeError when the volume has not taken this rank's share in `DECISION_SECONDS`.
+        """
+        if self._thread is not None:
+            self._thread.join(DECISION_SECONDS)
+            if self._thread.is_alive():
+                raise RuntimeError(f"{self.root} has not taken a checkpoint within {DECISION_SECONDS:.0f} s")
+            self._thread = None
+        if self._flying is None:
+            return True
+        state = self.commits.wait(self._flying, timeout)
+        if state == PENDING:
+            self.commits.abandon()
+            state = ABANDONED
+        if state != COMMITTED:
+            say(f"checkpoint {self._flying.name} is {state}: the job would continue from an older one")
+        return state == COMMITTED
+
+    def choose(self) -> Tuple[Optional[Record], bool]:
+        """The newest generation that every rank can read, and whether any had to be passed over."""
+        line = []
+        if self._rank == 0:
+            records, complaints = storage.records(self.root)
+            for complaint in complaints:
+                say(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
+            line = lineage(records)
+        line = self._broadcast(line)
+        passed = False
+        for record in line:
+            trouble = self._fault(record)
+            if not trouble:
+                self._parent = record.generation
+                return record, passed
+            passed = True
+            say(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}; trying the one before")
+        return None, passed
+
+    def load(self, state: Dict[str, Any], record: Record) -> None:
+        """Reads the chosen generation into `state`."""
+        from convoy_workloads.runtime import snapshot  # noqa: PLC0415
+
+        snapshot.load(state, self.root / record.generation.name, self._group)
+
+    def _stage(self, state: Dict[str, Any], step: int) -> Any:
+        from convoy_workloads.runtime import snapshot  # noqa: PLC0415
+
+        generation = Generation(self.incarnation, step)
+        if self._flying is not None:
+            self.settle(LAG_SECONDS if self._flying != generation else DECISION_SECONDS)
+            if self._flying == generation:
+                return None
+        began = time.monotonic()
+        staged = snapshot.stage(state, self.root, generation, self._parent, self._group)
+        self._flying = generation
+        self._last = time.monotonic()
+        self.stall_seconds = self._last - began
+        return staged
+
+    def _finish(self, staged: Any) -> None:
+        from convoy_workloads.runtime import snapshot  # noqa: PLC0415
+
+        try:
+            snapshot.write(staged)
+            self.commits.prepare(
+                staged.generation,
+                staged.parent,
+                seal=lambda: _ignore(snapshot.seal(staged)),
+                complete=lambda: snapshot.parts(staged) is not None,
+            )
+        except Exception as error:  # a full volume must not end the training
+            say(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
+            self.commits.give_up(staged.generation)
+
+    def _committed(self, generation: Generation) -> None:
+        self._parent = generation
+        if self._rank != 0:
+            return
+        records, _ = storage.records(self.root)
+        for old in doomed(storage.generations(self.root), records, generation):
+            storage.remove(self.root, old)
+
+    def _broadcast(self, value: Any) -> Any:
+        """What rank 0 has."""
+        if self._group is None:
+            return value
+        import torch.distributed as dist  # noqa: PLC0415
+
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
+
+    def _fault(self, record: Record) -> str:
+        """What is wrong with a generation, found by all ranks together."""
+        folder = self.root / record.generation.name
+        if self._group is None:
+            return storage.fault(folder, record)
+        import torch.distributed as dist  # noqa: PLC0415
+
+        world = dist.get_world_size(self._group)
+        found: list[Any] = [None] * world
+        dist.all_gather_object(found, storage.fault(folder, record, self._rank, world), group=self._group)
+        return next((trouble for trouble in found if trouble), "")
+
+
+def _ignore(_: Any) -> None:
+    return None

@@ -1,0 +1,58 @@
+"""What it takes that a restored run yields the same bits as one that was never interrupted.
+
+DistributedDataParallel rebuilds its gradient buckets after the first backward pass, in the order in which gradients
+became ready, and the order of a floating point sum over three or more ranks depends on the buckets. A run restored at
+step 100 would take its step 101 with first-pass buckets, where the uninterrupted run took it with rebuilt ones. So
+every start, fresh or restored, does two throw-away passes first and takes back what they changed.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any, Callable, Dict
+
+PASSES = 2
+
+
+def rng_state() -> Dict[str, Any]:
+    """The state of every random number generator that the program has loaded."""
+    state: Dict[str, Any] = {"python": random.getstate()}
+    if "numpy" in sys.modules:
+        state["numpy"] = sys.modules["numpy"].random.get_state()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        state["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state: Dict[str, Any]) -> None:
+    """Puts the generators back."""
+    random.setstate(state["python"])
+    if "numpy" in state and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(state["numpy"])
+    torch = sys.modules.get("torch")
+    if torch is not None and "torch" in state:
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["cuda"])
+
+
+def throw_away(model: Any, one_pass: Callable[[], None], passes: int = PASSES) -> None:
+    """Runs `one_pass` (forward and backward, no optimizer step) and undoes it.
+
+    Afterwards weights, buffers, gradients and generators are as before; DDP's buckets are the final ones.
+    """
+    before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    generators = rng_state()
+    for _ in range(passes):
+        one_pass()
+        model.zero_grad(set_to_none=True)
+    import torch  # noqa: PLC0415
+
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(before[name])
+    set_rng_state(generators)

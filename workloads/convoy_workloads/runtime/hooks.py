@@ -1,0 +1,83 @@
+"""Steps of a program that knows nothing of Convoy: counted where every torch optimizer ends its step."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Optional
+from weakref import WeakKeyDictionary
+
+from convoy_workloads.runtime.beat import Beat
+from convoy_workloads.runtime.link import RankLink
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.progress import Meter
+
+
+class StepHook:
+    """Counts optimizer steps, feeds the watchdog and tells the agent.
+
+    With several optimizers (a GAN's two) the step is the largest count of one of them.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._beat = Beat(place.beat)
+        self._meter = Meter()
+        self._counts: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
+        self._link: Optional[RankLink] = None
+        self._owner = 0
+        self._muted = False
+
+    def mute(self) -> None:
+        """The program reports its steps itself."""
+        self._muted = True
+
+    def __call__(self, optimizer: Any, *_: Any) -> None:
+        if self._muted:
+            return
+        pid = os.getpid()
+        if not self._owner:
+            self._owner = pid
+        elif pid != self._owner:  # a process forked by the program is no rank
+            return
+        count = self._counts.get(optimizer, 0) + 1
+        self._counts[optimizer] = count
+        if count <= self._meter.step:
+            return
+        self._beat.step()
+        self._meter.observe(count, time.monotonic())
+        if self._place.socket:
+            if self._link is None:
+                hello = {
+                    "type": "hello",
+                    "role": "rank",
+                    "incarnation": self._place.incarnation,
+                    "rank": self._place.rank,
+                }
+                self._link = RankLink(self._place.socket, hello, lambda _: None, list)
+            self._link.progress(self._meter.message(int(time.time() * 1000)))
+
+    def close(self) -> None:
+        """Sends the last count."""
+        if self._link is not None:
+            self._link.close()
+
+
+_installed: Optional[StepHook] = None
+
+
+def install(place: Place) -> StepHook:
+    """Hooks every torch optimizer of this process. Needs torch."""
+    global _installed  # noqa: PLW0603 - torch keeps the hook per process too
+    from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415
+
+    hook = StepHook(place)
+    register_optimizer_step_post_hook(hook)
+    _installed = hook
+    return hook
+
+
+def mute() -> None:
+    """Leaves the counting to the program."""
+    if _installed is not None:
+        _installed.mute()

@@ -1,0 +1,331 @@
+"""The handle of a running job: where this rank stands, its steps, its reports, its state."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, TypeVar
+
+from convoy_workloads.runtime import hooks
+from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
+from convoy_workloads.runtime.beat import Beat
+from convoy_workloads.runtime.checkpoint import Checkpoints, say
+from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost, exit_code_of
+from convoy_workloads.runtime.exactness import rng_state, set_rng_state, throw_away
+from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.interruption import Interruption
+from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.link import RankLink
+from convoy_workloads.runtime.place import Place, from_environment
+from convoy_workloads.runtime.processes import Processes, form
+from convoy_workloads.runtime.progress import Meter
+
+P = TypeVar("P")
+
+PRINT_SECONDS = 10.0
+"""Rank 0 prints its progress this often; without an agent, each second."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Where the state came from."""
+
+    step: int = 0
+    """Steps that the state has behind it; 0 for a fresh start."""
+    generation: Optional[Generation] = None
+    exact: bool = True
+    """Whether the run goes on with the same bits as one that was never interrupted."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Job(Generic[P]):
+    """Made by `join()`; a context manager."""
+
+    def __init__(self, place: Place, params: P) -> None:
+        self.params = params
+        self.rank = place.rank
+        self.world = place.world
+        self.incarnation = place.incarnation
+        self.restored = Restored()
+        self._place = place
+        self._beat = Beat(place.beat)
+        self._interruption = Interruption()
+        self._meter = Meter()
+        self._printed = 0.0
+        self._model: Any = None
+        self._optimizer: Any = None
+        self._extra: Dict[str, Any] = {}
+        self._processes: Processes = form(place)
+        self._gate = Gate(None if self._processes.control is None else torch_reduce(self._processes.control))
+        self._checkpoints = self._open_checkpoints()
+        self._link = self._dial()
+
+    @property
+    def device(self) -> Any:
+        """The `torch.device` of this rank."""
+        return self._processes.device
+
+    def __enter__(self) -> "Job[P]":
+        hooks.mute()
+        self._interruption.arm()
+        self._beat.start()
+        return self
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+        self._beat.finish()
+        if error is None or isinstance(error, Interrupted):
+            self._processes.close()
+            self._tell(final=True)
+            self._hang_up()
+            self._interruption.disarm()
+            return
+        self._hang_up()
+        if self._place.launched:
+            leave(error)
+
+    def restore(
+        self,
+        model: Any,
+        optimizer: Any = None,
+        extra: Optional[Mapping[str, Any]] = None,
+        warm: Optional[Callable[[], None]] = None,
+    ) -> Restored:
+        """Continues from the newest readable checkpoint of this job, or starts fresh. All ranks call it.
+
+        `extra`: further objects with `state_dict` and `load_state_dict`. `warm` runs one forward and backward pass
+        on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one (same world
+        size, torch and threads), on three or more ranks too.
+        """
+        self._model, self._optimizer, self._extra = model, optimizer, dict(extra or {})
+        if warm is not None:
+            throw_away(model, warm)
+        if self._checkpoints is None:
+            return self.restored
+        record, _ = self._checkpoints.choose()
+        if record is None:
+            return self.restored
+        state = self._state()
+        self._checkpoints.load(state, record)
+        self._load(state)
+        exact = record.world == self.world and (warm is not None or self.world < 3)
+        self.restored = Restored(record.generation.step, record.generation, exact)
+        if self.rank == 0:
+            bits = "the same bits" if exact else f"not the same bits (saved by {record.world} ranks)"
+            say(f"continues after step {record.generation.step} from {record.generation.name}, {bits}")
+        return self.restored
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The steps left, numbered 1 to `total`; after a restore it begins behind the restored one.
+
+        Between two steps the ranks may be asked to leave: they save and all raise `Interrupted` (exit code 75).
+        After the last step the state is saved.
+        """
+        self._meter.total = total
+        done = self.restored.step
+        self._meter.step = done
+        self._beat.start()
+        for step in range(done + 1, total + 1):
+            if self._checkpoints is not None and self._checkpoints.commits.stale:
+                raise PeerLost("a later incarnation of this job exists")
+            save = self._checkpoints is not None and self._checkpoints.due()
+            self._gate.open(Wish(save=save, stop=self._interruption.asked))
+            yield step
+            self._beat.step()
+            if self._gate.verdict().stop:
+                self._leave(step)
+            if self._meter.step < step:
+                self.report(step)
+        self._beat.finish()
+        if self._checkpoints is not None and total > done:
+            self._checkpoints.finish_last(self._checkpoints.stage_last(self._state(), total))
+
+    def checkpoint(self, step: int) -> bool:
+        """Saves the state after `step` if the ranks agree that it is time. Whether it is being saved."""
+        if self._checkpoints is None or not self._gate.verdict().save or self._gate.verdict().stop:
+            return False
+        self._beat.touch()
+        return self._checkpoints.start(self._state(), step)
+
+    def report(
+        self,
+        step: int,
+        loss: Optional[float] = None,
+        samples: Optional[int] = None,
+        held_out_loss: Optional[float] = None,
+    ) -> None:
+        """Tells the agent, at most once a second, how far the training is.
+
+        `samples`: samples of all ranks in this step. Losses may be tensors of one element.
+        """
+        now = time.monotonic()
+        self._meter.observe(
+            step,
+            now,
+            None if loss is None else float(loss),
+            samples,
+            None if held_out_loss is None else float(held_out_loss),
+        )
+        self._tell()
+        pause = PRINT_SECONDS if self._link is not None else 1.0
+        if self.rank == 0 and now - self._printed >= pause:
+            self._printed = now
+            print(self._line(), file=sys.stderr, flush=True)
+
+    def _line(self) -> str:
+        meter, rate = self._meter, self._meter.samples_per_second()
+        words = [f"step {meter.step}" + (f"/{meter.total}" if meter.total else "")]
+        words += [] if meter.loss is None else [f"loss {meter.loss:.4f}"]
+        words += [] if meter.held_out_loss is None else [f"held-out {meter.held_out_loss:.4f}"]
+        words += [] if rate is None else [f"{rate:.1f} samples/s"]
+        return "  ".join(words)
+
+    def _leave(self, step: int) -> None:
+        """Saves and leaves; every rank is here at the same step.
+
+        The process group goes before the slow half of the save: a rank that dies while writing holds up nobody.
+        """
+        if self.rank == 0:
+            say(f"asked to leave: stops after step {step}")
+        self._beat.finish()
+        self.report(step)
+        if self._checkpoints is not None:
+            staged = self._checkpoints.stage_last(self._state(), step)
+            self._processes.close()
+            if self._checkpoints.finish_last(staged) and self.rank == 0:
+                say(f"step {step} is saved")
+        raise Interrupted
+
+    def _state(self) -> Dict[str, Any]:
+        """What a checkpoint holds; the values are the live objects, to be copied or loaded into."""
+        from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
+            get_model_state_dict,
+            get_optimizer_state_dict,
+        )
+
+        if self._model is None:
+            raise RuntimeError("job.restore(model=...) comes before the first checkpoint")
+        state: Dict[str, Any] = {"model": get_model_state_dict(self._model)}
+        if self._optimizer is not None:
+            state["optimizer"] = get_optimizer_state_dict(self._model, self._optimizer)
+        if self._extra:
+            state["extra"] = {name: value.state_dict() for name, value in self._extra.items()}
+        state[f"rank.{self.rank}"] = _Opaque(rng_state())
+        return state
+
+    def _load(self, state: Dict[str, Any]) -> None:
+        from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
+            set_model_state_dict,
+            set_optimizer_state_dict,
+        )
+
+        set_model_state_dict(self._model, state["model"])
+        if self._optimizer is not None:
+            set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"])
+        for name, value in self._extra.items():
+            value.load_state_dict(state["extra"][name])
+        own = state.get(f"rank.{self.rank}")
+        if own is not None:
+            set_rng_state(own.value)
+
+    def _open_checkpoints(self) -> Optional[Checkpoints]:
+        place = self._place
+        if place.checkpoint_dir is None:
+            return None
+        incarnation = place.incarnation or self._next_incarnation()
+        self.incarnation = incarnation
+        return Checkpoints(
+            place.checkpoint_dir, incarnation, place.rank, place.checkpoint_seconds, self._processes.control
+        )
+
+    def _next_incarnation(self) -> int:
+        """Nobody counts incarnations on a laptop: one more than the folder has seen."""
+        from convoy_workloads.runtime.storage import generations  # noqa: PLC0415
+
+        assert self._place.checkpoint_dir is not None  # noqa: S101 - the caller asked
+        seen = max((one.incarnation for one in generations(self._place.checkpoint_dir)), default=0)
+        if self._processes.control is None:
+            return seen + 1
+        import torch.distributed as dist  # noqa: PLC0415
+
+        box = [seen + 1]
+        dist.broadcast_object_list(box, src=0, group=self._processes.control)
+        return box[0]
+
+    def _dial(self) -> Optional[RankLink]:
+        place = self._place
+        if not (place.socket and place.launched):
+            return None
+        hello: Message = {
+            "type": "hello",
+            "role": "rank",
+            "incarnation": place.incarnation,
+            "rank": place.rank,
+        }
+        commits = None if self._checkpoints is None else self._checkpoints.commits
+        nothing: List[Message] = []
+        link = RankLink(
+            place.socket,
+            hello,
+            commits.on_message if commits else lambda _: None,
+            commits.pending if commits else lambda: nothing,
+        )
+        if commits:
+            commits.connect(link.send)
+        return link
+
+    def _tell(self, final: bool = False) -> None:
+        if self._link is not None and (self._meter.step or final):
+            self._link.progress(self._meter.message(int(time.time() * 1000)))
+
+    def _hang_up(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+
+class _Opaque:
+    """Keeps DCP from flattening a value into entries."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def join(params: Any = None) -> "Job[Any]":
+    """Takes this process's place in the job that the environment describes; alone, it is rank 0 of 1.
+
+    `params` checks the job's parameters: a pydantic model, or any callable that takes them as keywords. Without it
+    `job.params` is a plain dict. Parameters that it refuses end the rank with exit code 10.
+    """
+    try:
+        place = from_environment(os.environ)
+        return Job(place, _check(params, place.params))
+    except Exception as error:
+        if os.environ.get("CONVOY_INCARNATION"):
+            leave(error)
+        raise
+
+
+def _check(params: Any, given: Dict[str, Any]) -> Any:
+    if params is None:
+        return given
+    try:
+        return params.model_validate(given) if hasattr(params, "model_validate") else params(**given)
+    except (ValueError, TypeError) as error:
+        raise ParamsError(str(error)) from error
+
+
+def leave(error: BaseException) -> None:
+    """Ends the process with the exit code of `error`, its stack trace on stderr.
+
+    At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for minutes.
+    """
+    code = exit_code_of(error)
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    elif error.code is not None and not isinstance(error.code, int):
+        print(error.code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,139 @@
+"""The rank's line to its node's agent: one daemon thread, one socket, dialled again whenever it breaks.
+
+Training never waits for it. Progress is a slot of one (the newest wins); the few messages that must arrive (`prepared`,
+`recorded`) stand in a bounded queue and are said again after a re-dial by whoever owns them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import Callable, Deque, List, Optional
+
+from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
+
+PROGRESS_SECONDS = 1.0
+"""At most one progress message in this time."""
+DIAL_SECONDS = (0.1, 5.0)
+"""First and longest pause between two dials; each pause is drawn from half to all of it."""
+QUEUE = 64
+"""Messages that may wait; with one save in flight at a time there are two."""
+
+
+class RankLink:
+    """Sends what this rank has to say and hands what the agent says to `on_message`, in the link's own thread."""
+
+    def __init__(
+        self,
+        path: str,
+        hello: Message,
+        on_message: Callable[[Message], None],
+        pending: Callable[[], List[Message]],
+    ) -> None:
+        """`pending` gives the messages to say again after a re-dial."""
+        self._path = path
+        self._hello = hello
+        self._on_message = on_message
+        self._pending = pending
+        self._lock = threading.Lock()
+        self._progress: Optional[Message] = None
+        self._progress_sent = 0.0
+        self._queue: Deque[Message] = deque(maxlen=QUEUE)
+        self._closing = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._owner = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="convoy-link", daemon=True)
+        self._thread.start()
+
+    def progress(self, message: Message) -> None:
+        """Replaces the progress not sent yet. Cheap: one assignment."""
+        self._progress = message
+
+    def send(self, message: Message) -> None:
+        """Sends soon. While the agent is away the message waits; `pending` says it again after a re-dial."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._queue.append(message)
+        self._wake()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Sends what is left and ends the thread."""
+        if os.getpid() != self._owner:
+            return
+        self._closing = True
+        self._wake()
+        self._thread.join(timeout)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake anyway
+            os.write(self._wake_write, b"\0")
+
+    def _run(self) -> None:
+        pause = DIAL_SECONDS[0]
+        while not self._closing:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                    connection.settimeout(5.0)
+                    connection.connect(self._path)
+                    connection.sendall(encode(self._hello))
+                    pause = DIAL_SECONDS[0]
+                    self._talk(connection)
+            except (OSError, FrameError):
+                pass
+            if not self._closing:
+                self._sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads dials, no secret
+                pause = min(2 * pause, DIAL_SECONDS[1])
+
+    def _sleep(self, seconds: float) -> None:
+        select.select([self._wake_read], [], [], seconds)
+        self._drain()
+
+    def _drain(self) -> None:
+        with contextlib.suppress(OSError):
+            os.read(self._wake_read, 4096)
+
+    def _talk(self, connection: socket.socket) -> None:
+        """Serves one connection until it breaks or the link closes."""
+        decoder = Decoder()
+        with self._lock:
+            self._queue.clear()
+        for message in self._pending():
+            connection.sendall(encode(message))
+        while True:
+            closing = self._closing
+            self._flush(connection, everything=closing)
+            if closing:
+                return
+            readable, _, _ = select.select([connection, self._wake_read], [], [], self._patience())
+            if self._wake_read in readable:
+                self._drain()
+            if connection in readable:
+                data = connection.recv(65536)
+                if not data:
+                    return
+                for message in decoder.feed(data):
+                    self._on_message(message)
+
+    def _patience(self) -> float:
+        """Seconds until the next progress message is due."""
+        return min(max(self._progress_sent + PROGRESS_SECONDS - time.monotonic(), 0.05), PROGRESS_SECONDS)
+
+    def _flush(self, connection: socket.socket, everything: bool) -> None:
+        with self._lock:
+            urgent = list(self._queue)
+            self._queue.clear()
+        now = time.monotonic()
+        if everything or now - self._progress_sent >= PROGRESS_SECONDS:
+            progress, self._progress = self._progress, None
+            if progress is not None:
+                urgent.append(progress)
+                self._progress_sent = now
+        for message in urgent:
+            connection.sendall(encode(message))

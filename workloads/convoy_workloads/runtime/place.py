@@ -1,0 +1,66 @@
+"""Where this process stands in its job, read from the environment that the launcher sets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional
+
+from convoy_workloads.runtime.errors import ParamsError
+
+DEFAULT_CHECKPOINT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank's coordinates. Outside a job: rank 0 of 1, incarnation 0."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    incarnation: int = 0
+    """Formation of the process group; 0 when no launcher started this process."""
+    job: str = ""
+    """`namespace/name`, or empty."""
+    params: Dict[str, Any] = field(default_factory=dict)
+    socket: str = ""
+    """Path of the agent's socket, or empty."""
+    beat: str = ""
+    """Path of the file that the launcher's watchdog reads, or empty."""
+    checkpoint_dir: Optional[Path] = None
+    """The folder of this job's checkpoints, its own alone."""
+    checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
+    hang_seconds: float = 600.0
+
+    @property
+    def launched(self) -> bool:
+        """Whether Convoy's launcher started this process."""
+        return self.incarnation > 0
+
+
+def from_environment(environment: Mapping[str, str]) -> Place:
+    """The place that the variables describe; ParamsError when one of them is malformed."""
+    try:
+        params = json.loads(environment.get("CONVOY_PARAMS") or "{}")
+        root = environment.get("CONVOY_CHECKPOINT_DIR", "")
+        place = Place(
+            rank=int(environment.get("RANK", "0")),
+            world=int(environment.get("WORLD_SIZE", "1")),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+            incarnation=int(environment.get("CONVOY_INCARNATION", "0")),
+            job=environment.get("CONVOY_JOB", ""),
+            params=params,
+            socket=environment.get("CONVOY_SOCKET", ""),
+            beat=environment.get("CONVOY_BEAT", ""),
+            checkpoint_dir=Path(root) if root else None,
+            checkpoint_seconds=float(
+                environment.get("CONVOY_CHECKPOINT_SECONDS") or DEFAULT_CHECKPOINT_SECONDS
+            ),
+            hang_seconds=float(environment.get("CONVOY_HANG_SECONDS") or 600),
+        )
+    except ValueError as error:
+        raise ParamsError(f"the environment of this rank is malformed: {error}") from error
+    if not isinstance(params, dict):
+        raise ParamsError("CONVOY_PARAMS must hold a JSON object")
+    return place

@@ -1,0 +1,53 @@
+"""The process group of a job: formed from the environment, with a gloo group beside it for Convoy's own exchanges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from convoy_workloads.runtime.place import Place
+
+
+@dataclass
+class Processes:
+    """Device and groups of this rank. Groups are None when the rank is alone."""
+
+    device: Any
+    control: Any = None
+    """Gloo group of all ranks, so that agreements never queue behind the training's collectives."""
+    owned: bool = False
+
+    def close(self) -> None:
+        """Leaves the process group."""
+        if self.owned:
+            import torch.distributed as dist  # noqa: PLC0415
+
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        self.control = None
+        self.owned = False
+
+
+def form(place: Place) -> Processes:
+    """Picks the device and, with more than one rank, forms the process group unless the program already has.
+
+    A program without torch has neither device nor group: its ranks report, but agree on nothing.
+    """
+    try:
+        import torch  # noqa: PLC0415
+        import torch.distributed as dist  # noqa: PLC0415
+    except ImportError:
+        return Processes(None)
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", place.local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    if place.world == 1:
+        return Processes(device)
+    owned = not dist.is_initialized()
+    if owned:
+        # Collectives give up after the watchdog would have spoken: its report holds every rank's stack.
+        timeout = timedelta(seconds=max(120.0, 2 * place.hang_seconds))
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
+    return Processes(device, dist.new_group(backend="gloo"), owned)

@@ -1,0 +1,68 @@
+"""Folds what a rank reports step by step into one progress message at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Deque, Dict, Optional, Tuple
+
+RATE_WINDOW = 10.0
+"""Samples per second are taken over this many seconds."""
+
+
+class Meter:
+    """The newest value of each quantity and the rate of samples.
+
+    Times are seconds on any clock that only moves forward.
+    """
+
+    def __init__(self, total: Optional[int] = None) -> None:
+        self.total = total
+        self.step = 0
+        self.loss: Optional[float] = None
+        self.held_out_loss: Optional[float] = None
+        self._samples = 0
+        self._marks: Deque[Tuple[float, int]] = deque(maxlen=1024)
+
+    def observe(
+        self,
+        step: int,
+        now: float,
+        loss: Optional[float] = None,
+        samples: Optional[int] = None,
+        held_out_loss: Optional[float] = None,
+    ) -> None:
+        """Takes in one report; a quantity left out keeps its last value."""
+        self.step = step
+        if loss is not None:
+            self.loss = loss
+        if held_out_loss is not None:
+            self.held_out_loss = held_out_loss
+        if samples is not None:
+            self._samples += samples
+            self._marks.append((now, self._samples))
+            while len(self._marks) > 2 and now - self._marks[1][0] >= RATE_WINDOW:
+                self._marks.popleft()
+
+    def samples_per_second(self) -> Optional[float]:
+        """The rate over the window; None before two reports."""
+        if len(self._marks) < 2:
+            return None
+        (then, before), (now, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (now - then) if now > then else None
+
+    def message(self, time_ms: int) -> Dict[str, Any]:
+        """The `progress` message; quantities never reported are left out."""
+        rate = self.samples_per_second()
+        found = {
+            "totalSteps": self.total,
+            "samplesPerSecond": None if rate is None else round(rate, 3),
+            "loss": _finite(self.loss),
+            "heldOutLoss": _finite(self.held_out_loss),
+        }
+        known = {name: value for name, value in found.items() if value is not None}
+        return {"type": "progress", "step": self.step, "timeMs": time_ms, **known}
+
+
+def _finite(value: Optional[float]) -> Optional[float]:
+    """JSON knows no NaN or infinity: left out. The loss of a diverged run is no number."""
+    return value if value is not None and abs(value) < float("inf") else None

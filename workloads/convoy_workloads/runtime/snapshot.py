@@ -1,0 +1,173 @@
+"""One generation to disk and back, in the format of torch.distributed.checkpoint (`dcp.load` reads it too).
+
+Saving has a quick half that needs all ranks, and a slow half that needs none:
+
+1. `stage`: the ranks agree who writes which tensor (replicated ones once, spread over the ranks), and each copies its
+   share to host memory. Training may go on, or the process group may be destroyed.
+2. `write`: each rank writes and syncs its share, then its part file.
+3. `seal`: once every part is durable, rank 0 alone writes `.metadata` and the COMMIT record.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+
+from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.storage import (
+    COMMIT,
+    METADATA,
+    PART,
+    digest,
+    digests,
+    sync_folder,
+    write_json,
+)
+
+PART_SECONDS = 15.0
+"""How long rank 0 looks for a part that is known to be durable: shared file systems cache directories."""
+
+
+@dataclass
+class Staged:
+    """This rank's share of a generation, in host memory."""
+
+    generation: Generation
+    parent: Optional[Generation]
+    folder: Path
+    rank: int
+    world: int
+    plan: SavePlan
+    data: "_Data"
+    writer: dcp.FileSystemWriter
+    metadata: Any
+    """DCP's index; on rank 0 only."""
+
+
+class _Data(DefaultSavePlanner):
+    """Answers DCP's writer from the copies."""
+
+    def __init__(self, copies: Dict[Any, Any]) -> None:
+        super().__init__()
+        self._copies = copies
+
+    def resolve_data(self, write_item: WriteItem) -> Any:
+        return self._copies[write_item.index]
+
+
+def stage(
+    state: Dict[str, Any],
+    root: Path,
+    generation: Generation,
+    parent: Optional[Generation],
+    group: Any = None,
+) -> Staged:
+    """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share.
+
+    `parent` counts on rank 0; the others take over what rank 0 says.
+    """
+    rank = dist.get_rank(group) if group is not None else 0
+    world = dist.get_world_size(group) if group is not None else 1
+    folder = root / generation.name
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = dcp.FileSystemWriter(folder, sync_files=True)
+    planner = DefaultSavePlanner()
+    planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
+    writer.set_up_storage_writer(rank == 0)
+    mine = writer.prepare_local_plan(planner.create_local_plan())
+    plans: List[Any] = [None] * world
+    metadata = None
+    if group is None:
+        plans = [mine]
+    else:
+        dist.gather_object(mine, plans if rank == 0 else None, dst=0, group=group)
+    dealt: List[Any] = [None] * world
+    if rank == 0:
+        merged, metadata = planner.create_global_plan(plans)
+        dealt = [(plan, parent) for plan in writer.prepare_global_plan(merged)]
+    if group is not None:
+        received: List[Any] = [None]
+        dist.scatter_object_list(received, dealt if rank == 0 else None, src=0, group=group)
+        dealt[rank] = received[0]
+    final, agreed_parent = dealt[rank]
+    plan = planner.finish_plan(final)
+    copies = {item.index: _copy(planner.resolve_data(item)) for item in plan.items}
+    return Staged(generation, agreed_parent, folder, rank, world, plan, _Data(copies), writer, metadata)
+
+
+def _copy(value: Any) -> Any:
+    """A copy in host memory that training cannot change."""
+    return value.detach().to("cpu", copy=True) if isinstance(value, torch.Tensor) else value
+
+
+def write(staged: Staged) -> None:
+    """Makes this rank's share durable. OSError when the volume refuses."""
+    results = staged.writer.write_data(staged.plan, staged.data)
+    results.wait()
+    written = results.value()
+    names = sorted({result.storage_data.relative_path for result in written})
+    part = {
+        "files": digests(staged.folder / name for name in names),
+        "results": base64.b64encode(pickle.dumps(written)).decode(),
+    }
+    write_json(staged.folder / PART.format(rank=staged.rank), part)
+    sync_folder(staged.folder.parent)
+
+
+def parts(staged: Staged) -> Optional[List[Dict[str, Any]]]:
+    """Every rank's part; None while one is missing."""
+    found = []
+    for rank in range(staged.world):
+        try:
+            found.append(json.loads((staged.folder / PART.format(rank=rank)).read_bytes()))
+        except FileNotFoundError:
+            return None
+    return found
+
+
+def seal(staged: Staged) -> Record:
+    """Writes `.metadata` and the COMMIT record. On rank 0, when every part is durable; TimeoutError without them."""
+    deadline = time.monotonic() + PART_SECONDS
+    found = parts(staged)
+    while found is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{staged.folder}: the part of a rank does not appear")
+        time.sleep(0.05)
+        found = parts(staged)
+    results = [pickle.loads(base64.b64decode(part["results"])) for part in found]  # noqa: S301 - our own ranks
+    staged.writer.finish(staged.metadata, results)
+    sync_folder(staged.folder)
+    record = Record(
+        generation=staged.generation,
+        parent=staged.parent,
+        world=staged.world,
+        torch=str(torch.__version__),
+        metadata=digest(staged.folder / METADATA),
+        files={name: (size, sha) for part in found for name, (size, sha) in part["files"].items()},
+    )
+    write_json(staged.folder / COMMIT, record.to_json())
+    return record
+
+
+def load(state: Dict[str, Any], folder: Path, group: Any = None) -> None:
+    """Reads the generation in `folder` into `state` with all ranks of `group`.
+
+    Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from `state`.
+    """
+    reader = dcp.FileSystemReader(folder)
+    saved = reader.read_metadata().state_dict_metadata
+    for name in [name for name in state if name.startswith("rank.")]:
+        if name not in saved:
+            del state[name]
+    dcp.load(state, storage_reader=reader, process_group=group, no_dist=group is None)

@@ -1,0 +1,119 @@
+"""Files of a generation that survive a crash: written, synced, renamed; digested and verified."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Dict, Iterable, List, Tuple
+
+from convoy_workloads.runtime.lineage import Generation, Record, parse_name, record_from_json
+
+COMMIT = "COMMIT.json"
+"""Its presence makes a generation exist."""
+METADATA = ".metadata"
+"""DCP's own index of the generation."""
+PART = "part-{rank}.json"
+"""What one rank wrote: sizes and digests of its files, and DCP's results."""
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """The file holds either all of `data`, durably, or what it held before."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, data: object) -> None:
+    """A JSON file, atomically."""
+    write_atomic(path, json.dumps(data, separators=(",", ":"), sort_keys=True).encode())
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while True:
+            block = file.read(1 << 20)
+            if not block:
+                return total.hexdigest()
+            total.update(block)
+
+
+def digests(paths: Iterable[Path]) -> Dict[str, Tuple[int, str]]:
+    """Size in bytes and digest of each file, by name."""
+    return {path.name: (path.stat().st_size, digest(path)) for path in paths}
+
+
+def generations(root: Path) -> List[Generation]:
+    """The generations that have a folder, committed or not, oldest first."""
+    if not root.is_dir():
+        return []
+    found = (parse_name(entry.name) for entry in root.iterdir() if entry.is_dir())
+    return sorted(one for one in found if one is not None)
+
+
+def records(root: Path) -> Tuple[List[Record], List[str]]:
+    """The COMMIT records below `root`, and a complaint for each that cannot be read."""
+    found: List[Record] = []
+    complaints: List[str] = []
+    for generation in generations(root):
+        path = root / generation.name / COMMIT
+        try:
+            record = record_from_json(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            complaints.append(f"{path}: {type(error).__name__}: {error}")
+            continue
+        if record.generation != generation:
+            complaints.append(f"{path} names generation {record.generation.name}")
+            continue
+        found.append(record)
+    return found, complaints
+
+
+def fault(folder: Path, record: Record, share: int = 0, shares: int = 1) -> str:
+    """What is wrong with this share of the generation's files; empty when each is as recorded.
+
+    The files are dealt out by name, so `shares` ranks verify a generation in the time of one share.
+    """
+    expected = {METADATA: (-1, record.metadata), **record.files}
+    for index, name in enumerate(sorted(expected)):
+        if index % shares != share:
+            continue
+        size, wanted = expected[name]
+        path = folder / name
+        try:
+            found = path.stat().st_size
+            if size >= 0 and found != size:
+                return f"{path} has {found} bytes, not {size}"
+            if digest(path) != wanted:
+                return f"{path} does not match its digest"
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+    return ""
+
+
+def remove(root: Path, generation: Generation) -> None:
+    """Deletes a generation; its COMMIT goes first, so that a crash in between leaves no torn generation."""
+    folder = root / generation.name
+    (folder / COMMIT).unlink(missing_ok=True)
+    if folder.is_dir():
+        sync_folder(folder)
+    shutil.rmtree(folder, ignore_errors=True)
