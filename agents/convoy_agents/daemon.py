@@ -116,11 +116,11 @@ class Agent:
 
     async def _leave(self, csi: CsiServers, tasks: list[asyncio.Task[Any]]) -> None:
         log.info("leaving", reason=self._reason or "a part failed")
-        self.hub.leave(self._reason or "failure")
+        heard = self.hub.leave(self._reason or "failure")
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                # A hub that is not there must not hold up the exit.
-                await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
+                if heard:
+                    await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
                 await self._negotiator.close()
                 await self._peer_server.stop()
                 await self._peers.close()

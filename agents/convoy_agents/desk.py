@@ -92,6 +92,8 @@ class CommitDesk:
         # Bound to this call: whoever holds one is answered even if nothing else ever happens.
         timer = loop.call_later(commit.DEADLINE_SECONDS, self._apply, job, commit.Tick())
         try:
+            # What is overdue must not stand in this one's way.
+            self._apply(job, commit.Tick())
             self._apply(job, commit.Prepare(slot, generation))
             async with asyncio.timeout(2 * commit.DEADLINE_SECONDS):
                 return await answer, job.state.seen

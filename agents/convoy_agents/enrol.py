@@ -88,6 +88,9 @@ class Enrolment:
         """
         # Small files that the kubelet keeps in memory, read anew because it rotates them.
         token, authority = self._token_file.read_text().strip(), self._ca_file.read_bytes()
+        if b"BEGIN CERTIFICATE" not in authority:
+            # gRPC would fall back to the image's public authorities.
+            raise EnrolError(f"{self._ca_file} holds no certificate")
         key = ec.generate_private_key(ec.SECP256R1())
         async with dial(self._hub, terms.HUB_SERVER_NAME, authority, None) as channel:
             request = hub_pb2.EnrolRequest(token=token, csr_pem=signing_request(key, self._node))

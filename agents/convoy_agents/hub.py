@@ -25,6 +25,8 @@ WELCOME_SECONDS = 5.0
 WRITE_SECONDS = 10.0
 """A hub that reads nothing for so long is left."""
 GOODBYE_SECONDS = 2.0
+STEADY_SECONDS = 10.0
+"""A session that held so long was a good one: the next dial begins with the shortest pause."""
 MAX_HOPS = 5
 """Redirects followed without a pause between them."""
 
@@ -61,6 +63,8 @@ class HubLink:
         self._boot = uuid.uuid4().hex
         self._wake = asyncio.Event()
         self._leaving = ""
+        self._hops = 0
+        self._talking = False
         self.peer_address = ""
         """host:port of this agent's Peer service, as Hello tells it."""
 
@@ -71,34 +75,39 @@ class HubLink:
     async def run(self) -> None:
         """Dials, serves, dials again; returns only after `leave`."""
         backoff = Backoff(first=0.2, cap=5.0)
-        address, hops = self._home, 0
+        address = self._home
         while not self._leaving:
+            began = time.monotonic()
             try:
-                await self._session(address, backoff)
-                result, address, hops = "ended", self._home, 0
+                await self._session(address)
+                result, address = "ended", self._home
             except _Redirected as redirect:
-                result, hops = "redirected", hops + 1
+                result, self._hops = "redirected", self._hops + 1
                 address = redirect.address or self._home
                 log.info("redirected", to=redirect.address or "nobody leads yet")
-                if redirect.address and hops <= MAX_HOPS:
+                if redirect.address and self._hops <= MAX_HOPS:
                     metrics.SESSIONS.labels(result).inc()
                     continue
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
-                result, hops = "failed", 0
+                result, self._hops = "failed", 0
                 log.warning("no session with the hub", address=address, why=describe(error))
                 address = self._home
             finally:
                 metrics.SESSION_UP.set(0)
+                self._talking = False
+                if time.monotonic() - began > STEADY_SECONDS:
+                    backoff.reset()
             metrics.SESSIONS.labels(result).inc()
             if not self._leaving:
                 await asyncio.sleep(backoff.next())
 
-    def leave(self, reason: str) -> None:
-        """Says Goodbye and ends the session; `run` then returns within GOODBYE_SECONDS or so."""
+    def leave(self, reason: str) -> bool:
+        """Has Goodbye said; `run` then returns within GOODBYE_SECONDS or so. False when nobody listens."""
         self._leaving = reason
         self.wake()
+        return self._talking
 
-    async def _session(self, address: str, backoff: Backoff) -> None:
+    async def _session(self, address: str) -> None:
         identity = await self._enrolment.ready()
         async with dial(address, terms.HUB_SERVER_NAME, identity.authority, identity) as channel:
             call: Call = hub_pb2_grpc.HubStub(channel).Session()
@@ -108,7 +117,8 @@ class HubLink:
                     first = await call.read()
                 log.info("session established", address=address, leader=_leader(first))
                 metrics.SESSION_UP.set(1)
-                backoff.reset()
+                self._hops = 0
+                self._talking = True
                 await self._converse(call)
             finally:
                 call.cancel()
@@ -148,8 +158,11 @@ class HubLink:
 
     async def _write(self, call: Call) -> None:
         async for message in self._messages():
-            async with asyncio.timeout(WRITE_SECONDS):
-                await call.write(message)
+            try:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await call.write(message)
+            except (asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+                raise ConnectionError("the hub ended the session") from error
         with contextlib.suppress(TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await call.write(hub_pb2.AgentMessage(goodbye=hub_pb2.Goodbye(reason=self._leaving)))

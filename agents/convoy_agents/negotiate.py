@@ -46,7 +46,7 @@ class Negotiator:
             return
         task = asyncio.create_task(self._run(pod.assignment, generation, parent))
         self._tasks[key] = task
-        task.add_done_callback(lambda done: self._tasks.pop(key) if self._tasks.get(key) is done else None)
+        task.add_done_callback(lambda done: self._ended(key, done))
 
     def advanced(self, pod: PodState) -> None:
         """Refuses what a later incarnation than its own has overtaken."""
@@ -69,6 +69,12 @@ class Negotiator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
+        if not task.cancelled() and (error := task.exception()):
+            log.error("commit failed", pod_uid=key[0], exc_info=error)
 
     async def _run(self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None) -> None:
         began = time.monotonic()

@@ -9,6 +9,9 @@ FOLD_SECONDS = 1.0
 NOW_SECONDS = 0.05
 """Between two reports of a pod whose state changes: a pod that flaps costs 20 messages a second, no more."""
 
+MAX_GONE = 4096
+"""Reached only while no session is up, and the next Hello says it all anyway."""
+
 
 class Outbox:
     """At most one entry per pod: a later report replaces the earlier. Times are seconds of any one clock."""
@@ -31,6 +34,8 @@ class Outbox:
         self._due.pop(uid, None)
         self._sent.pop(uid, None)
         self._gone[uid] = None
+        if len(self._gone) > MAX_GONE:
+            del self._gone[next(iter(self._gone))]
 
     def next_due(self) -> float | None:
         """When `take` will next return something; None while there is nothing to say."""

@@ -65,8 +65,9 @@ class Folders:
         known = self._records.get(record.uid)
         if known:
             record = replace(known, targets={**known.targets, **record.targets})
-        _write_json(self._state / f"{record.short}.json", asdict(record))
-        self._records[record.uid] = record
+        if record != known:
+            _write_json(self._state / f"{record.short}.json", asdict(record))
+            self._records[record.uid] = record
         folder = self._pods / record.short
         folder.mkdir(mode=0o755, exist_ok=True)
         folder.chmod(0o755)

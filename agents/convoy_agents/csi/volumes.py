@@ -56,13 +56,16 @@ class Volumes:
         """Gives a pod its folder at `target_path`. Idempotent. InvalidVolume, NoRoom, or OSError."""
         record = self._read(volume_id, target_path, context)
         async with self._turn:
+            # After its own restart a kubelet publishes anew what pods are using.
+            fresh = self._folders.of_volume(volume_id) is None
             try:
                 record = await asyncio.to_thread(self._folders.prepare, record)
                 await self._pods.open(PodState(record.uid), self._folders.socket(record), self._hooks)
                 await asyncio.to_thread(self._folders.mount, record, volume_id)
             except OSError as error:
                 log.error("publish failed", pod=f"{record.namespace}/{record.name}", why=str(error))
-                await self._undo(volume_id, Path(target_path))
+                if fresh:
+                    await self._undo(volume_id, Path(target_path))
                 if error.errno in FULL:
                     raise NoRoom(f"no room for the folder of pod {record.name}: {error}") from error
                 raise

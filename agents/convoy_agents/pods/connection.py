@@ -13,6 +13,7 @@ from convoy_agents.pods import limits
 from convoy_agents.pods.frames import Decoder, FrameError, encode
 
 READ_BYTES = 64 * 1024
+LINGER_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -73,6 +74,8 @@ class Connection:
         self._writer.write(encode(frame))
 
     def close(self) -> None:
-        """Ends the connection after what is queued; frames() then ends too."""
+        """Ends the connection after what is queued, or without it when nobody reads; frames() then ends too."""
         if not self._writer.is_closing():
             self._writer.close()
+            if self._writer.transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(LINGER_SECONDS, self._writer.transport.abort)

@@ -140,7 +140,7 @@ class PodSession:
             self._left(connection)
 
     async def _converse(self, connection: Connection) -> None:
-        if (pause := self._dials.take(1, asyncio.get_running_loop().time())):
+        if pause := self._dials.take(1, asyncio.get_running_loop().time()):
             await asyncio.sleep(pause)
         frames = connection.frames()
         async with contextlib.aclosing(frames):

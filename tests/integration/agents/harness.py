@@ -1,4 +1,4 @@
-"""A hub, kubelet, launcher and ranks as scripts, around real agents on real sockets with real certificates."""
+"""Scripts of a hub, a kubelet, a launcher and ranks around real agents, sockets and certificates."""
 
 from __future__ import annotations
 
@@ -99,9 +99,7 @@ class FakeHub:
         self._session = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         hub_pb2_grpc.add_EnrolmentServicer_to_server(self, self._enrolment)
         hub_pb2_grpc.add_HubServicer_to_server(self, self._session)
-        self.enrol_port = self._enrolment.add_secure_port(
-            "127.0.0.1:0", grpc.ssl_server_credentials([pair])
-        )
+        self.enrol_port = self._enrolment.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
         self.session_port = self._session.add_secure_port(
             f"127.0.0.1:{session_port}",
             grpc.ssl_server_credentials([pair], self.authority.pem, require_client_auth=True),
@@ -370,5 +368,5 @@ def assignment(job: str, incarnation: int, slot: int, members: list[tuple[str, H
 async def eventually(check: Callable[[], bool]) -> None:
     """Polls what has no event of its own."""
     async with asyncio.timeout(PATIENCE):
-        while not check():
+        while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

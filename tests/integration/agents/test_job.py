@@ -13,7 +13,7 @@ A, B = "aaaa-1111", "bbbb-2222"
 
 
 async def formed(hub: FakeHub, one: Host, two: Host) -> tuple[list[Pod], list[Pod]]:
-    """Launchers and ranks of a job with two ranks on the first node and one on the second, in incarnation 1."""
+    """Launchers and ranks of a job in incarnation 1: two ranks on the first node, one on the second."""
     members = [(A, one, 2), (B, two, 1)]
     launchers = []
     for slot, (uid, host, _) in enumerate(members):
@@ -26,7 +26,9 @@ async def formed(hub: FakeHub, one: Host, two: Host) -> tuple[list[Pod], list[Po
     return launchers, ranks
 
 
-async def test_a_launcher_gets_its_assignment_and_the_hub_its_port(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_launcher_gets_its_assignment_and_the_hub_its_port(
+    make_host: HostMaker, hub: FakeHub
+) -> None:
     one = await make_host("one")
     await one.publish(A)
     launcher = await one.launcher(A)
@@ -68,7 +70,9 @@ async def test_ranks_and_their_exits_are_reported(make_host: HostMaker, hub: Fak
     launchers[1].say(
         type="rank", incarnation=1, rank=2, state="EXITED", exitCode=0, signal=9, oom=True, stderr="x" * 5000
     )
-    report = await hub.report(B, lambda report: report.ranks and report.ranks[0].state == hub_pb2.RankReport.EXITED)
+    report = await hub.report(
+        B, lambda report: report.ranks and report.ranks[0].state == hub_pb2.RankReport.EXITED
+    )
     assert (report.ranks[0].signal, report.ranks[0].oom) == (9, True)
     assert len(report.ranks[0].stderr_tail) == 2048
     assert report.ranks[0].progress.step == 5
