@@ -1,0 +1,167 @@
+"""Jobs on the cluster, as a test speaks of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes import client, config
+
+from convoy_crds.meta import API_VERSION, GROUP, VERSION
+from convoy_crds.terms import LABEL_JOB
+from e2e.cluster.cluster import Cluster
+
+PLURAL = "trainingjobs"
+SMALL = {"steps": 40, "batch": 4, "context": 64, "layers": 2, "width": 64, "heads": 2, "held_out_every": 20}
+"""Parameters of `gpt` that train in seconds."""
+
+
+class Late(AssertionError):
+    """What was waited for did not come; carries what was there instead."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """TrainingJobs of one namespace."""
+
+    cluster: Cluster
+    namespace: str
+    custom: Any
+    core: Any
+
+    @classmethod
+    def of(cls, cluster: Cluster, namespace: str) -> Jobs:
+        """Connects as the administrator."""
+        api = config.new_client_from_config(str(cluster.kubeconfig))
+        return cls(cluster, namespace, client.CustomObjectsApi(api), client.CoreV1Api(api))
+
+    def create(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Creates a job of two small `gpt` workers unless `spec` says otherwise."""
+        body = {
+            "engine": {"name": "gpt", "params": SMALL},
+            "roles": [{"name": "worker", "replicas": 2}],
+            **spec,
+        }
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": "TrainingJob",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {key: value for key, value in body.items() if value is not None},
+        }
+        created: dict[str, Any] = self.custom.create_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, PLURAL, manifest
+        )
+        return created
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The job, or None when it is gone."""
+        try:
+            found: dict[str, Any] = self.custom.get_namespaced_custom_object(
+                GROUP, VERSION, self.namespace, PLURAL, name
+            )
+        except client.ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+        return found
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Its status; empty before the first and after the last."""
+        return (self.get(name) or {}).get("status") or {}
+
+    def patch(self, name: str, **spec: Any) -> None:
+        """Merge-patches its spec."""
+        self.custom.patch_namespaced_custom_object(
+            GROUP,
+            VERSION,
+            self.namespace,
+            PLURAL,
+            name,
+            {"spec": spec},
+            _content_type="application/merge-patch+json",
+        )
+
+    def delete(self, name: str) -> None:
+        """Deletes it, and returns once it and its pods are gone."""
+        self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
+        self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")
+
+    def pods(self, name: str) -> list[Any]:
+        """Its pods by index."""
+        found = self.core.list_namespaced_pod(self.namespace, label_selector=f"{LABEL_JOB}={name}").items
+        return sorted(found, key=lambda pod: int(pod.metadata.labels["convoy.dev/index"]))
+
+    def log(self, pod: str) -> str:
+        """A pod's log."""
+        return str(self.core.read_namespaced_pod_log(pod, self.namespace))
+
+    def events(self, name: str) -> set[str]:
+        """Reasons of the Events about a job."""
+        found = self.core.list_namespaced_event(
+            self.namespace, field_selector=f"involvedObject.name={name},involvedObject.kind=TrainingJob"
+        )
+        return {event.reason for event in found.items}
+
+    def condition(self, name: str, kind: str) -> tuple[str, str]:
+        """Status and reason of one condition."""
+        for condition in self.status(name).get("conditions", ()):
+            if condition["type"] == kind:
+                return condition["status"], condition["reason"]
+        return "", ""
+
+    def wait(self, holds: Callable[[], Any], seconds: float, what: str) -> Any:
+        """Waits until `holds()` is truthy and returns it; Late, with what there was, when it never is."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := holds():
+                return found
+            time.sleep(0.2)
+        raise Late(f"not within {seconds:.0f} s: {what}")
+
+    def wait_phase(self, name: str, phase: str, seconds: float = 90) -> dict[str, Any]:
+        """Waits for a phase and returns the status; Late at once when another terminal phase is reached."""
+        deadline = time.monotonic() + seconds
+        status: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            status = self.status(name)
+            if status.get("phase") == phase:
+                return status
+            if status.get("phase") in ("Succeeded", "Failed"):
+                break
+            time.sleep(0.2)
+        raise Late(f"{name} is not {phase} after {seconds:.0f} s: {self.explain(name, status)}")
+
+    def wait_reason(self, name: str, reason: str, seconds: float = 10) -> dict[str, Any]:
+        """Waits for a reason in status and returns the status."""
+        deadline = time.monotonic() + seconds
+        status: dict[str, Any] = {}
+        while time.monotonic() < deadline:
+            status = self.status(name)
+            if status.get("reason") == reason:
+                return status
+            time.sleep(0.2)
+        raise Late(f"{name} does not say {reason} within {seconds:.0f} s: {self.explain(name, status)}")
+
+    def wait_step(self, name: str, step: int, seconds: float = 90) -> dict[str, Any]:
+        """Waits until the status shows at least this step."""
+        self.wait(
+            lambda: self.status(name).get("progress", {}).get("step", -1) >= step,
+            seconds,
+            f"{name} at {step}",
+        )
+        return self.status(name)
+
+    def explain(self, name: str, status: dict[str, Any]) -> str:
+        """Everything that helps to see why a job is where it is."""
+        parts = [str(status)]
+        for pod in self.pods(name):
+            parts.append(
+                f"\n{pod.metadata.name} {pod.status.phase} on {pod.spec.node_name}: {pod.status.conditions}"
+            )
+            try:
+                parts.append(self.log(pod.metadata.name)[-3000:])
+            except client.ApiException as error:
+                parts.append(str(error.reason))
+        return "\n".join(parts)

@@ -1,0 +1,168 @@
+"""Bad input shows within ten seconds: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiException
+
+from e2e.tests.jobs import SMALL, Jobs
+
+
+def role(container: dict[str, Any], replicas: int = 1) -> list[dict[str, Any]]:
+    """One role of the user's own container."""
+    return [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [container]}}}]
+
+
+def own(*command: str, **more: Any) -> dict[str, Any]:
+    """A container with a command of its own."""
+    return {"name": "worker", "image": "convoy/torch:dev", "command": list(command), **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "words"),
+    [
+        ("no-replicas", {"roles": [{"name": "worker"}]}, ["spec.roles[0].replicas", "Required"]),
+        (
+            "min-above",
+            {"roles": [{"name": "worker", "replicas": 2, "minReplicas": 3}]},
+            ["spec.roles[0].minReplicas", "must not exceed replicas"],
+        ),
+        (
+            "no-command",
+            {"engine": None, "roles": role({"name": "worker", "image": "convoy/torch:dev"})},
+            ["spec.roles", "template.spec.containers[0].command"],
+        ),
+        ("n" * 58, {}, ["pod names", "63 characters"]),
+        ("no-role", {"success": "nobody"}, ["success must be AllRolesComplete or the name of a role"]),
+    ],
+    ids=["no-replicas", "min-above", "no-command", "long-name", "no-role"],
+)
+def test_the_api_server_refuses_it_at_the_door(
+    jobs: Jobs, name: str, spec: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(ApiException) as refused:
+        jobs.create(name, **spec)
+    assert refused.value.status == 422
+    assert all(word in str(refused.value.body) for word in words), refused.value.body
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "phase", "reason", "words"),
+    [
+        (
+            "engine",
+            {"engine": {"name": "gtp"}},
+            "Pending",
+            "UnknownEngine",
+            ["spec.engine.name", "'gtp'", "gpt"],
+        ),
+        (
+            "params",
+            {"engine": {"name": "gpt", "params": {"steps": "many"}}},
+            "Pending",
+            "InvalidParams",
+            ["spec.engine.params.steps", "integer"],
+        ),
+        (
+            "image",
+            {"engine": None, "roles": role(own("python", "-c", "pass", image="nowhere.invalid/no:1"))},
+            "Pending",
+            "ImagePullFailed",
+            ["image-worker-0", "nowhere.invalid/no:1"],
+        ),
+        (
+            "too-big",
+            {
+                "engine": None,
+                "roles": role(own("python", "-c", "pass", resources={"requests": {"cpu": "900"}})),
+            },
+            "Pending",
+            "Unschedulable",
+            ["too-big-worker-0", "Insufficient cpu"],
+        ),
+        (
+            "command",
+            {"engine": None, "roles": role(own("no-such-program"))},
+            "Failed",
+            "CommandNotFound",
+            ["rank 0", "no-such-program"],
+        ),
+        (
+            "policy",
+            {
+                "engine": None,
+                "roles": role(own("python", "-c", "pass", securityContext={"privileged": True})),
+            },
+            "Pending",
+            "PodRejected",
+            ["policy-worker-0", "privileged"],
+        ),
+        (
+            "exits",
+            {
+                "engine": None,
+                "roles": role(own("python", "-c", "raise SystemExit('no data here')")),
+                "recovery": {"maxRestarts": 0},
+            },
+            "Failed",
+            "MaxRestartsExceeded",
+            ["rank 0", "code 1", "no data here"],
+        ),
+        (
+            "exits-often",
+            {"engine": None, "roles": role(own("python", "-c", "raise SystemExit('no data here')"))},
+            "Restarting",
+            "RankFailed",
+            ["rank 0", "code 1", "no data here"],
+        ),
+        (
+            "refused",
+            {"engine": {"name": "gpt", "params": {**SMALL, "width": 63}}},
+            "Failed",
+            "ParamsRefused",
+            ["width"],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.islower() else "",
+)
+def test_a_condition_says_what_is_wrong_and_where(
+    jobs: Jobs, name: str, spec: dict[str, Any], phase: str, reason: str, words: list[str]
+) -> None:
+    jobs.create(name, **spec)
+    status = jobs.wait_reason(name, reason, 10)
+    assert status["phase"] == phase
+    assert all(word in status["message"] for word in words), status["message"]
+    assert reason in {condition["reason"] for condition in status["conditions"]}
+    assert reason in jobs.wait(lambda: jobs.events(name), 10, "an event")
+
+
+def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:
+    engine = jobs.custom.get_cluster_custom_object("convoy.dev", "v1alpha1", "engines", "gpt")
+    late = {**engine, "metadata": {"name": "late"}}
+    late.pop("status", None)
+    jobs.create("healed", engine={"name": "late", "params": SMALL})
+    jobs.wait_reason("healed", "UnknownEngine")
+    jobs.custom.create_cluster_custom_object("convoy.dev", "v1alpha1", "engines", late)
+    try:
+        jobs.wait_phase("healed", "Succeeded", 120)
+    finally:
+        jobs.custom.delete_cluster_custom_object("convoy.dev", "v1alpha1", "engines", "late")
+
+
+def test_other_jobs_do_not_notice_and_the_operator_does_not_loop(jobs: Jobs) -> None:
+    bad = own("python", "-c", "pass", securityContext={"privileged": True})
+    for index in range(5):
+        jobs.create(f"bad-{index}", engine=None, roles=role(bad))
+    jobs.wait_reason("bad-4", "PodRejected", 20)
+    jobs.create("good")
+    jobs.wait_phase("good", "Succeeded", 120)
+    restarts = [
+        container.restart_count
+        for pod in jobs.core.list_namespaced_pod(
+            "convoy-system", label_selector="app.kubernetes.io/component=operator"
+        ).items
+        for container in pod.status.container_statuses
+    ]
+    assert restarts == [0]

@@ -1,0 +1,143 @@
+"""A job's life on real nodes."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from e2e.cluster.cluster import Cluster
+from e2e.tests.jobs import SMALL, Jobs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(jobs: Jobs) -> None:
+    jobs.create("first")
+    status = jobs.wait_phase("first", "Succeeded", 120)
+    assert (status["incarnation"], status["restarts"]["total"], status["ready"]) == (1, 0, "2/2")
+    assert (status["progress"]["step"], status["progress"]["percent"]) == (SMALL["steps"], 100)
+    losses = [float(found) for found in re.findall(r"held-out loss ([0-9.]+)", jobs.log("first-worker-0"))]
+    assert len(losses) >= 2 and losses[-1] < losses[0] - 0.5
+    jobs.wait(
+        lambda: {pod.status.phase for pod in jobs.pods("first")} == {"Succeeded"}, 30, "launchers let go"
+    )
+    assert {"Completed", "Training"} <= jobs.events("first")
+
+
+def test_kubectl_shows_the_job_at_a_glance(cluster: Cluster, jobs: Jobs) -> None:
+    jobs.create("glance")
+    jobs.wait_phase("glance", "Succeeded", 120)
+    heads, line = cluster.kubectl(
+        "get", "trainingjobs", "-n", jobs.namespace, "glance", "-o", "wide"
+    ).splitlines()
+    for head in ("PHASE", "READY", "STEP", "%", "CHECKPOINT", "RESTARTS", "REASON", "LOSS"):
+        assert head in heads
+    assert "Succeeded" in line and "2/2" in line and "Completed" in line
+    assert "glance" in cluster.kubectl("get", "convoy", "-n", jobs.namespace)
+    assert "all ranks of worker ended well" in cluster.kubectl(
+        "describe", "tj", "-n", jobs.namespace, "glance"
+    )
+
+
+def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: Jobs) -> None:
+    script = (EXAMPLES / "torchrun" / "train.py").read_text()
+    assert "convoy" not in script.lower()
+    jobs.core.create_namespaced_config_map(
+        jobs.namespace, {"metadata": {"name": "script"}, "data": {"train.py": script}}
+    )
+    container = {
+        "name": "worker",
+        "image": "convoy/torch:dev",
+        "command": ["torchrun", "/code/train.py"],
+        "volumeMounts": [{"name": "code", "mountPath": "/code"}],
+    }
+    spec = {"containers": [container], "volumes": [{"name": "code", "configMap": {"name": "script"}}]}
+    try:
+        jobs.create("own", engine=None, roles=[{"name": "worker", "replicas": 2, "template": {"spec": spec}}])
+        status = jobs.wait_phase("own", "Succeeded", 120)
+    finally:
+        jobs.core.delete_namespaced_config_map("script", jobs.namespace)
+    assert status["progress"]["step"] > 0, "steps are seen without any change in the script"
+    assert len({pod.spec.node_name for pod in jobs.pods("own")}) >= 1
+
+
+def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(
+    jobs: Jobs, volume: str
+) -> None:
+    params = {**SMALL, "steps": 400}
+    checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
+    jobs.create("paused", engine={"name": "gpt", "params": params}, checkpoint=checkpoint)
+    jobs.wait_step("paused", 5)
+    jobs.patch("paused", suspend=True)
+    status = jobs.wait_phase("paused", "Suspended", 60)
+    assert jobs.pods("paused") == []
+    saved = status["checkpoint"]["step"]
+    assert saved >= 5 and status["checkpoint"]["tier"] == "remote"
+    jobs.patch("paused", suspend=False)
+    jobs.wait_phase("paused", "Running", 60)
+    first = jobs.wait(
+        lambda: re.search(r"restored step (\d+)", jobs.log("paused-worker-0")),
+        60,
+        "the restored step in the log",
+    )
+    assert int(first[1]) == saved
+    status = jobs.wait_phase("paused", "Succeeded", 180)
+    assert (status["incarnation"], status["progress"]["step"]) == (2, 400)
+    assert status["restarts"]["total"] == 0
+
+
+def test_a_deadline_fails_the_job_and_ttl_deletes_it(jobs: Jobs) -> None:
+    params = {**SMALL, "steps": 100_000}
+    begun = time.monotonic()
+    jobs.create(
+        "short", engine={"name": "gpt", "params": params}, activeDeadlineSeconds=20, ttlSecondsAfterFinished=5
+    )
+    status = jobs.wait(
+        lambda: (found := jobs.status("short")).get("phase") == "Failed" and found, 60, "short failed"
+    )
+    assert status["reason"] == "DeadlineExceeded"
+    assert time.monotonic() - begun >= 19
+    jobs.wait(lambda: jobs.get("short") is None and not jobs.pods("short"), 60, "short deleted by its TTL")
+
+
+def test_deletion_leaves_no_object_process_mount_or_cgroup(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    checkpoint = {"interval": "10s", "tiers": {"remote": {"claimName": volume}}}
+    jobs.create("gone", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=checkpoint)
+    jobs.wait_step("gone", 3)
+    uids = [pod.metadata.uid for pod in jobs.pods("gone")]
+    assert any(traces(cluster, uids).values()), "the looking works"
+    jobs.delete("gone")
+    jobs.wait(lambda: not any(traces(cluster, uids).values()), 60, f"no trace, but {traces(cluster, uids)}")
+
+
+def traces(cluster: Cluster, uids: list[str]) -> dict[str, list[str]]:
+    """What is left of pods on the nodes: mounts, cgroups, and folders of the agent."""
+    found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "agent": []}
+    for node in cluster.nodes:
+        mounts = node.run(["cat", "/proc/mounts"])
+        groups = node.run(
+            ["sh", "-c", "find /sys/fs/cgroup -maxdepth 8 -type d -name 'pod*' 2>/dev/null || true"]
+        )
+        agent = node.run(["sh", "-c", "cat /run/convoy/state/*.json 2>/dev/null || true"])
+        for uid in uids:
+            found["mounts"] += [line for line in mounts.splitlines() if uid in line]
+            found["cgroups"] += [
+                line for line in groups.splitlines() if uid in line or uid.replace("-", "_") in line
+            ]
+            found["agent"] += [line for line in agent.splitlines() if uid in line]
+    return found
+
+
+def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    checkpoint = {"interval": "2s", "tiers": {"remote": {"claimName": volume}}}
+    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 300}}, checkpoint=checkpoint)
+    jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
+    before = [pod.metadata.uid for pod in jobs.pods("tough")]
+    pod = jobs.pods("tough")[1]
+    cluster.kubectl("exec", "-n", jobs.namespace, pod.metadata.name, "--", "python", "-c", KILL_RANK)
+    status = jobs.wait_phase("tough", "Succeeded", 180)
+    assert [pod.metadata.uid for pod in jobs.pods("tough")] == before
+    assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)
+    assert status["restarts"]["last"]["reason"] == "RankKilled"
+    assert status["progress"]["step"] == 300
