@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def curve(
-    points: Sequence[tuple[float, float]], title: str = "", width: int = 60, height: int = 12
-) -> str:
+def curve(points: Sequence[tuple[float, float]], title: str = "", width: int = 60, height: int = 12) -> str:
     """The points (x, y), x ascending, drawn in `height` lines of `width` columns beside the y axis.
 
     Points that share a column are averaged. Empty when there is nothing finite to draw.

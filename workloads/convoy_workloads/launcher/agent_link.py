@@ -1,7 +1,7 @@
 """The launcher's line to its node's agent: dialled until it stands, dialled again when it breaks.
 
-Nothing is queued while it is down. After each dial the launcher says all it knows, so an agent that was away, or is a
-new one, has the whole truth from the first messages.
+Nothing is queued while it is down. After each dial the launcher says all it knows, so an agent that was away,
+or is a new one, has the whole truth from the first messages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from typing import Awaitable, Callable, List, Optional
+from collections.abc import Awaitable, Callable
 
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
@@ -23,13 +23,13 @@ class AgentLink:
     """One connection at a time."""
 
     def __init__(
-        self, path: str, greeting: Callable[[], List[Message]], on_message: Callable[[Message], None]
+        self, path: str, greeting: Callable[[], list[Message]], on_message: Callable[[Message], None]
     ) -> None:
         """`greeting` gives what to say first on every new connection."""
         self._path = path
         self._greeting = greeting
         self._on_message = on_message
-        self._writer: Optional[asyncio.StreamWriter] = None
+        self._writer: asyncio.StreamWriter | None = None
         self.lost_at = time.monotonic()
         """When the line was last known to stand (or when dialling began), monotonic seconds."""
 
@@ -48,11 +48,11 @@ class AgentLink:
         """Keeps the line up until cancelled."""
         pause = DIAL_SECONDS[0]
         while True:
-            dialled: Awaitable["tuple[asyncio.StreamReader, asyncio.StreamWriter]"]
+            dialled: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
             dialled = asyncio.open_unix_connection(self._path)
             try:
                 reader, writer = await asyncio.wait_for(dialled, CONNECT_SECONDS)
-            except (OSError, asyncio.TimeoutError):
+            except (OSError, asyncio.TimeoutError):  # noqa: UP041 - two classes before 3.11
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads dials, no secret
                 pause = min(2 * pause, DIAL_SECONDS[1])
                 continue
@@ -65,11 +65,11 @@ class AgentLink:
                 writer.close()
             await asyncio.sleep(DIAL_SECONDS[0] * random.uniform(0.5, 1.0))  # noqa: S311
 
-    async def flush(self, timeout: float = 2.0) -> None:
+    async def flush(self, seconds: float = 2.0) -> None:
         """Waits until what was said has left this process."""
         if self._writer is not None:
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._writer.drain(), timeout)
+                await asyncio.wait_for(self._writer.drain(), seconds)
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

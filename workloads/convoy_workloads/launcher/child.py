@@ -1,4 +1,5 @@
 """The first moments of a forked rank: from the zygote's likeness to what a fresh `python FILE` would be."""
+# ruff: noqa: PTH109, PTH112, PTH120, PTH123 - as few imports as a fresh interpreter
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ import sys
 import threading
 import traceback
 import types
-from typing import Any, Dict, List, NoReturn
+from typing import Any, NoReturn
 
 FRESH_TORCH_SEED = 67280421310721
 """Seed of torch's default generator in a fresh process."""
 
 
-def run(request: Dict[str, Any]) -> NoReturn:
+def run(request: dict[str, Any]) -> NoReturn:
     """Becomes the program of the request and ends with its exit code."""
     code = 1
     try:
@@ -28,7 +29,7 @@ def run(request: Dict[str, Any]) -> NoReturn:
         _end(code)
 
 
-def _settle(request: Dict[str, Any]) -> None:
+def _settle(request: dict[str, Any]) -> None:
     """Signals, environment, folder, generators and threads as a fresh process has them."""
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -62,7 +63,7 @@ def _count_steps() -> None:
         print(f"convoy: steps are not counted: {error}", file=sys.stderr)
 
 
-def _run_program(request: Dict[str, Any]) -> int:
+def _run_program(request: dict[str, Any]) -> int:
     """Runs the program as `__main__`; its exit code."""
     target, arguments = request["target"], request["arguments"]
     try:
@@ -78,14 +79,14 @@ def _run_program(request: Dict[str, Any]) -> int:
     return 0
 
 
-def _run_file(path: str, arguments: List[str]) -> None:
-    """As `python path` does: the script is the real `__main__`, so that pickles and spawned workers find it."""
+def _run_file(path: str, arguments: list[str]) -> None:
+    """As `python path` does: the script is the real `__main__`; pickles and spawned workers find it."""
     sys.argv = [path, *arguments]
     if os.path.isdir(path) or path.endswith((".pyc", ".zip", ".pyz")):
         runpy.run_path(path, run_name="__main__")
         return
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - as few imports as a fresh interpreter
+        with open(path, "rb") as file:
             source = file.read()
     except OSError as error:
         print(f"python: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)

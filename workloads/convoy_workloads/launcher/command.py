@@ -1,15 +1,16 @@
 """How a rank's command line is started: forked from the zygote (warm) or executed (cold). Pure.
 
-`python FILE ...` and `python -m MODULE ...` are warm. `torchrun ... FILE ...` means the same to a user, and Convoy
-already is what torchrun would be: torchrun's own options are dropped, the script is one rank.
+`python FILE ...` and `python -m MODULE ...` are warm. `torchrun ... FILE ...` means the same to a user, and
+Convoy already is what torchrun would be: torchrun's own options are dropped, the script is one rank.
 """
+# ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120 - paths as execvp sees them
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
 
 FILE = "file"
 MODULE = "module"
@@ -36,9 +37,9 @@ _TORCHRUN_FLAGS = frozenset(
 class Start:
     """What to run. `kind` and `target` are set when it may start warm."""
 
-    argv: Tuple[str, ...]
+    argv: tuple[str, ...]
     """The command that would be executed cold; argv[0] is looked up on PATH."""
-    kind: Optional[str] = None
+    kind: str | None = None
     target: str = ""
     """Path of the file, or name of the module."""
 
@@ -48,7 +49,7 @@ class Start:
         return self.kind is not None
 
     @property
-    def arguments(self) -> Tuple[str, ...]:
+    def arguments(self) -> tuple[str, ...]:
         """What a warm program sees behind its own name."""
         return self.argv[3:] if self.kind == MODULE else self.argv[2:]
 
@@ -61,7 +62,9 @@ def parse(argv: Sequence[str]) -> Start:
     name = os.path.basename(words[0])
     if name == "torchrun":
         folder = os.path.dirname(words[0])
-        return _torchrun(os.path.join(folder, "python") if folder else "python", words[1:]) or Start(tuple(words))
+        return _torchrun(os.path.join(folder, "python") if folder else "python", words[1:]) or Start(
+            tuple(words)
+        )
     if not _PYTHON.fullmatch(name):
         return Start(tuple(words))
     rest = words[1:]
@@ -76,12 +79,12 @@ def parse(argv: Sequence[str]) -> Start:
     return Start(tuple(words))
 
 
-def _torchrun(python: str, words: List[str]) -> Optional[Start]:
+def _torchrun(python: str, words: list[str]) -> Start | None:
     """The rank behind torchrun's arguments; None when there is no script among them."""
     module = no_python = False
     index = 0
     while index < len(words) and words[index].startswith("-"):
-        option, _, value = words[index].lstrip("-").partition("=")
+        option, _, _ = words[index].lstrip("-").partition("=")
         option = option.replace("_", "-")
         module = module or option in ("m", "module")
         no_python = no_python or option == "no-python"

@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from convoy_workloads.launcher.zygote import ZYGOTE_FD
 
@@ -29,7 +30,7 @@ class _Start(NamedTuple):
     """A fork that was asked for."""
 
     on_started: Callable[[int], None]
-    done: "asyncio.Future[None]"
+    done: asyncio.Future[None]
 
 
 class Nursery:
@@ -43,11 +44,11 @@ class Nursery:
         """How long it took to get warm."""
         self._entry = entry
         self._on_exit = on_exit
-        self._socket: Optional[socket.socket] = None
-        self._ready: "asyncio.Future[str]" = asyncio.get_running_loop().create_future()
-        self._starts: Dict[int, _Start] = {}
+        self._socket: socket.socket | None = None
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._starts: dict[int, _Start] = {}
         self._tokens = itertools.count(1)
-        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def alive(self) -> bool:
@@ -86,16 +87,16 @@ class Nursery:
         stdout: int,
         stderr: int,
         on_started: Callable[[int], None],
-        timeout: float = READY_SECONDS,
+        seconds: float = READY_SECONDS,
     ) -> None:
         """Forks a rank with these ends of its output; waits for a zygote that is not warm yet.
 
         `on_started` gets its process id, and before `on_exit` does.
         """
         try:
-            await asyncio.wait_for(asyncio.shield(self._ready), timeout)
-        except asyncio.TimeoutError:
-            raise NurseryError(f"the zygote is not warm after {timeout:.0f} s") from None
+            await asyncio.wait_for(asyncio.shield(self._ready), seconds)
+        except asyncio.TimeoutError:  # noqa: UP041 - two classes before 3.11
+            raise NurseryError(f"the zygote is not warm after {seconds:.0f} s") from None
         if self._socket is None:
             raise NurseryError("the zygote is gone")
         token = next(self._tokens)
@@ -103,11 +104,11 @@ class Nursery:
         try:
             with os.fdopen(os.dup(payload), "wb") as file:
                 file.write(json.dumps({**request, "token": token}).encode())
-            done: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._starts[token] = _Start(on_started, done)
             socket.send_fds(self._socket, [b"F"], [payload, stdout, stderr])
             await asyncio.wait_for(done, START_SECONDS)
-        except (OSError, asyncio.TimeoutError) as error:
+        except (OSError, asyncio.TimeoutError) as error:  # noqa: UP041
             raise NurseryError(f"the zygote does not fork: {error}") from error
         finally:
             self._starts.pop(token, None)
@@ -141,7 +142,7 @@ class Nursery:
                 return
             self._take(json.loads(data))
 
-    def _take(self, event: Dict[str, Any]) -> None:
+    def _take(self, event: dict[str, Any]) -> None:
         if event["event"] == "ready":
             self.seconds = event["seconds"]
             if not self._ready.done():
@@ -163,7 +164,7 @@ class Nursery:
         if why:
             print(f"convoy: the zygote {why}", file=sys.stderr, flush=True)
         error = NurseryError(f"the zygote {why}")
-        waiters: List["asyncio.Future[Any]"] = [self._ready, *(start.done for start in self._starts.values())]
+        waiters: list[asyncio.Future[Any]] = [self._ready, *(start.done for start in self._starts.values())]
         for waiting in waiters:
             if not waiting.done():
                 waiting.set_exception(error)

@@ -1,18 +1,19 @@
-"""Whether the kernel's out-of-memory killer struck this container: a counter of its cgroup, read before and after.
+"""Whether the kernel's out-of-memory killer struck this container: a counter of its cgroup, read before and
+after.
 
-cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. With `memory.oom.group` (the kubelet's default on
-v2) the whole container goes, launcher included; then the kubelet tells the operator.
+cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. With `memory.oom.group` (the kubelet's
+default on v2) the whole container goes, launcher included; then the kubelet tells the operator.
 """
+# ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
 from __future__ import annotations
 
 import os
-from typing import List, Optional
 
 ROOT = "/sys/fs/cgroup"
 
 
-def parse_count(text: str) -> Optional[int]:
+def parse_count(text: str) -> int | None:
     """The `oom_kill` count in memory.events or memory.oom_control; None without one."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
@@ -21,11 +22,11 @@ def parse_count(text: str) -> Optional[int]:
     return None
 
 
-def candidates(membership: str, root: str = ROOT) -> List[str]:
+def candidates(membership: str, root: str = ROOT) -> list[str]:
     """Files that may hold the counter, best first, for the text of /proc/self/cgroup.
 
-    The path there is relative to the cgroup namespace. Without a private namespace the mount shows the host's tree,
-    with one it shows the container's own at its root: so both are tried.
+    The path there is relative to the cgroup namespace. Without a private namespace the mount shows the host's
+    tree, with one it shows the container's own at its root: so both are tried.
     """
     found = []
     for line in membership.splitlines():
@@ -36,7 +37,10 @@ def candidates(membership: str, root: str = ROOT) -> List[str]:
             found += [os.path.join(root, path, "memory.events"), os.path.join(root, "memory.events")]
         elif "memory" in controllers.split(","):
             base = os.path.join(root, "memory")
-            found += [os.path.join(base, path, "memory.oom_control"), os.path.join(base, "memory.oom_control")]
+            found += [
+                os.path.join(base, path, "memory.oom_control"),
+                os.path.join(base, "memory.oom_control"),
+            ]
     return found
 
 
@@ -63,7 +67,7 @@ class OomCounter:
 
 def _read(path: str) -> str:
     try:
-        with open(path) as file:  # noqa: PTH123 - PID 1 keeps its imports few
+        with open(path) as file:
             return file.read()
     except OSError:
         return ""

@@ -1,8 +1,6 @@
-"""What a rank prints: to the container's log line by line with its rank and incarnation, and the end kept for reports."""
+"""What a rank prints: line by line to the container's log, marked as its own; the end kept for reports."""
 
 from __future__ import annotations
-
-from typing import List
 
 LONGEST_LINE = 16 * 1024
 """A longer line is broken, in bytes."""
@@ -18,7 +16,7 @@ class LinePrefixer:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """The lines completed by `data`. Of a line redrawn with carriage returns only the last drawing is kept."""
+        """The lines completed by `data`. Of a line redrawn by carriage returns the last drawing is kept."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         while len(self._rest) > LONGEST_LINE:
             lines.append(self._rest[:LONGEST_LINE])
@@ -30,7 +28,7 @@ class LinePrefixer:
         rest, self._rest = self._rest, b""
         return self._join([rest]) if rest else b""
 
-    def _join(self, lines: List[bytes]) -> bytes:
+    def _join(self, lines: list[bytes]) -> bytes:
         return b"".join(self._prefix + _last_drawing(line) + b"\n" for line in lines)
 
 

@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from convoy_workloads.launcher.nursery import Nursery
 from convoy_workloads.launcher.output import LinePrefixer, Tail
@@ -42,8 +43,8 @@ class Rank:
         self.aborted_at = 0.0
         self.ended_at = 0.0
         self._tail = Tail()
-        self._streams: Dict[int, "_Stream"] = {}
-        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._streams: dict[int, _Stream] = {}
+        self._process: subprocess.Popen[bytes] | None = None
 
     async def start_warm(
         self, nursery: Nursery, request: Mapping[str, Any], write: Callable[[bytes], None]
@@ -65,7 +66,7 @@ class Rank:
         self.state = RUNNING
 
     def start_cold(
-        self, executable: str, argv: List[str], environment: Mapping[str, str], write: Callable[[bytes], None]
+        self, executable: str, argv: list[str], environment: Mapping[str, str], write: Callable[[bytes], None]
     ) -> None:
         """Executes it in a session of its own; OSError when the kernel refuses."""
         ends = self._open_streams(write)
@@ -128,7 +129,7 @@ class Rank:
         """The end of what it printed to stderr, after what the launcher knows."""
         return "\n".join(part for part in (self.message, self._tail.text()) if part)[-2048:]
 
-    def report(self) -> Dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Its `rank` message."""
         ended = self.state == EXITED
         return {
@@ -153,7 +154,7 @@ class Rank:
             else:
                 os.kill(self.pid, number)
 
-    def _open_streams(self, write: Callable[[bytes], None]) -> List[int]:
+    def _open_streams(self, write: Callable[[bytes], None]) -> list[int]:
         """Pipes for stdout and stderr; the rank's ends."""
         ends = []
         for tail in (None, self._tail):
@@ -177,7 +178,7 @@ class Rank:
             self._close_stream(end)
 
     def _close_streams(self) -> None:
-        """Reads what is in the pipes and closes them; a grandchild that still holds one cannot keep us waiting."""
+        """Reads what is in the pipes and closes them, whatever grandchild still holds one."""
         for end in list(self._streams):
             for _ in range(64):
                 try:
@@ -200,7 +201,7 @@ class Rank:
 class _Stream:
     """Output on its way to the container's log."""
 
-    def __init__(self, prefixer: LinePrefixer, tail: Optional[Tail], write: Callable[[bytes], None]) -> None:
+    def __init__(self, prefixer: LinePrefixer, tail: Tail | None, write: Callable[[bytes], None]) -> None:
         self._prefixer = prefixer
         self._tail = tail
         self._write = write

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Assignment:
     master_addr: str
     master_port: int
     hang_seconds: float
-    command: Tuple[str, ...]
+    command: tuple[str, ...]
     job: str = ""
     job_uid: str = ""
     role: str = ""
@@ -63,11 +64,12 @@ def rank_environment(
     interface: str,
     beat: str,
     library: str,
-) -> Dict[str, str]:
+) -> dict[str, str]:
     """The variables of one rank on top of the container's (`base`).
 
-    `cpus`: cores this container may use, shared by its ranks; `interface`: the network interface for gloo, or empty;
-    `library`: the folder that holds Convoy's packages. What the user set stays, except what makes the rank a rank.
+    `cpus`: cores this container may use, shared by its ranks; `interface`: the network interface for gloo, or
+    empty; `library`: the folder that holds Convoy's packages. What the user set stays, except what makes the
+    rank a rank.
     """
     environment = dict(base)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cpus // assignment.processes)))
@@ -99,7 +101,8 @@ def rank_environment(
 def default_interface(route: str, ipv6_route: str = "") -> str:
     """The interface of the default route in /proc/net/route (or ipv6_route); empty without one.
 
-    In a pod this is the interface of the pod's address. gloo would otherwise take whatever the host name resolves to.
+    In a pod this is the interface of the pod's address. gloo would otherwise take whatever the host name
+    resolves to.
     """
     for line in route.splitlines()[1:]:
         fields = line.split()
@@ -118,7 +121,7 @@ def available_cpus(affinity: int, cpu_max: str) -> int:
     return max(1, affinity if quota is None else min(affinity, int(quota)))
 
 
-def _quota(cpu_max: str) -> Optional[float]:
+def _quota(cpu_max: str) -> float | None:
     fields = cpu_max.split()
     if len(fields) != 2 or fields[0] == "max":
         return None

@@ -1,4 +1,5 @@
 """The launcher's one loop: what the agent asks, what the ranks do, what the kubelet signals."""
+# ruff: noqa: PTH100, PTH109, PTH118, PTH123 - links stay unresolved: a venv's interpreter is one
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import socket
 import sys
 import tempfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from convoy_workloads.launcher import command, system
 from convoy_workloads.launcher.agent_link import AgentLink
@@ -31,7 +32,7 @@ GRACE_SECONDS = 25.0
 ABORT_SECONDS = 5.0
 """Between the stack trace of a hung rank and SIGKILL."""
 LONELY_SECONDS = 60.0
-"""After all ranks ended, an agent that stays away this long is not waited for any more. `CONVOY_LONELY_SECONDS`."""
+"""How long, after all ranks ended, an agent that is away is waited for. `CONVOY_LONELY_SECONDS`."""
 TICK_SECONDS = 0.5
 ZYGOTES = 4
 """Zygotes started in this container's life; then ranks start cold."""
@@ -56,19 +57,19 @@ class Supervisor:
         self._grace = float(self._environment.get("CONVOY_GRACE_SECONDS") or GRACE_SECONDS)
         self._lonely = float(self._environment.get("CONVOY_LONELY_SECONDS") or LONELY_SECONDS)
         self._link = AgentLink(self._environment.get("CONVOY_SOCKET", ""), self._greeting, self._on_message)
-        self._ranks: List[Rank] = []
-        self._current: Optional[Assignment] = None
-        self._wanted: Optional[Assignment] = None
+        self._ranks: list[Rank] = []
+        self._current: Assignment | None = None
+        self._wanted: Assignment | None = None
         self._wake = asyncio.Event()
-        self._port: Optional[socket.socket] = None
+        self._port: socket.socket | None = None
         self._port_incarnation = 0
         self._port_number = 0
-        self._nursery: Optional[Nursery] = None
+        self._nursery: Nursery | None = None
         self._zygotes = 0
-        self._oom: Optional[OomCounter] = None
+        self._oom: OomCounter | None = None
         self._beats = _scratch()
         self._terminating = False
-        self._exit: "Optional[asyncio.Future[int]]" = None
+        self._exit: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
         """Serves until Shutdown, SIGTERM, or an agent that stays away when all is over."""
@@ -81,7 +82,8 @@ class Supervisor:
         self._prewarm("python", "python3")
         tasks = [loop.create_task(job) for job in (self._link.run(), self._form(), self._watch())]
         try:
-            done, _ = await asyncio.wait([self._exit, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            waiting: list[asyncio.Future[Any]] = [self._exit, *tasks]
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # a defect of a task ends the launcher loudly
             return self._exit.result()
@@ -98,9 +100,9 @@ class Supervisor:
 
     # What the agent says
 
-    def _greeting(self) -> List[Message]:
+    def _greeting(self) -> list[Message]:
         incarnation = self._current.incarnation if self._current else 0
-        messages: List[Message] = [
+        messages: list[Message] = [
             {
                 "type": "hello",
                 "role": "launcher",
@@ -206,7 +208,7 @@ class Supervisor:
             f"{time.monotonic() - began:.3f} s"
         )
 
-    async def _start_rank(self, rank: Rank, start: command.Start, environment: Dict[str, str]) -> None:
+    async def _start_rank(self, rank: Rank, start: command.Start, environment: dict[str, str]) -> None:
         try:
             executable = command.resolve(start.argv[0], environment.get("PATH", os.defpath))
         except command.CommandError as error:
@@ -238,11 +240,11 @@ class Supervisor:
         if not self._beats:
             return ""
         path = os.path.join(self._beats, f"{incarnation}-{rank}")
-        with contextlib.suppress(OSError), open(path, "wb"):  # noqa: PTH123
+        with contextlib.suppress(OSError), open(path, "wb"):
             return path
         return ""
 
-    async def _stop(self, ranks: List[Rank], grace: float) -> None:
+    async def _stop(self, ranks: list[Rank], grace: float) -> None:
         """Asks the ranks to leave and, after `grace` seconds, makes them."""
         left = [rank for rank in ranks if rank.state != EXITED]
         for rank in left:
@@ -263,13 +265,13 @@ class Supervisor:
                 self._new_nursery(command.resolve(name, self._environment.get("PATH", os.defpath)))
                 return
 
-    def _nursery_for(self, executable: str) -> Optional[Nursery]:
+    def _nursery_for(self, executable: str) -> Nursery | None:
         """A zygote of this interpreter; None when there can be none."""
         if self._nursery is not None and self._nursery.alive and _same(self._nursery.python, executable):
             return self._nursery
         return self._new_nursery(executable)
 
-    def _new_nursery(self, executable: str) -> Optional[Nursery]:
+    def _new_nursery(self, executable: str) -> Nursery | None:
         if self._zygotes >= ZYGOTES or not system.can_fork_warm():
             return None
         if self._nursery is not None:
@@ -310,7 +312,7 @@ class Supervisor:
                 self._link.send(rank.report())
 
     async def _watch(self) -> None:
-        """Looks for hung ranks, for ranks that vanished with their zygote, and for an agent that stays away."""
+        """Looks for hung ranks, ranks that vanished with their zygote, and an agent that stays away."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
@@ -387,4 +389,4 @@ def _scratch() -> str:
     return ""
 
 
-__all__: List[Any] = ["Supervisor", "run"]
+__all__: list[Any] = ["Supervisor", "run"]

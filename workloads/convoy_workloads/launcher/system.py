@@ -19,7 +19,7 @@ def become_subreaper() -> bool:
     try:
         import ctypes  # noqa: PLC0415
 
-        return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (ImportError, OSError, AttributeError):
         return False
 
@@ -41,7 +41,7 @@ def entry() -> str:
 
 
 def hold_port() -> socket.socket:
-    """A socket bound to a free port on all addresses, IPv6 included where the machine has it; not listening."""
+    """A socket bound to a free port on all addresses, IPv6 too where there is any; not listening."""
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:
         return _bind(family)

@@ -1,4 +1,5 @@
 """What a rank would do first, done once in the zygote: import torch, compile nothing, take one tiny step."""
+# ruff: noqa: PTH110 - as few imports as a fresh interpreter
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ _MODULES = (
 
 def warm_up() -> str:
     """Prepares this process to be forked; the version of torch, empty without it."""
-    for name in ("argparse", "dataclasses", "faulthandler", "logging", "pathlib", "pickle", "runpy", "traceback"):
+    for name in (
+        "argparse",
+        "dataclasses",
+        "faulthandler",
+        "logging",
+        "pathlib",
+        "pickle",
+        "runpy",
+        "traceback",
+    ):
         importlib.import_module(name)
     for name in ("child", "warmth"):
         importlib.import_module(f"convoy_workloads.launcher.{name}")
@@ -47,8 +57,9 @@ def _cuda_visible() -> bool:
     return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/nvidia0")
 
 
-def _tiny_step(torch: "object") -> None:
-    """One forward, backward and optimizer step on one thread: with more, forked children hang in libgomp for good.
+def _tiny_step(torch: object) -> None:
+    """One forward, backward and optimizer step on one thread: with more, forked children hang in libgomp for
+    good.
 
     The first optimizer step alone imports some 800 modules. Generators end as they began.
     """
@@ -58,6 +69,6 @@ def _tiny_step(torch: "object") -> None:
     state = get_rng_state()
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
     optimizer = optim.AdamW(model.parameters())
-    nn.functional.cross_entropy(model(zeros(2, 4)), zeros(2).long()).backward()
+    nn.functional.cross_entropy(model(zeros(2, 4)), zeros(2).long()).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     set_rng_state(state)

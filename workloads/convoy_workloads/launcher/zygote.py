@@ -1,9 +1,9 @@
 """The zygote: a process that has done a rank's slow start once, so that ranks are forked instead of started.
 
-Single-threaded: after a fork only the forking thread exists, and a lock or a thread pool of another would hang the
-child. It runs under the user's interpreter with the user's packages, knows nothing of jobs, and speaks to the launcher
-over one socket: a fork request is one byte with three descriptors (request as JSON, stdout, stderr); what happened
-comes back as JSON datagrams.
+Single-threaded: after a fork only the forking thread exists, and a lock or a thread pool of another would
+hang the child. It runs under the user's interpreter with the user's packages, knows nothing of jobs, and
+speaks to the launcher over one socket: a fork request is one byte with three descriptors (request as JSON,
+stdout, stderr); what happened comes back as JSON datagrams.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 ZYGOTE_FD = "CONVOY_ZYGOTE_FD"
 """Variable that names the zygote's end of the socket."""
 
 
 def main() -> int:
-    """Serves fork requests until the launcher's end closes. A forked child returns from here with its exit code."""
+    """Serves fork requests until the launcher's end closes; a forked child becomes its rank here."""
     server = socket.socket(fileno=int(os.environ.pop(ZYGOTE_FD)))
     os.set_inheritable(server.fileno(), False)
     # The terminal's Ctrl-C and a stray SIGTERM are the launcher's to judge.
@@ -45,7 +45,7 @@ def main() -> int:
     return child.run(request)
 
 
-def _tell(server: socket.socket, event: Dict[str, Any]) -> None:
+def _tell(server: socket.socket, event: dict[str, Any]) -> None:
     server.send(json.dumps(event).encode())
 
 
@@ -54,16 +54,17 @@ class Zygote:
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
-        self._children: Dict[int, int] = {}
+        self._children: dict[int, int] = {}
         """Process id to the launcher's token."""
 
-    def serve(self) -> Optional[Dict[str, Any]]:
+    def serve(self) -> dict[str, Any] | None:
         """Returns None when the launcher is gone; in a child, the request that it was forked for."""
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         previous = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        watched: list[Any] = [self._server, wake_read]
         while True:
-            readable, _, _ = select.select([self._server, wake_read], [], [])
+            readable, _, _ = select.select(watched, [], [])
             if wake_read in readable:
                 os.read(wake_read, 4096)
                 self._reap()
@@ -80,12 +81,12 @@ class Zygote:
                 os.close(wake_write)
                 return request
 
-    def _fork(self, descriptors: List[int]) -> Optional[Dict[str, Any]]:
+    def _fork(self, descriptors: list[int]) -> dict[str, Any] | None:
         """Forks. In the child: the request, with its output connected. In the zygote: None."""
         payload, stdout, stderr = descriptors
         with os.fdopen(payload, "rb") as file:
             file.seek(0)
-            request: Dict[str, Any] = json.load(file)
+            request: dict[str, Any] = json.load(file)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""The agents' part in the commit of a checkpoint, for a job whose pods all live in one process's care. Pure."""
+"""The agents' part in the commit of a checkpoint, for a job whose pods have one keeper. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pod of a local run: its launcher process and its end of the pod's socket, as a node agent would hold it."""
+"""One pod of a local run: its launcher process, and the end of its socket that a node agent would hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pod:
     async def start(self, environment: Mapping[str, str]) -> None:
         """Listens and starts the launcher. It is in a session of its own: Ctrl-C is ours to pass on."""
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: ASYNC220 - a fork; there is nothing to wait for
             [sys.executable, "-I", "-S", system.entry()],
             env={**environment, "CONVOY_SOCKET": str(self._socket)},
             stdin=subprocess.DEVNULL,
@@ -61,12 +61,12 @@ class Pod:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
 
-    async def wait(self, timeout: float) -> int | None:
+    async def wait(self, seconds: float) -> int | None:
         """The launcher's exit code; None when it has not ended in time."""
         if self.process is None:
             return None
         try:
-            return await asyncio.to_thread(self.process.wait, timeout)
+            return await asyncio.to_thread(self.process.wait, seconds)
         except subprocess.TimeoutExpired:
             return None
 

@@ -36,7 +36,7 @@ from convoy_workloads.runtime.frames import Message
 CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
-"""After the first failure: time for the other ranks' ends to come in, so that the cause is not taken from a victim."""
+"""After the first failure: time for the other ranks' ends, so that no victim is taken for the cause."""
 GRACE_SECONDS = 25
 SHUTDOWN_SECONDS = 15.0
 HOPELESS = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
@@ -56,10 +56,10 @@ def run_local(
 ) -> int:
     """Runs `job` as processes of this machine until it ends; the exit code of the job.
 
-    `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds there
-    and leaves its checkpoints there; without it they live as long as this call. `out` (default: stdout) gets progress
-    lines and, at the end, the loss curve; the ranks' own output goes to this process's stdout and stderr. Ctrl-C
-    and SIGTERM let the ranks save their state; the job then ends with 75.
+    `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds
+    there and leaves its checkpoints there; without it they live as long as this call. `out` (default: stdout)
+    gets progress lines and, at the end, the loss curve; the ranks' own output goes to this process's stdout
+    and stderr. Ctrl-C and SIGTERM let the ranks save their state; the job then ends with 75.
 
     LocalError: the manifest cannot be run. Main thread only, since it takes those signals.
     """
@@ -108,7 +108,8 @@ class _Run:
         self._out = out
         self._world = world_size(job)
         self._pods = [
-            Pod(slot, command, scratch, self._on_message) for slot, command in zip(slots(job), commands, strict=True)
+            Pod(slot, command, scratch, self._on_message)
+            for slot, command in zip(slots(job), commands, strict=True)
         ]
         self._environment = self._pod_environment(environment, checkpoints)
         self._incarnation = _newest_incarnation(checkpoints)

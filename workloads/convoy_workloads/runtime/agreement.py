@@ -1,14 +1,15 @@
 """How ranks leave, and save, at the same step.
 
-A rank that stops alone leaves the others waiting in a collective for good. So at every step the ranks reduce their
-wishes by maximum: what one wishes, all do. The reduction starts when a step starts and is collected when it ends, so it
-hides behind the step.
+A rank that stops alone leaves the others waiting in a collective for good. So at every step the ranks reduce
+their wishes by maximum: what one wishes, all do. The reduction starts when a step starts and is collected
+when it ends, so it hides behind the step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Optional, Sequence, Tuple
+from typing import Any
 
 Reduce = Callable[[Sequence[int]], Callable[[], Sequence[int]]]
 """Starts an element-wise maximum over all ranks and returns what waits for its result."""
@@ -21,7 +22,7 @@ class Wish:
     save: bool = False
     stop: bool = False
 
-    def encode(self) -> Tuple[int, int]:
+    def encode(self) -> tuple[int, int]:
         """Numbers whose maximum is the wish of all."""
         return int(self.save), int(self.stop)
 
@@ -33,7 +34,7 @@ def decode(numbers: Sequence[int]) -> Wish:
 
 def merge(wishes: Iterable[Wish]) -> Wish:
     """What all do when these are the ranks' wishes."""
-    columns = zip(*(wish.encode() for wish in wishes))
+    columns = zip(*(wish.encode() for wish in wishes))  # noqa: B905 - `strict` came with Python 3.10
     return decode([max(column) for column in columns])
 
 
@@ -43,10 +44,10 @@ class Gate:
     Every rank calls both once per step, in this order; `verdict` may be asked for again and says the same.
     """
 
-    def __init__(self, reduce: Optional[Reduce] = None) -> None:
+    def __init__(self, reduce: Reduce | None = None) -> None:
         """Without `reduce` the rank is alone and its wish is the verdict."""
         self._reduce = reduce
-        self._wait: Optional[Callable[[], Sequence[int]]] = None
+        self._wait: Callable[[], Sequence[int]] | None = None
         self._verdict = Wish()
 
     def open(self, wish: Wish) -> None:

@@ -1,7 +1,9 @@
 """The pulse of a rank: a small file that the rank writes at every step and the launcher's watchdog reads.
 
-A file, not a message: a rank stuck in a collective cannot answer, and its last pulse must stay readable after it died.
+A file, not a message: a rank stuck in a collective cannot answer, and its last pulse must stay readable after
+it died.
 """
+# ruff: noqa: PTH123 - PID 1 reads it every second
 
 from __future__ import annotations
 
@@ -9,7 +11,6 @@ import os
 import struct
 import time
 from dataclasses import dataclass
-from typing import Optional
 
 SILENT = 0
 """No telemetry: this rank is never judged."""
@@ -27,7 +28,7 @@ _RECORD = struct.Struct("<QQQ")
 
 @dataclass(frozen=True)
 class Pulse:
-    """State, steps done, and the time of the last sign of life on the system-wide monotonic clock, in seconds."""
+    """State, steps done, and the last sign of life in seconds of the system-wide monotonic clock."""
 
     state: int = SILENT
     steps: int = 0
@@ -44,7 +45,7 @@ def hung(pulse: Pulse, now: float, hang_seconds: float) -> bool:
 def read(path: str) -> Pulse:
     """The pulse in the file; SILENT when there is none."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - PID 1 reads this every second
+        with open(path, "rb") as file:
             data = file.read(_RECORD.size)
     except OSError:
         return Pulse()
@@ -58,7 +59,7 @@ class Beat:
     """The rank's side. Does nothing without a file; telemetry must never end a training run."""
 
     def __init__(self, path: str) -> None:
-        self._fd: Optional[int] = None
+        self._fd: int | None = None
         self._steps = 0
         self._state = SILENT
         if path:

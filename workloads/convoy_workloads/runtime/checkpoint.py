@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECONDS, PENDING, Commits
@@ -25,16 +25,16 @@ class Checkpoints:
     """The generations below `root`. One save is in flight at a time."""
 
     def __init__(self, root: Path, incarnation: int, rank: int, seconds: float, group: Any = None) -> None:
-        """`seconds`: longest time between two checkpoints; `group`: a gloo group of all ranks, None when alone."""
+        """`seconds`: longest time between two checkpoints; `group`: gloo, all ranks; None when alone."""
         self.root = root
         self.incarnation = incarnation
         self._rank = rank
         self._seconds = seconds
         self._group = group
         self._last = time.monotonic()
-        self._parent: Optional[Generation] = None
-        self._flying: Optional[Generation] = None
-        self._thread: Optional[threading.Thread] = None
+        self._parent: Generation | None = None
+        self._flying: Generation | None = None
+        self._thread: threading.Thread | None = None
         self.commits = Commits(rank, self._committed)
         self.stall_seconds = 0.0
         """How long the newest save kept the training waiting."""
@@ -50,8 +50,8 @@ class Checkpoints:
             self.commits.abandon()
         return True
 
-    def start(self, state: Dict[str, Any], step: int) -> bool:
-        """Saves `state` beside the training; all ranks call it at the same step. False when the step is saved."""
+    def start(self, state: dict[str, Any], step: int) -> bool:
+        """Saves `state` beside the training; all ranks call it at the same step. False: already saved."""
         staged = self._stage(state, step)
         if staged is None:
             return False
@@ -59,8 +59,8 @@ class Checkpoints:
         self._thread.start()
         return True
 
-    def stage_last(self, state: Dict[str, Any], step: int) -> Any:
-        """The quick half of the last save; `finish_last` needs no process group any more. None: already saved."""
+    def stage_last(self, state: dict[str, Any], step: int) -> Any:
+        """The quick half of the last save; `finish_last` needs no process group. None: already saved."""
         return self._stage(state, step)
 
     def finish_last(self, staged: Any, timeout: float = DECISION_SECONDS) -> bool:
@@ -70,7 +70,8 @@ class Checkpoints:
         return self.settle(timeout)
 
     def settle(self, timeout: float = DECISION_SECONDS) -> bool:
-        """Waits for the save in flight, `timeout` seconds for its decision. Whether it is committed, or there is none.
+        """Waits for the save in flight, `timeout` seconds for its decision. Whether it is committed, or there
+        is none.
 
         RuntimeError when the volume has not taken this rank's share in `DECISION_SECONDS`.
         """
@@ -89,7 +90,7 @@ class Checkpoints:
             say(f"checkpoint {self._flying.name} is {state}: the job would continue from an older one")
         return state == COMMITTED
 
-    def choose(self) -> Tuple[Optional[Record], bool]:
+    def choose(self) -> tuple[Record | None, bool]:
         """The newest generation that every rank can read, and whether any had to be passed over."""
         line = []
         if self._rank == 0:
@@ -108,13 +109,13 @@ class Checkpoints:
             say(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}; trying the one before")
         return None, passed
 
-    def load(self, state: Dict[str, Any], record: Record) -> None:
+    def load(self, state: dict[str, Any], record: Record) -> None:
         """Reads the chosen generation into `state`."""
         from convoy_workloads.runtime import snapshot  # noqa: PLC0415
 
         snapshot.load(state, self.root / record.generation.name, self._group)
 
-    def _stage(self, state: Dict[str, Any], step: int) -> Any:
+    def _stage(self, state: dict[str, Any], step: int) -> Any:
         from convoy_workloads.runtime import snapshot  # noqa: PLC0415
 
         generation = Generation(self.incarnation, step)

@@ -1,7 +1,8 @@
-"""The decision on a generation: every rank's part is durable, so its COMMIT record is written, once, by rank 0.
+"""The decision on a generation: every rank's part is durable, so its COMMIT record is written, once, by rank
+0.
 
-With an agent the agents of the job decide (they refuse an incarnation when they have seen a later one); alone, rank 0
-decides when it sees every part.
+With an agent the agents of the job decide (they refuse an incarnation when they have seen a later one);
+alone, rank 0 decides when it sees every part.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional
 
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.lineage import Generation
@@ -27,22 +28,22 @@ ABANDONED = "abandoned"
 @dataclass
 class _Vote:
     generation: Generation
-    parent: Optional[Generation]
+    parent: Generation | None
     seal: Callable[[], None]
     state: str = PENDING
     recorded: bool = False
 
 
 class Commits:
-    """This rank's part in the decisions. Messages come in on the link's thread, saves on the trainer's or writer's."""
+    """This rank's part in the decisions. Messages come on the link's thread, saves on the saver's."""
 
     def __init__(self, rank: int, on_committed: Callable[[Generation], None]) -> None:
         """`on_committed` runs on the thread that learns of it."""
         self._rank = rank
         self._on_committed = on_committed
         self._changed = threading.Condition()
-        self._vote: Optional[_Vote] = None
-        self._send: Optional[Callable[[Message], None]] = None
+        self._vote: _Vote | None = None
+        self._send: Callable[[Message], None] | None = None
         self.stale = False
         """An agent has seen a later incarnation: this rank must leave."""
 
@@ -53,11 +54,11 @@ class Commits:
     def prepare(
         self,
         generation: Generation,
-        parent: Optional[Generation],
+        parent: Generation | None,
         seal: Callable[[], None],
         complete: Callable[[], bool],
     ) -> None:
-        """This rank's part is durable. Alone, rank 0 waits here until `complete` (every part is there), then seals."""
+        """This rank's part is durable. Without agents rank 0 waits here until `complete`, then seals."""
         vote = _Vote(generation, parent, seal)
         with self._changed:
             self._vote = vote
@@ -111,7 +112,7 @@ class Commits:
         elif kind == "refused":
             self._decide(vote, REFUSED)
 
-    def pending(self) -> List[Message]:
+    def pending(self) -> list[Message]:
         """What to say again after a re-dial."""
         vote = self._vote
         if vote is None or vote.state != PENDING:
@@ -139,7 +140,7 @@ class Commits:
             self._changed.notify_all()
 
 
-def _generation(message: Message) -> Optional[Generation]:
+def _generation(message: Message) -> Generation | None:
     try:
         return Generation(int(message["incarnation"]), int(message["step"]))
     except (KeyError, TypeError, ValueError):
@@ -156,5 +157,5 @@ def _prepared(vote: _Vote) -> Message:
     }
 
 
-def _recorded(vote: _Vote) -> Dict[str, object]:
+def _recorded(vote: _Vote) -> dict[str, object]:
     return {"type": "recorded", "incarnation": vote.generation.incarnation, "step": vote.generation.step}

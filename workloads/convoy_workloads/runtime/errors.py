@@ -44,8 +44,8 @@ _LOST = re.compile(
 def exit_code_of(error: BaseException) -> int:
     """The exit code that tells the operator what `error` means.
 
-    Collectives raise plain RuntimeErrors, so a lost peer is recognised by the words of gloo and c10d. OSErrors are
-    not: a refused connection to somebody else's server is the program's own trouble.
+    Collectives raise plain RuntimeErrors, so a lost peer is recognised by the words of gloo and c10d.
+    OSErrors are not: a refused connection to somebody else's server is the program's own trouble.
     """
     if isinstance(error, SystemExit):
         return _of_system_exit(error.code)
@@ -74,7 +74,7 @@ _GRAVITY = (BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE)
 """Codes that say most about the cause, first."""
 
 
-def worst(codes: "list[int]") -> int:
+def worst(codes: list[int]) -> int:
     """The one exit code that stands for several ranks: the most telling failure, then 76, then 75, then 0.
 
     >>> worst([0, 76, 137, 76])

@@ -1,23 +1,25 @@
 """What it takes that a restored run yields the same bits as one that was never interrupted.
 
-DistributedDataParallel rebuilds its gradient buckets after the first backward pass, in the order in which gradients
-became ready, and the order of a floating point sum over three or more ranks depends on the buckets. A run restored at
-step 100 would take its step 101 with first-pass buckets, where the uninterrupted run took it with rebuilt ones. So
-every start, fresh or restored, does two throw-away passes first and takes back what they changed.
+DistributedDataParallel rebuilds its gradient buckets after the first backward pass, in the order in which
+gradients became ready, and the order of a floating point sum over three or more ranks depends on the buckets.
+A run restored at step 100 would take its step 101 with first-pass buckets, where the uninterrupted run took
+it with rebuilt ones. So every start, fresh or restored, does two throw-away passes first and takes back what
+they changed.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from typing import Any, Callable, Dict
+from collections.abc import Callable
+from typing import Any
 
 PASSES = 2
 
 
-def rng_state() -> Dict[str, Any]:
+def rng_state() -> dict[str, Any]:
     """The state of every random number generator that the program has loaded."""
-    state: Dict[str, Any] = {"python": random.getstate()}
+    state: dict[str, Any] = {"python": random.getstate()}
     if "numpy" in sys.modules:
         state["numpy"] = sys.modules["numpy"].random.get_state()
     torch = sys.modules.get("torch")
@@ -28,7 +30,7 @@ def rng_state() -> Dict[str, Any]:
     return state
 
 
-def set_rng_state(state: Dict[str, Any]) -> None:
+def set_rng_state(state: dict[str, Any]) -> None:
     """Puts the generators back."""
     random.setstate(state["python"])
     if "numpy" in state and "numpy" in sys.modules:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, Dict, List
+from typing import Any
 
 MAX_FRAME = 256 * 1024
 """Longest body, in bytes. A longer one is an error of the sender and ends the connection."""
 
 _LENGTH = struct.Struct(">I")
 
-Message = Dict[str, Any]
+Message = dict[str, Any]
 
 
 class FrameError(ValueError):
@@ -43,7 +43,7 @@ class Decoder:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> List[Message]:
+    def feed(self, data: bytes) -> list[Message]:
         """The messages completed by `data`; FrameError as soon as a length is out of bounds."""
         self._buffer += data
         messages = []

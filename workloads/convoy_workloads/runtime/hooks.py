@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Optional
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from convoy_workloads.runtime.beat import Beat
@@ -23,8 +23,8 @@ class StepHook:
         self._place = place
         self._beat = Beat(place.beat)
         self._meter = Meter()
-        self._counts: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
-        self._link: Optional[RankLink] = None
+        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._link: RankLink | None = None
         self._owner = 0
         self._muted = False
 
@@ -33,6 +33,7 @@ class StepHook:
         self._muted = True
 
     def __call__(self, optimizer: Any, *_: Any) -> None:
+        """One step of `optimizer` is done."""
         if self._muted:
             return
         pid = os.getpid()
@@ -63,7 +64,7 @@ class StepHook:
             self._link.close()
 
 
-_installed: Optional[StepHook] = None
+_installed: StepHook | None = None
 
 
 def install(place: Place) -> StepHook:

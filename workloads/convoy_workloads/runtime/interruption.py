@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from typing import Any, Optional
+from typing import Any
 
 
 class Interruption:
     """Whether, and since when, this process was asked to leave."""
 
     def __init__(self) -> None:
-        self.since: Optional[float] = None
+        self.since: float | None = None
         self._previous: Any = None
         self._armed = False
 

@@ -6,8 +6,9 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, TypeVar
+from typing import Any, Generic, TypeVar
 
 from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
@@ -35,7 +36,7 @@ class Restored:
 
     step: int = 0
     """Steps that the state has behind it; 0 for a fresh start."""
-    generation: Optional[Generation] = None
+    generation: Generation | None = None
     exact: bool = True
     """Whether the run goes on with the same bits as one that was never interrupted."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Job(Generic[P]):
         self._printed = 0.0
         self._model: Any = None
         self._optimizer: Any = None
-        self._extra: Dict[str, Any] = {}
+        self._extra: dict[str, Any] = {}
         self._processes: Processes = form(place)
         self._gate = Gate(None if self._processes.control is None else torch_reduce(self._processes.control))
         self._checkpoints = self._open_checkpoints()
@@ -68,13 +69,13 @@ class Job(Generic[P]):
         """The `torch.device` of this rank."""
         return self._processes.device
 
-    def __enter__(self) -> "Job[P]":
+    def __enter__(self) -> Job[P]:
         hooks.mute()
         self._interruption.arm()
         self._beat.start()
         return self
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._beat.finish()
         if error is None or isinstance(error, Interrupted):
             self._processes.close()
@@ -90,14 +91,14 @@ class Job(Generic[P]):
         self,
         model: Any,
         optimizer: Any = None,
-        extra: Optional[Mapping[str, Any]] = None,
-        warm: Optional[Callable[[], None]] = None,
+        extra: Mapping[str, Any] | None = None,
+        warm: Callable[[], None] | None = None,
     ) -> Restored:
         """Continues from the newest readable checkpoint of this job, or starts fresh. All ranks call it.
 
-        `extra`: further objects with `state_dict` and `load_state_dict`. `warm` runs one forward and backward pass
-        on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one (same world
-        size, torch and threads), on three or more ranks too.
+        `extra`: further objects with `state_dict` and `load_state_dict`. `warm` runs one forward and backward
+        pass on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one
+        (same world size, torch and threads), on three or more ranks too.
         """
         self._model, self._optimizer, self._extra = model, optimizer, dict(extra or {})
         if warm is not None:
@@ -120,8 +121,8 @@ class Job(Generic[P]):
     def steps(self, total: int) -> Iterator[int]:
         """The steps left, numbered 1 to `total`; after a restore it begins behind the restored one.
 
-        Between two steps the ranks may be asked to leave: they save and all raise `Interrupted` (exit code 75).
-        After the last step the state is saved.
+        Between two steps the ranks may be asked to leave: they save and all raise `Interrupted` (exit code
+        75). After the last step the state is saved.
         """
         self._meter.total = total
         done = self.restored.step
@@ -152,9 +153,9 @@ class Job(Generic[P]):
     def report(
         self,
         step: int,
-        loss: Optional[float] = None,
-        samples: Optional[int] = None,
-        held_out_loss: Optional[float] = None,
+        loss: float | None = None,
+        samples: int | None = None,
+        held_out_loss: float | None = None,
     ) -> None:
         """Tells the agent, at most once a second, how far the training is.
 
@@ -185,7 +186,8 @@ class Job(Generic[P]):
     def _leave(self, step: int) -> None:
         """Saves and leaves; every rank is here at the same step.
 
-        The process group goes before the slow half of the save: a rank that dies while writing holds up nobody.
+        The process group goes before the slow half of the save: a rank that dies while writing holds up
+        nobody.
         """
         if self.rank == 0:
             say(f"asked to leave: stops after step {step}")
@@ -198,7 +200,7 @@ class Job(Generic[P]):
                 say(f"step {step} is saved")
         raise Interrupted
 
-    def _state(self) -> Dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """What a checkpoint holds; the values are the live objects, to be copied or loaded into."""
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
             get_model_state_dict,
@@ -207,7 +209,7 @@ class Job(Generic[P]):
 
         if self._model is None:
             raise RuntimeError("job.restore(model=...) comes before the first checkpoint")
-        state: Dict[str, Any] = {"model": get_model_state_dict(self._model)}
+        state: dict[str, Any] = {"model": get_model_state_dict(self._model)}
         if self._optimizer is not None:
             state["optimizer"] = get_optimizer_state_dict(self._model, self._optimizer)
         if self._extra:
@@ -215,7 +217,7 @@ class Job(Generic[P]):
         state[f"rank.{self.rank}"] = _Opaque(rng_state())
         return state
 
-    def _load(self, state: Dict[str, Any]) -> None:
+    def _load(self, state: dict[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
             set_model_state_dict,
             set_optimizer_state_dict,
@@ -230,7 +232,7 @@ class Job(Generic[P]):
         if own is not None:
             set_rng_state(own.value)
 
-    def _open_checkpoints(self) -> Optional[Checkpoints]:
+    def _open_checkpoints(self) -> Checkpoints | None:
         place = self._place
         if place.checkpoint_dir is None:
             return None
@@ -254,7 +256,7 @@ class Job(Generic[P]):
         dist.broadcast_object_list(box, src=0, group=self._processes.control)
         return box[0]
 
-    def _dial(self) -> Optional[RankLink]:
+    def _dial(self) -> RankLink | None:
         place = self._place
         if not (place.socket and place.launched):
             return None
@@ -265,7 +267,7 @@ class Job(Generic[P]):
             "rank": place.rank,
         }
         commits = None if self._checkpoints is None else self._checkpoints.commits
-        nothing: List[Message] = []
+        nothing: list[Message] = []
         link = RankLink(
             place.socket,
             hello,
@@ -292,11 +294,11 @@ class _Opaque:
         self.value = value
 
 
-def join(params: Any = None) -> "Job[Any]":
+def join(params: Any = None) -> Job[Any]:
     """Takes this process's place in the job that the environment describes; alone, it is rank 0 of 1.
 
-    `params` checks the job's parameters: a pydantic model, or any callable that takes them as keywords. Without it
-    `job.params` is a plain dict. Parameters that it refuses end the rank with exit code 10.
+    `params` checks the job's parameters: a pydantic model, or any callable that takes them as keywords.
+    Without it `job.params` is a plain dict. Parameters that it refuses end the rank with exit code 10.
     """
     try:
         place = from_environment(os.environ)
@@ -307,7 +309,7 @@ def join(params: Any = None) -> "Job[Any]":
         raise
 
 
-def _check(params: Any, given: Dict[str, Any]) -> Any:
+def _check(params: Any, given: dict[str, Any]) -> Any:
     if params is None:
         return given
     try:
@@ -319,7 +321,8 @@ def _check(params: Any, given: Dict[str, Any]) -> Any:
 def leave(error: BaseException) -> None:
     """Ends the process with the exit code of `error`, its stack trace on stderr.
 
-    At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for minutes.
+    At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for
+    minutes.
     """
     code = exit_code_of(error)
     if not isinstance(error, SystemExit):

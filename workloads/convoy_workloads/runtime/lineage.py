@@ -1,16 +1,17 @@
 """Which generation of checkpoints a job continues from, and which may go. Pure: records in, decision out.
 
-A generation is (incarnation, step). Each COMMIT record names its parent: the generation its incarnation restored from,
-or the one it committed before. The lineage starts at the newest record of the highest incarnation and follows the
-parents. A record off this line belongs to an incarnation that was already replaced when it was written (a dead
-branch): valid bytes of a run that did not happen.
+A generation is (incarnation, step). Each COMMIT record names its parent: the generation its incarnation
+restored from, or the one it committed before. The lineage starts at the newest record of the highest
+incarnation and follows the parents. A record off this line belongs to an incarnation that was already
+replaced when it was written (a dead branch): valid bytes of a run that did not happen.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any
 
 KEEP = 2
 """Committed generations kept: the newest, and one to fall back on when it cannot be read."""
@@ -31,7 +32,7 @@ class Generation:
         return f"gen-{self.incarnation}-{self.step}"
 
 
-def parse_name(name: str) -> Optional[Generation]:
+def parse_name(name: str) -> Generation | None:
     """The generation of a folder; None for other folders."""
     match = _NAME.fullmatch(name)
     return Generation(int(match[1]), int(match[2])) if match else None
@@ -42,17 +43,17 @@ class Record:
     """A COMMIT record: every rank's part was durable when it was written."""
 
     generation: Generation
-    parent: Optional[Generation]
+    parent: Generation | None
     world: int
     """Ranks that saved it."""
     torch: str = ""
     """Version of torch that saved it."""
     metadata: str = ""
     """SHA-256 of DCP's `.metadata`, in hex."""
-    files: Mapping[str, Tuple[int, str]] = field(default_factory=dict)
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Size in bytes and SHA-256 of each data file."""
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The form on disk."""
         return {
             "incarnation": self.generation.incarnation,
@@ -78,18 +79,18 @@ def record_from_json(data: Mapping[str, Any]) -> Record:
     )
 
 
-def _pair(generation: Optional[Generation]) -> Optional[List[int]]:
+def _pair(generation: Generation | None) -> list[int] | None:
     return None if generation is None else [generation.incarnation, generation.step]
 
 
-def lineage(records: Iterable[Record]) -> List[Record]:
+def lineage(records: Iterable[Record]) -> list[Record]:
     """The generations to restore from, best first.
 
-    It ends where a parent has no record: collected, or never committed. A parent that is not older than its child
-    is a corrupt record and ends it too, so the walk always terminates.
+    It ends where a parent has no record: collected, or never committed. A parent that is not older than its
+    child is a corrupt record and ends it too, so the walk always terminates.
     """
     by_generation = {record.generation: record for record in records}
-    line: List[Record] = []
+    line: list[Record] = []
     at = max(by_generation, default=None)
     while at is not None and at in by_generation:
         record = by_generation[at]
@@ -98,11 +99,11 @@ def lineage(records: Iterable[Record]) -> List[Record]:
     return line
 
 
-def doomed(present: Iterable[Generation], records: Iterable[Record], newest: Generation) -> List[Generation]:
+def doomed(present: Iterable[Generation], records: Iterable[Record], newest: Generation) -> list[Generation]:
     """The generations that may be deleted once `newest` is committed.
 
-    Kept: the newest `KEEP` of the lineage, and whatever is not older than `newest`: a save in flight, or the work of
-    a later incarnation that has replaced this one.
+    Kept: the newest `KEEP` of the lineage, and whatever is not older than `newest`: a save in flight, or the
+    work of a later incarnation that has replaced this one.
     """
     kept = {record.generation for record in lineage(records)[:KEEP]}
     if newest not in kept:

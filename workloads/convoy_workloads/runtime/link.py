@@ -1,7 +1,7 @@
 """The rank's line to its node's agent: one daemon thread, one socket, dialled again whenever it breaks.
 
-Training never waits for it. Progress is a slot of one (the newest wins); the few messages that must arrive (`prepared`,
-`recorded`) stand in a bounded queue and are said again after a re-dial by whoever owns them.
+Training never waits for it. Progress is a slot of one (the newest wins); the few messages that must arrive
+(`prepared`, `recorded`) stand in a bounded queue and are said again after a re-dial by whoever owns them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, List, Optional
+from collections.abc import Callable
+from typing import Any
 
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
@@ -27,14 +28,14 @@ QUEUE = 64
 
 
 class RankLink:
-    """Sends what this rank has to say and hands what the agent says to `on_message`, in the link's own thread."""
+    """Sends what this rank has to say; what the agent says goes to `on_message`, on the link's thread."""
 
     def __init__(
         self,
         path: str,
         hello: Message,
         on_message: Callable[[Message], None],
-        pending: Callable[[], List[Message]],
+        pending: Callable[[], list[Message]],
     ) -> None:
         """`pending` gives the messages to say again after a re-dial."""
         self._path = path
@@ -42,9 +43,9 @@ class RankLink:
         self._on_message = on_message
         self._pending = pending
         self._lock = threading.Lock()
-        self._progress: Optional[Message] = None
+        self._progress: Message | None = None
         self._progress_sent = 0.0
-        self._queue: Deque[Message] = deque(maxlen=QUEUE)
+        self._queue: deque[Message] = deque(maxlen=QUEUE)
         self._closing = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._owner = os.getpid()
@@ -111,7 +112,8 @@ class RankLink:
             self._flush(connection, everything=closing)
             if closing:
                 return
-            readable, _, _ = select.select([connection, self._wake_read], [], [], self._patience())
+            watched: list[Any] = [connection, self._wake_read]
+            readable, _, _ = select.select(watched, [], [], self._patience())
             if self._wake_read in readable:
                 self._drain()
             if connection in readable:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any
 
 from convoy_workloads.runtime.errors import ParamsError
 
@@ -23,12 +24,12 @@ class Place:
     """Formation of the process group; 0 when no launcher started this process."""
     job: str = ""
     """`namespace/name`, or empty."""
-    params: Dict[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     socket: str = ""
     """Path of the agent's socket, or empty."""
     beat: str = ""
     """Path of the file that the launcher's watchdog reads, or empty."""
-    checkpoint_dir: Optional[Path] = None
+    checkpoint_dir: Path | None = None
     """The folder of this job's checkpoints, its own alone."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     hang_seconds: float = 600.0

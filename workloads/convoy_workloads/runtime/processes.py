@@ -1,4 +1,4 @@
-"""The process group of a job: formed from the environment, with a gloo group beside it for Convoy's own exchanges."""
+"""The process group of a job, and a gloo group beside it for Convoy's own exchanges."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def form(place: Place) -> Processes:
     except ImportError:
         return Processes(None)
     cuda = torch.cuda.is_available()
-    device = torch.device("cuda", place.local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    device = (
+        torch.device("cuda", place.local_rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    )
     if cuda:
         torch.cuda.set_device(device)
     if place.world == 1:

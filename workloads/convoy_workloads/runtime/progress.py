@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Tuple
+from typing import Any
 
 RATE_WINDOW = 10.0
 """Samples per second are taken over this many seconds."""
@@ -15,21 +15,21 @@ class Meter:
     Times are seconds on any clock that only moves forward.
     """
 
-    def __init__(self, total: Optional[int] = None) -> None:
+    def __init__(self, total: int | None = None) -> None:
         self.total = total
         self.step = 0
-        self.loss: Optional[float] = None
-        self.held_out_loss: Optional[float] = None
+        self.loss: float | None = None
+        self.held_out_loss: float | None = None
         self._samples = 0
-        self._marks: Deque[Tuple[float, int]] = deque(maxlen=1024)
+        self._marks: deque[tuple[float, int]] = deque(maxlen=1024)
 
     def observe(
         self,
         step: int,
         now: float,
-        loss: Optional[float] = None,
-        samples: Optional[int] = None,
-        held_out_loss: Optional[float] = None,
+        loss: float | None = None,
+        samples: int | None = None,
+        held_out_loss: float | None = None,
     ) -> None:
         """Takes in one report; a quantity left out keeps its last value."""
         self.step = step
@@ -43,14 +43,14 @@ class Meter:
             while len(self._marks) > 2 and now - self._marks[1][0] >= RATE_WINDOW:
                 self._marks.popleft()
 
-    def samples_per_second(self) -> Optional[float]:
+    def samples_per_second(self) -> float | None:
         """The rate over the window; None before two reports."""
         if len(self._marks) < 2:
             return None
         (then, before), (now, after) = self._marks[0], self._marks[-1]
         return (after - before) / (now - then) if now > then else None
 
-    def message(self, time_ms: int) -> Dict[str, Any]:
+    def message(self, time_ms: int) -> dict[str, Any]:
         """The `progress` message; quantities never reported are left out."""
         rate = self.samples_per_second()
         found = {
@@ -63,6 +63,6 @@ class Meter:
         return {"type": "progress", "step": self.step, "timeMs": time_ms, **known}
 
 
-def _finite(value: Optional[float]) -> Optional[float]:
+def _finite(value: float | None) -> float | None:
     """JSON knows no NaN or infinity: left out. The loss of a diverged run is no number."""
     return value if value is not None and abs(value) < float("inf") else None

@@ -2,8 +2,8 @@
 
 Saving has a quick half that needs all ranks, and a slow half that needs none:
 
-1. `stage`: the ranks agree who writes which tensor (replicated ones once, spread over the ranks), and each copies its
-   share to host memory. Training may go on, or the process group may be destroyed.
+1. `stage`: the ranks agree who writes which tensor (replicated ones once, spread over the ranks), and each
+   copies its share to host memory. Training may go on, or the process group may be destroyed.
 2. `write`: each rank writes and syncs its share, then its part file.
 3. `seal`: once every part is durable, rank 0 alone writes `.metadata` and the COMMIT record.
 """
@@ -16,12 +16,13 @@ import pickle
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 from convoy_workloads.runtime.lineage import Generation, Record
@@ -44,13 +45,13 @@ class Staged:
     """This rank's share of a generation, in host memory."""
 
     generation: Generation
-    parent: Optional[Generation]
+    parent: Generation | None
     folder: Path
     rank: int
     world: int
     plan: SavePlan
-    data: "_Data"
-    writer: dcp.FileSystemWriter
+    data: _Data
+    writer: FileSystemWriter
     metadata: Any
     """DCP's index; on rank 0 only."""
 
@@ -58,7 +59,7 @@ class Staged:
 class _Data(DefaultSavePlanner):
     """Answers DCP's writer from the copies."""
 
-    def __init__(self, copies: Dict[Any, Any]) -> None:
+    def __init__(self, copies: dict[Any, Any]) -> None:
         super().__init__()
         self._copies = copies
 
@@ -67,10 +68,10 @@ class _Data(DefaultSavePlanner):
 
 
 def stage(
-    state: Dict[str, Any],
+    state: dict[str, Any],
     root: Path,
     generation: Generation,
-    parent: Optional[Generation],
+    parent: Generation | None,
     group: Any = None,
 ) -> Staged:
     """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share.
@@ -81,23 +82,23 @@ def stage(
     world = dist.get_world_size(group) if group is not None else 1
     folder = root / generation.name
     folder.mkdir(parents=True, exist_ok=True)
-    writer = dcp.FileSystemWriter(folder, sync_files=True)
+    writer = FileSystemWriter(folder, sync_files=True)
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
     mine = writer.prepare_local_plan(planner.create_local_plan())
-    plans: List[Any] = [None] * world
+    plans: list[Any] = [None] * world
     metadata = None
     if group is None:
         plans = [mine]
     else:
         dist.gather_object(mine, plans if rank == 0 else None, dst=0, group=group)
-    dealt: List[Any] = [None] * world
+    dealt: list[Any] = [None] * world
     if rank == 0:
         merged, metadata = planner.create_global_plan(plans)
         dealt = [(plan, parent) for plan in writer.prepare_global_plan(merged)]
     if group is not None:
-        received: List[Any] = [None]
+        received: list[Any] = [None]
         dist.scatter_object_list(received, dealt if rank == 0 else None, src=0, group=group)
         dealt[rank] = received[0]
     final, agreed_parent = dealt[rank]
@@ -125,7 +126,7 @@ def write(staged: Staged) -> None:
     sync_folder(staged.folder.parent)
 
 
-def parts(staged: Staged) -> Optional[List[Dict[str, Any]]]:
+def parts(staged: Staged) -> list[dict[str, Any]] | None:
     """Every rank's part; None while one is missing."""
     found = []
     for rank in range(staged.world):
@@ -137,7 +138,7 @@ def parts(staged: Staged) -> Optional[List[Dict[str, Any]]]:
 
 
 def seal(staged: Staged) -> Record:
-    """Writes `.metadata` and the COMMIT record. On rank 0, when every part is durable; TimeoutError without them."""
+    """Writes `.metadata` and COMMIT. On rank 0, when every part is durable; TimeoutError without them."""
     deadline = time.monotonic() + PART_SECONDS
     found = parts(staged)
     while found is None:
@@ -160,14 +161,15 @@ def seal(staged: Staged) -> Record:
     return record
 
 
-def load(state: Dict[str, Any], folder: Path, group: Any = None) -> None:
+def load(state: dict[str, Any], folder: Path, group: Any = None) -> None:
     """Reads the generation in `folder` into `state` with all ranks of `group`.
 
-    Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from `state`.
+    Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from
+    `state`.
     """
-    reader = dcp.FileSystemReader(folder)
+    reader = FileSystemReader(folder)
     saved = reader.read_metadata().state_dict_metadata
     for name in [name for name in state if name.startswith("rank.")]:
         if name not in saved:
             del state[name]
-    dcp.load(state, storage_reader=reader, process_group=group, no_dist=group is None)
+    state_dict_loader.load(state, storage_reader=reader, process_group=group, no_dist=group is None)

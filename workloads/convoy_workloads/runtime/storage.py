@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Dict, Iterable, List, Tuple
 
 from convoy_workloads.runtime.lineage import Generation, Record, parse_name, record_from_json
 
@@ -55,12 +55,12 @@ def digest(path: Path) -> str:
             total.update(block)
 
 
-def digests(paths: Iterable[Path]) -> Dict[str, Tuple[int, str]]:
+def digests(paths: Iterable[Path]) -> dict[str, tuple[int, str]]:
     """Size in bytes and digest of each file, by name."""
     return {path.name: (path.stat().st_size, digest(path)) for path in paths}
 
 
-def generations(root: Path) -> List[Generation]:
+def generations(root: Path) -> list[Generation]:
     """The generations that have a folder, committed or not, oldest first."""
     if not root.is_dir():
         return []
@@ -68,10 +68,10 @@ def generations(root: Path) -> List[Generation]:
     return sorted(one for one in found if one is not None)
 
 
-def records(root: Path) -> Tuple[List[Record], List[str]]:
+def records(root: Path) -> tuple[list[Record], list[str]]:
     """The COMMIT records below `root`, and a complaint for each that cannot be read."""
-    found: List[Record] = []
-    complaints: List[str] = []
+    found: list[Record] = []
+    complaints: list[str] = []
     for generation in generations(root):
         path = root / generation.name / COMMIT
         try:

@@ -1,7 +1,7 @@
 """The text: Python's standard library as it lies in the image, one byte a token.
 
-Real text that every image holds, so the example needs no download. Files are split by a hash of their name into those
-to train on and those held out, so no held-out byte is ever trained on.
+Real text that every image holds, so the example needs no download. Files are split by a hash of their name
+into those to train on and those held out, so no held-out byte is ever trained on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Corpus:
 
 
 def load(limit: int, folder: Path | None = None) -> Corpus:
-    """At most `limit` bytes of the standard library's sources, in an order that depends on nothing but their names.
+    """At most `limit` bytes of the standard library's sources, in an order that depends on nothing but their
+    names.
 
     DataError when `folder` has too little text for both parts.
     """
@@ -73,5 +74,7 @@ def batch(
     """
     random = np.random.default_rng((seed, step, rank))
     starts = random.integers(0, len(text) - context, size)
-    windows = torch.from_numpy(np.stack([text[start : start + context + 1] for start in starts]).astype(np.int64))
+    windows = torch.from_numpy(
+        np.stack([text[start : start + context + 1] for start in starts]).astype(np.int64)
+    )
     return windows[:, :-1], windows[:, 1:]

@@ -1,4 +1,4 @@
-"""Trains a small language model with synchronous data parallelism. The example of how an engine uses Convoy."""
+"""Trains a small language model, data-parallel: the example of how an engine uses Convoy."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def train(job: convoy.Job[Params]) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, betas=(0.9, 0.95))
 
     def loss_of(step: int) -> torch.Tensor:
-        inputs, targets = data.batch(
-            corpus.train, params.seed, step, job.rank, params.batch, params.context
-        )
+        inputs, targets = data.batch(corpus.train, params.seed, step, job.rank, params.batch, params.context)
         logits = model(inputs.to(job.device))
         return F.cross_entropy(logits.flatten(0, 1), targets.to(job.device).flatten())
 
@@ -74,7 +72,7 @@ def train(job: convoy.Job[Params]) -> None:
 
 @torch.no_grad()
 def measure(job: convoy.Job[Params], model: GPT, corpus: data.Corpus) -> float:
-    """Mean loss over the held-out batches, which are dealt out to the ranks; the same number on every rank."""
+    """Mean loss over the held-out batches, dealt out to the ranks; the same on every rank."""
     params = job.params
     total = torch.zeros(2, device=job.device)
     for number in range(job.rank, params.held_out_batches, job.world):

@@ -23,7 +23,8 @@ class Block(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.norm_feed = nn.LayerNorm(width)
-        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.widen = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         """The residual stream after this block."""
@@ -32,7 +33,8 @@ class Block(nn.Module):
         q_BHTc, k_BHTc, v_BHTc = qkv.permute(2, 0, 3, 1, 4)
         mixed_BHTc = F.scaled_dot_product_attention(q_BHTc, k_BHTc, v_BHTc, is_causal=True)
         x_BTC = x_BTC + self.out(mixed_BHTc.transpose(1, 2).reshape(B, T, C))
-        return x_BTC + self.feed(self.norm_feed(x_BTC))
+        fed_BTC: Tensor = self.narrow(F.gelu(self.widen(self.norm_feed(x_BTC))))
+        return x_BTC + fed_BTC
 
 
 class GPT(nn.Module):
@@ -43,13 +45,14 @@ class GPT(nn.Module):
         self.context = context
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.positions = nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        blocks = [Block(width, heads) for _ in range(layers)]
+        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.apply(self._initialise)
-        for block in self.blocks:
+        for block in blocks:
             # Residual branches start small, so that depth does not grow the stream (GPT-2).
-            for end in (block.out, block.feed[2]):
+            for end in (block.out, block.narrow):
                 nn.init.normal_(end.weight, std=0.02 / (2 * layers) ** 0.5)
         self.head.weight = self.tokens.weight
 

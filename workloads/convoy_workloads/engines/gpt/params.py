@@ -17,7 +17,7 @@ class Params(BaseModel):
     """Optimizer steps."""
     batch: Annotated[int, Field(ge=1, le=65_536)] = 16
     """Sequences per rank and step."""
-    context: Annotated[int, Field(ge=8, le=8192)] = 128
+    context: Annotated[int, Field(ge=8, le=8192)] = 64
     """Bytes per sequence."""
     layers: Annotated[int, Field(ge=1, le=128)] = 4
     """Transformer blocks."""
