@@ -74,7 +74,7 @@ class Connection:
         self._writer.write(encode(frame))
 
     def close(self) -> None:
-        """Ends the connection after what is queued, or without it when nobody reads; frames() then ends too."""
+        """Ends the connection after what is queued, or without it when nobody reads."""
         if not self._writer.is_closing():
             self._writer.close()
             if self._writer.transport.get_write_buffer_size():

@@ -180,7 +180,8 @@ def _pick_port(state: PodState, event: PickPort) -> Outcome:
     if event.incarnation <= state.seen:
         return Outcome(state)
     frames = ({"type": "pickPort", "incarnation": event.incarnation},) if state.connected else ()
-    return Outcome(replace(state, port_wanted=event.incarnation), to_launcher=frames)
+    # Kept: an agent that has heard of it must go on refusing what is older.
+    return Outcome(replace(state, port_wanted=event.incarnation), save=True, to_launcher=frames)
 
 
 def _decided(state: PodState, event: Decided) -> Outcome:

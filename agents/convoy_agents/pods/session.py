@@ -61,6 +61,11 @@ class PodSession:
         self._complaints = limits.Bucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
         self._log = log.bind(pod_uid=state.uid)
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     async def open(self) -> None:
         """Listens at the path, replacing what an earlier agent left there. OSError as bind(2)."""
         fresh = self._path.with_name(self._path.name + ".new")

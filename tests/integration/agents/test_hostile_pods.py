@@ -1,0 +1,131 @@
+"""Pods are strangers: what they may not do, and what it costs the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
+
+from convoy_agents.pods import limits
+from convoy_agents.pods.state import Generation
+
+UID = "aaaa-1111"
+
+
+@pytest.fixture
+async def host(make_host: HostMaker, hub: FakeHub) -> Host:
+    """A pod with ranks 0 and 1 of incarnation 2."""
+    host = await make_host("one")
+    await host.publish(UID)
+    launcher = await host.launcher(UID)
+    await hub.report(UID, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 2), ("far", host, 2)]))
+    await launcher.hear()
+    return host
+
+
+async def dial(host: Host) -> Pod:
+    return await Pod.dial(host.target(UID) / "agent.sock")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x03\xff\xff\xff",
+        (200_000).to_bytes(4, "big") + b"[" * 200_000,
+    ],
+    ids=["another protocol", "too long", "no object", "no text", "nested without end"],
+)
+async def test_what_is_no_frame_ends_the_connection(host: Host, data: bytes) -> None:
+    pod = await dial(host)
+    pod.writer.write(data)
+    assert await pod.ended()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"type": "progress", "step": 1},
+        {"type": "hello", "role": "admin", "incarnation": 2},
+        {"type": "hello", "role": "rank", "incarnation": 2, "rank": 2},
+        {"type": "hello", "role": "rank", "incarnation": 1, "rank": 0},
+        {"type": "hello", "role": "rank", "incarnation": 3, "rank": 0},
+        {"type": "hello", "role": "rank", "incarnation": 2, "rank": True},
+        {"type": "hello", "role": "launcher", "incarnation": 2**62},
+    ],
+    ids=["none", "no role", "another pod's rank", "older", "newer", "no number", "absurd"],
+)
+async def test_a_wrong_hello_ends_the_connection(host: Host, hello: dict[str, object]) -> None:
+    pod = await dial(host)
+    pod.say(**hello)
+    assert await pod.ended()
+
+
+async def test_a_silent_connection_is_ended(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HELLO_SECONDS", 0.1)
+    pod = await dial(host)
+    assert await pod.ended()
+
+
+async def test_connections_are_counted(host: Host) -> None:
+    crowd = [await dial(host) for _ in range(limits.MAX_CONNECTIONS)]
+    more = await dial(host)
+    assert await more.ended()
+    for pod in crowd:
+        pod.close()
+    session = host.agent.pods.get(UID)
+    assert session
+    await eventually(lambda: session.connections <= 1)
+    rank = await host.rank(UID, 0, 2)
+    rank.say(type="progress", step=1)
+    await eventually(lambda: 0 in session.state.ranks)
+
+
+async def test_unfinished_frames_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_PARTIAL", 100_000)
+    first, second = await dial(host), await dial(host)
+    session = host.agent.pods.get(UID)
+    assert session
+    for pod in (first, second):
+        pod.writer.write((200_000).to_bytes(4, "big") + b" " * 60_000)
+    ended = [asyncio.create_task(pod.ended()) for pod in (first, second)]
+    done, left = await asyncio.wait(ended, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    assert len(done) == 1
+    for task in left:
+        task.cancel()
+
+
+async def test_a_flood_is_slowed_and_the_neighbour_is_not(host: Host, hub: FakeHub) -> None:
+    await host.publish("neighbour")
+    flood = await host.rank(UID, 1, 2)
+    for step in range(20_000):
+        flood.say(type="progress", step=step + 1)
+    launcher = await host.launcher("neighbour")
+    await hub.report("neighbour", lambda report: report.launcher_connected)
+    session = host.agent.pods.get(UID)
+    assert session
+    progress = session.state.ranks[1].progress
+    assert progress
+    assert progress.step < 20_000
+    flood.close()
+    launcher.close()
+
+
+async def test_one_that_reads_nothing_is_cut_off(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_UNREAD", 10_000)
+    deaf = await host.rank(UID, 0, 2)
+    session = host.agent.pods.get(UID)
+    assert session
+    await eventually(lambda: session.connections == 2)
+    for step in range(100_000):
+        session.tell_first_rank(Generation(2, step))
+        if session.connections < 2:
+            break
+        await asyncio.sleep(0)
+    assert session.connections < 2
+    deaf.close()

@@ -1,0 +1,106 @@
+"""Who may speak for a slot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import Authority, FakeHub, Host, assignment
+
+from convoy_agents.channels import Identity, dial
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_crds import terms
+
+UID, PEER = "aaaa-1111", "bbbb-2222"
+
+
+async def coordinator(make_host: HostMaker, hub: FakeHub) -> tuple[Host, Host]:
+    """Node one holds slot 0 of a job in incarnation 2, node two slot 1."""
+    one, two = await make_host("one"), await make_host("two")
+    await one.publish(UID)
+    launcher = await one.launcher(UID)
+    await hub.report(UID, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("job", 2, 0, [(UID, one, 1), (PEER, two, 1)]))
+    await launcher.hear()
+    return one, two
+
+
+async def ask(host: Host, identity: Identity | None, timeout: float = 5, **changes: Any) -> Any:
+    fields = {"job_uid": "uid-of-job", "incarnation": 2, "step": 10, "slot": 1, **changes}
+    address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
+    authority = host.settings.ca_file.read_bytes()
+    async with dial(address, name, authority, identity) as channel:
+        return await hub_pb2_grpc.PeerStub(channel).Prepare(hub_pb2.Prepared(**fields), timeout=timeout)
+
+
+@pytest.mark.parametrize("caller", ["no certificate", "another authority", "another node", "no agent", "hub"])
+async def test_a_stranger_prepares_nothing(
+    make_host: HostMaker, hub: FakeHub, authority: Authority, caller: str
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    identity, code = {
+        "no certificate": (None, grpc.StatusCode.UNAVAILABLE),
+        "another authority": (Authority().identity("two"), grpc.StatusCode.UNAVAILABLE),
+        "another node": (authority.identity("three"), grpc.StatusCode.PERMISSION_DENIED),
+        "no agent": (authority.identity("two", "two.example.com"), grpc.StatusCode.UNAUTHENTICATED),
+        "hub": (authority.identity("two", terms.HUB_SERVER_NAME), grpc.StatusCode.UNAUTHENTICATED),
+    }[caller]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(one, identity)
+    assert caught.value.code() is code
+
+
+async def test_a_node_speaks_for_its_own_slots_alone(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    for slot in (0, 7):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(one, authority.identity("two"), slot=slot)
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_an_agent_answers_what_it_can_at_once(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    two = authority.identity("two")
+    reply = await ask(one, two, job_uid="unknown")
+    assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
+    reply = await ask(one, two, incarnation=1)
+    assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 2)
+    # News of a later incarnation ends the commits of this one.
+    reply = await ask(one, two, incarnation=3)
+    assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
+    reply = await ask(one, two, incarnation=2)
+    assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 3)
+
+
+async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(one, authority.identity("three"), incarnation=9)
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert one.agent.desk.seen("uid-of-job") == 2
+
+
+async def test_a_call_that_is_given_up_counts_no_longer(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(one, authority.identity("two"), timeout=0.3)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    rank = await one.rank(UID, 0, 2)
+    rank.say(type="prepared", incarnation=2, step=10, parent=None)
+    # Both slots have prepared, one has left: rank 0 is asked for nothing until a next generation is whole.
+    rank.say(type="prepared", incarnation=2, step=11, parent=None)
+    held = asyncio.create_task(ask(one, authority.identity("two"), step=11))
+    assert await rank.hear() == {"type": "commit", "incarnation": 2, "step": 11}
+    rank.say(type="recorded", incarnation=2, step=11)
+    assert (await held).verdict == hub_pb2.CommitReply.COMMITTED

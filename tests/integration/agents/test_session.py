@@ -1,0 +1,186 @@
+"""How an agent holds on to its hub, and what it does when that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import Authority, FakeHub, Host, eventually
+
+from convoy_agents.enrol import EnrolError, Enrolment
+from convoy_agents.wire import hub_pb2
+from convoy_crds import terms
+
+UID = "aaaa-1111"
+
+
+def kind(wanted: str) -> Any:
+    return lambda _, said: said.WhichOneof("body") == wanted
+
+
+async def test_hello_names_node_peer_and_pods_and_hearts_beat(make_host: HostMaker, hub: FakeHub) -> None:
+    host = await make_host("one")
+    hello = (await hub.until(kind("hello"))).hello
+    assert (hello.node, hello.peer_address) == ("one", f"127.0.0.1:{host.agent.peer_port}")
+    assert hello.boot_id
+    first = await hub.until(kind("heartbeat"))
+    second = await hub.until(kind("heartbeat"), hub.heard.index(("one", first)) + 1)
+    gap = second.heartbeat.sent_unix_ms - first.heartbeat.sent_unix_ms
+    assert 900 <= gap <= 3000
+
+
+async def test_it_dials_again_and_says_everything_again(make_host: HostMaker, hub: FakeHub) -> None:
+    host = await make_host("one")
+    await hub.until(kind("hello"))
+    hub.hang_up("one")
+    mark = len(hub.heard)
+    await host.publish(UID)
+    hello = await hub.until(kind("hello"), mark)
+    await hub.report(UID, lambda report: True, mark)
+    assert hello.hello.boot_id == hub.heard[0][1].hello.boot_id
+
+
+async def test_it_follows_a_redirect_to_the_leader(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    leader = FakeHub(authority)
+    await leader.start()
+    try:
+        hub.redirect_to = ["", f"127.0.0.1:{leader.session_port}"]
+        await make_host("one")
+        await leader.until(kind("hello"))
+        assert hub.sessions == 0
+        # In the midst of a session too.
+        leader.send("one", redirect=hub_pb2.Redirect(address=f"127.0.0.1:{hub.session_port}"))
+        await hub.until(kind("hello"))
+    finally:
+        await leader.stop()
+
+
+async def test_hubs_that_point_at_one_another_are_not_hammered(
+    make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("convoy_agents.backoff.Backoff.next", lambda self: pauses.append(1) or 0.01)
+    hub.redirect_to = [f"127.0.0.1:{hub.session_port}"] * 8
+    await make_host("one")
+    await hub.until(kind("hello"))
+    assert len(pauses) == 3  # five redirects are followed at once, three after a pause
+
+
+async def test_a_planned_exit_says_goodbye(make_host: HostMaker, hub: FakeHub) -> None:
+    host = await make_host("one")
+    await hub.until(kind("heartbeat"))
+    await host.stop()
+    assert (await hub.until(kind("goodbye"))).goodbye.reason == "test"
+    assert not (host.settings.kubelet_dir / "plugins_registry" / f"{terms.CSI_DRIVER}-reg.sock").exists()
+
+
+async def test_pods_start_and_leave_without_a_hub(make_host: HostMaker, hub: FakeHub) -> None:
+    await hub.stop()
+    host = await make_host("one")
+    await host.publish(UID)
+    assert await host.launcher(UID)
+    await host.unpublish(UID)
+    assert not host.target(UID).exists()
+    began = asyncio.get_running_loop().time()
+    await host.stop()
+    assert asyncio.get_running_loop().time() - began < 2
+
+
+async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: FakeHub) -> None:
+    host = await make_host("one")
+    await host.publish(UID)
+    launcher = await host.launcher(UID, incarnation=1)
+    await hub.report(UID, lambda report: report.launcher_connected)
+    rank = await host.rank(UID, 0, 1)
+    mark = len(hub.heard)
+    began = asyncio.get_running_loop().time()
+    for step in range(1, 151):
+        rank.say(type="progress", step=step)
+    await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 150, mark)
+    seconds = asyncio.get_running_loop().time() - began
+    reports = [said for _, said in hub.heard[mark:] if said.WhichOneof("body") == "pod"]
+    # One for STARTING -> RUNNING, then one a second.
+    assert len(reports) <= 2 + seconds
+    rank.say(type="progress", step=151)
+    began = asyncio.get_running_loop().time()
+    launcher.say(type="rank", incarnation=1, rank=0, state="EXITED", exitCode=1)
+    await hub.report(UID, lambda report: report.ranks and report.ranks[0].exit_code == 1, mark)
+    assert asyncio.get_running_loop().time() - began < 0.9
+
+
+async def test_a_certificate_is_renewed_before_it_ends(make_host: HostMaker, hub: FakeHub) -> None:
+    hub.certificate_seconds = 4.0
+    host = await make_host("one")
+    first = await host.agent.enrolment.ready()
+    await eventually(lambda: hub.enrolments >= 2)
+    await eventually(lambda: host.agent.enrolment.current not in (None, first))
+    second = await host.agent.enrolment.ready()
+    assert first.key != second.key
+    assert "PRIVATE" not in repr(second)
+
+
+@pytest.mark.parametrize("fault", ["token", "node", "ca", "no ca"])
+async def test_enrolment_fails_for_what_is_wrong(
+    tmp_path: Path, hub: FakeHub, authority: Authority, fault: str
+) -> None:
+    token, authorities = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("junk" if fault == "token" else "token-of-two" if fault == "node" else "token-of-one")
+    authorities.write_bytes({"ca": Authority().pem, "no ca": b""}.get(fault, authority.pem))
+    enrolment = Enrolment("one", f"127.0.0.1:{hub.enrol_port}", token, authorities)
+    with pytest.raises((EnrolError, Exception)) as caught:
+        await enrolment.enrol()
+    expected = {
+        "token": "the token was not accepted",
+        "node": "speaks for node 'two'",
+        "ca": "CERTIFICATE_VERIFY_FAILED",
+        "no ca": "holds no certificate",
+    }[fault]
+    assert expected in str(caught.value)
+    assert enrolment.current is None
+
+
+async def test_a_request_names_the_node_s_agent(tmp_path: Path, hub: FakeHub, authority: Authority) -> None:
+    token, authorities = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("token-of-one")
+    authorities.write_bytes(authority.pem)
+    identity = await Enrolment("one", f"127.0.0.1:{hub.enrol_port}", token, authorities).enrol()
+    names = x509.load_pem_x509_certificate(identity.certificate).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert names.value.get_values_for_type(x509.DNSName) == ["one.agents.convoy.dev"]
+    assert list(tmp_path.iterdir()).sort() == [token, authorities].sort()
+
+
+async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub) -> None:
+    host = await make_host("one")
+    await host.publish(UID)
+    await hub.until(kind("heartbeat"))
+    assert await _get(host, "/healthz") == (200, "ok\n")
+    assert await _get(host, "/readyz") == (200, "ok\n")
+    assert (await _get(host, "/secrets"))[0] == 404
+    status, text = await _get(host, "/metrics")
+    assert status == 200
+    assert "convoy_agent_pods 1.0" in text
+    assert "convoy_agent_session_up 1.0" in text
+    assert all(line.startswith(("#", "convoy_agent_", "process_")) for line in text.splitlines())
+
+
+async def _get(host: Host, path: str) -> tuple[int, str]:
+    def fetch() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{host.agent.health_port}{path}", timeout=5
+            ) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, ""
+
+    return await asyncio.to_thread(fetch)
