@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import uuid
 from collections.abc import Awaitable
@@ -15,8 +16,8 @@ from kubernetes.aio.config import load_incluster_config, load_kube_config
 
 from convoy_crds.terms import LABEL_JOB, LEASE_NAME
 from convoy_operator import catalogue, errors, http, shell, views
+from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
-from convoy_operator.gateway import KubernetesGateway
 from convoy_operator.hub import ca
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.ca import Authority
@@ -38,16 +39,14 @@ from convoy_operator.world import Triggers, World
 
 log = structlog.get_logger(__name__)
 
-_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-
 
 async def connect(settings: Settings) -> ApiClient:
     """A client of the API server: of the pod's service account, or of the kubeconfig outside of a cluster."""
     configuration = Configuration()
-    if _TOKEN.exists():
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        load_incluster_config(client_configuration=configuration)
     else:
-        await load_kube_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        await load_kube_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = settings.connections
     return ApiClient(configuration)
 

@@ -1,9 +1,9 @@
 """What the operator remembers of the API server: versioned stores that never go back in time.
 
-Each store takes news from two sides: from watches, late and in order, and from answers to the operator's own
-writes, at once. The higher resourceVersion wins, so that a reconcile sees what it wrote (the expectations of
-other controllers) and a slow watch cannot undo it. Uids of deleted objects are remembered for a while, so that
-the answer to a create cannot bring back what its watch has already seen go.
+Each store takes news from two sides: from watches, late and in order, and from answers to the operator's
+own writes, at once. The higher resourceVersion wins, so that a reconcile sees what it wrote (the
+expectations of other controllers) and a slow watch cannot undo it. Uids of deleted objects are remembered
+for a while, so that the answer to a create cannot bring back what its watch has already seen go.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Versioned(Protocol):
 T = TypeVar("T", bound=Versioned)
 
 Listener = Callable[[T | None, T | None, bool], None]
-"""Told (before, after, own) of every change; one of the first two may be None. `own` is true for the answer to a
-write of the operator's own that it need not look at again."""
+"""Told (before, after, own) of every change; one of the first two may be None. `own` is true for the answer
+to a write of the operator's own that it need not look at again."""
 
 
 class Store(Generic[T]):

@@ -1,4 +1,4 @@
-"""Posts Kubernetes Events on parents: each thing said once in ten minutes, none of them ever in the way of work."""
+"""Posts Kubernetes Events on parents: each thing said once in ten minutes, never in the way of work."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def metrics_app(metrics: Metrics, refresh: Callable[[], None]) -> web.Applicatio
 
 
 def probe_app(checks: Checks) -> web.Application:
-    """Serves /healthz (the event loop turns) and /readyz (all checks hold, else 503 naming those that do not)."""
+    """Serves /healthz (the event loop turns) and /readyz (all checks hold, else 503 and their names)."""
 
     async def health(request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -1,8 +1,9 @@
 """Who leads: one replica holds the Lease and renews it every second, or its process ends.
 
-The lock is kubernetes.aio's with a deadline on every call (its own is 300 s, far beyond a Lease). The election is
-ours: it measures by the monotonic clock, gives up at once when another holds the Lease, and gives the Lease back
-when it stops. A thread ends the process if the event loop is too stuck to notice that time is up.
+The lock is kubernetes.aio's with a deadline on every call (its own is 300 s, far beyond a Lease). The
+election is ours: it measures by the monotonic clock, gives up at once when another holds the Lease, and
+gives the Lease back when it stops. A thread ends the process if the event loop is too stuck to notice that
+time is up.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class LeaseLock(StockLeaseLock):
             return False, ApiException(status=0, reason=repr(fault))
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Whether the Lease was created. Not by the stock method: its call does not pass its own validation."""
+        """Whether the Lease was created. The stock method's call fails its own validation."""
         body = V1Lease(metadata=V1ObjectMeta(name=name), spec=self.update_lease(election_record))
         try:
             async with asyncio.timeout(self._call_seconds):
@@ -157,7 +158,7 @@ class Elector:
         Raises LeadershipLost when the Lease is lost; returns only if `lead` does. Gives the Lease back when
         cancelled or when `lead` fails.
         """
-        while not await self._try():
+        while not await self._try():  # noqa: ASYNC110 - what is waited for is at the API server
             await asyncio.sleep(
                 backoff(0, self._retry_seconds, self._retry_seconds) + self._retry_seconds * 0.25
             )

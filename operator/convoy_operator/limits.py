@@ -45,7 +45,7 @@ class TokenBucket:
 
 
 class RetryBudget:
-    """Retries are at most a tenth of the requests, after the first `floor` (so that a down server is not hammered)."""
+    """Retries are at most a tenth of the requests, after the first `floor`: a down server is not hammered."""
 
     def __init__(self, share: float = 0.1, floor: float = 20.0) -> None:
         self._share = share

@@ -15,7 +15,7 @@ def _dumps(event: Any, **_: Any) -> str:
 
 
 def configure(level: str) -> None:
-    """Sends structlog and the standard library's logging to stderr as JSON. Raises ValueError for a wrong level."""
+    """Sends structlog and the standard library's logging to stderr as JSON; ValueError for a wrong level."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,

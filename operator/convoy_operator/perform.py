@@ -32,8 +32,8 @@ class Children:
     async def create(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Creates pods; by name, why the API server refused those it did.
 
-        After the first refusal no more are begun: the others come from the same template and quota, and a gang
-        that lacks one pod needs none. Raises errors.ApiError for what may heal by itself.
+        After the first refusal no more are begun: the others come from the same template and quota, and a
+        gang that lacks one pod needs none. Raises errors.ApiError for what may heal by itself.
         """
         refused: dict[str, str] = {}
         waiting = list(reversed(bodies))

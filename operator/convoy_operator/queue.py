@@ -1,8 +1,8 @@
 """The work queue: keys of objects to reconcile, each at most once, never two workers on one.
 
-A key has at most one time at which it is due; adding it again can only bring that forward. A key that becomes due
-while a worker has it waits until the worker is done. After failures a key waits for its back-off: news of children
-does not cut that short, urgent news (a spec change, an exit) does.
+A key has at most one time at which it is due; adding it again can only bring that forward. A key that
+becomes due while a worker has it waits until the worker is done. After failures a key waits for its back-
+off: news of children does not cut that short, urgent news (a spec change, an exit) does.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class WorkQueue(Generic[K]):
             del self._entries[key]
 
     def retry(self, key: K) -> float:
-        """After a failure: due again when its back-off is over; the seconds until then. Call before `done`."""
+        """After a failure: due again when its back-off is over; seconds until then. Call before `done`."""
         entry = self._entries.setdefault(key, _Entry())
         wait = backoff(entry.failures, self.least, self.most, self.rng)
         entry.failures += 1
@@ -158,7 +158,8 @@ class WorkQueue(Generic[K]):
 
     def _schedule(self, key: K, entry: _Entry) -> None:
         """Puts a key that is neither ready nor running in line, or on the heap until it is due."""
-        assert entry.due is not None
+        if entry.due is None:
+            return
         if entry.due <= self._now():
             self._line_up(key, entry)
             self._wake()
@@ -179,7 +180,7 @@ class WorkQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             entry = self._entries.get(key)
-            # Entries of the heap are not taken out when a key's time moves; the stale ones are known by their time.
+            # A key whose time moved leaves its old entry in the heap, known by the time it no longer has.
             if entry is not None and entry.due == due and not entry.ready and not entry.running:
                 self._line_up(key, entry)
 

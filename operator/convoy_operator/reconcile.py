@@ -177,7 +177,7 @@ class Reconciler:
     async def _store(
         self, key: Key, parent: Parent, status: Mapping[str, Any] | None
     ) -> tuple[Parent, float | None]:
-        """Writes the status if it differs: the parent as stored then, and seconds to wait if it is too early."""
+        """Writes the status if it differs: the parent as stored, and seconds to wait if it is too early."""
         patch = merge_patch(parent.status, status) if status is not None else {}
         if not patch:
             return parent, None

@@ -1,4 +1,4 @@
-"""What can be set about the operator: one environment variable per attribute, `CONVOY_` + its name in capitals."""
+"""What can be set about the operator: the variable of each attribute is `CONVOY_` + its name in capitals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Settings:
     resync_seconds: float = 600.0
     """Time between two LISTs of everything. A LIST heals whatever a watch lost; ten minutes keep it cheap."""
     debounce_seconds: float = 0.15
-    """How long news of children is gathered. A job's pods change together; 0.15 s is below what a user sees."""
+    """How long news of children is gathered: a job's pods change together, and no user sees 0.15 s."""
     backoff_min_seconds: float = 0.5
     """First wait after a failed reconcile."""
     backoff_max_seconds: float = 60.0
@@ -44,7 +44,7 @@ class Settings:
     progress_seconds: float = 10.0
     """Shortest time between two progress writes of one job."""
     progress_writes_per_second: float = 5.0
-    """Progress writes of all jobs together; more jobs are each written more rarely. A share of etcd's budget."""
+    """Progress writes of all jobs together, a share of etcd's budget; with more jobs each is written less."""
 
     qps: float = 100.0
     """Requests per second to the API server, on average; 0 leaves the limit to the server's own fairness."""
@@ -59,7 +59,7 @@ class Settings:
     list_page: int = 500
     """Objects per page of a LIST, as kubectl has it."""
     watch_seconds: float = 290.0
-    """Length of one watch, shortened at random by up to a fifth so that replicas do not reconnect together."""
+    """Length of one watch, up to a fifth shorter at random so that replicas do not reconnect together."""
     watch_silence_seconds: float = 75.0
     """A watch without a byte for this long is dead: the API server sends a bookmark every minute."""
 

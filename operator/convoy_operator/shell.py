@@ -1,8 +1,8 @@
 """The shell of the process is kopf's: start-up, login, watches of the custom resources.
 
-Events only. kopf's create and update handlers keep their state in annotations, its timers and daemons add finalizers
-that make objects undeletable while the operator is away, and its peering has no fencing: none of them is used. What
-kopf's watches lose (it never hears of deletions across a re-list) the resync repairs.
+Events only. kopf's create and update handlers keep their state in annotations, its timers and daemons add
+finalizers that make objects undeletable while the operator is away, and its peering has no fencing: none of
+them is used. What kopf's watches lose (it never hears of deletions across a re-list) the resync repairs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
 
 
 async def run(world: World, settings: Settings, ready: asyncio.Event) -> None:
-    """Runs kopf until cancelled, or until SIGTERM or SIGINT, which kopf takes for itself; raises kopf's own errors.
+    """Runs kopf until cancelled, or until SIGTERM or SIGINT, which it takes for itself; raises its errors.
 
     Its tasks are spawned and ended here: `kopf.operator` would cancel every task of the process with its own.
     """

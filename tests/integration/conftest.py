@@ -68,10 +68,16 @@ class ControlPlane:
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> dict:
         """One request as administrator; HTTPError for a refusal."""
-        return orjson.loads(self.raw(path, method, orjson.dumps(body) if body is not None else None, content_type))
+        return orjson.loads(
+            self.raw(path, method, orjson.dumps(body) if body is not None else None, content_type)
+        )
 
     def raw(
-        self, path: str, method: str = "GET", data: bytes | None = None, content_type: str = "application/json"
+        self,
+        path: str,
+        method: str = "GET",
+        data: bytes | None = None,
+        content_type: str = "application/json",
     ) -> bytes:
         """One request as administrator, bytes in and out."""
         request = urllib.request.Request(

@@ -1,7 +1,7 @@
 """What the hub knows of every node's agent: its stream, its pods, where its peers find it.
 
-A report is believed only for a pod that the API server says runs on the reporting node. That is asked when the
-report is used, not when it comes: a report may be faster than the watch.
+A report is believed only for a pod that the API server says runs on the reporting node. That is asked when
+the report is used, not when it comes: a report may be faster than the watch.
 """
 
 from __future__ import annotations

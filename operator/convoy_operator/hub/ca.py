@@ -162,7 +162,7 @@ _CA_USES = x509.KeyUsage(
 
 
 async def load_or_make(gateway: ApiGateway, namespace: str) -> Authority:
-    """The CA of this installation. Replicas that start together agree: who creates the Secret first has made it.
+    """The CA of this installation. Replicas that start together agree: the first to create the Secret.
 
     Raises errors.ApiError, and ValueError when the Secret does not hold a CA.
     """

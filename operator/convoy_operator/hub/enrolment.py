@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def reviewed_node(review: Object, service_account: str) -> str:
-    """The node that a reviewed token names; raises Refused unless it is of that service account, for the hub."""
+    """The node that a reviewed token names; Refused unless it is of that account and for the hub."""
     status = review.get("status") or {}
     if not status.get("authenticated"):
         raise Refused(f"the token was not accepted: {status.get('error') or 'unauthenticated'}")

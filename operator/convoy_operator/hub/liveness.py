@@ -1,8 +1,8 @@
 """Which agents are there. Pure: times are given.
 
-An agent is silent when nothing of it was heard for a while. A leader that has just begun judges nobody until the
-agents had time to dial; and when many fall silent at once it is the operator's own network that failed, so all are
-taken for present and an alarm is raised.
+An agent is silent when nothing of it was heard for a while. A leader that has just begun judges nobody
+until the agents had time to dial; and when many fall silent at once it is the operator's own network that
+failed, so all are taken for present and an alarm is raised.
 """
 
 from __future__ import annotations

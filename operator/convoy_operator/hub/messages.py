@@ -71,7 +71,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
 
 
 def urgent(before: SlotView | None, after: SlotView) -> bool:
-    """Whether others wait for this: a rank exited or hangs, a port is there, the slot is in its incarnation."""
+    """Whether others wait for this: a rank exited or hangs, a port is there, an incarnation began."""
     ended = {rank.rank for rank in after.ranks if rank.state == "EXITED" or rank.hung}
     if before is None:
         return bool(ended)

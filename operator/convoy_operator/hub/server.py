@@ -1,4 +1,4 @@
-"""The hub's two ports: enrolment with the hub's certificate alone, sessions with certificates on both sides."""
+"""The hub's two ports: enrolment with the hub's certificate alone, sessions with both sides'."""
 
 from __future__ import annotations
 

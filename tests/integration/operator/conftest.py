@@ -1,4 +1,4 @@
-"""The operator against a real API server, with the rights that the chart gives it, and agents played by tests."""
+"""The operator against a real API server, with the rights that the chart gives it; agents are played."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME
 from convoy_operator.app import Operator
-from convoy_operator.gateway import KubernetesGateway
+from convoy_operator.client import KubernetesGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
 CLUSTER_RULES = [
-    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs", "engines"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["convoy.dev"],
+        "resources": ["trainingjobs", "engines"],
+        "verbs": ["get", "list", "watch"],
+    },
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["delete"]},
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/status", "engines/status"], "verbs": ["patch"]},
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
@@ -82,7 +86,9 @@ class Installation:
         """One request as administrator."""
         return await asyncio.to_thread(self.plane.request, method, path, body, **more)
 
-    async def agent_token(self, node: str, audience: str = HUB_AUDIENCE, account: str = "convoy-agent") -> str:
+    async def agent_token(
+        self, node: str, audience: str = HUB_AUDIENCE, account: str = "convoy-agent"
+    ) -> str:
         """A token bound to a pod on `node`, as the kubelet projects it."""
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         pod = await self.call(
@@ -97,7 +103,12 @@ class Installation:
                 },
             },
         )
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        bound = {
+            "kind": "Pod",
+            "apiVersion": "v1",
+            "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
+        }
         answer = await self.call(
             "POST",
             f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token",
@@ -224,7 +235,9 @@ def signing_request(name: str = "whatever") -> tuple[bytes, bytes]:
     return pem, request.public_bytes(serialization.Encoding.PEM)
 
 
-def channel(port: int, ca: bytes, key: bytes | None = None, certificate: bytes | None = None) -> grpc.aio.Channel:
+def channel(
+    port: int, ca: bytes, key: bytes | None = None, certificate: bytes | None = None
+) -> grpc.aio.Channel:
     """A channel to a port of the hub, with a client certificate or without."""
     credentials = grpc.ssl_channel_credentials(ca, key, certificate)
     options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
@@ -256,7 +269,9 @@ class FakeAgent:
         self.link = channel(self.hub.session_port, await self.installation.ca(), self.key, self.certificate)
         self.stream = hub_pb2_grpc.HubStub(self.link).Session()
         await self.send(
-            hello=wire.Hello(node=claim or self.node, peer_address=f"{self.node}:8472", version="t", pods=pods)
+            hello=wire.Hello(
+                node=claim or self.node, peer_address=f"{self.node}:8472", version="t", pods=pods
+            )
         )
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
 

@@ -25,7 +25,9 @@ def job(name: str, replicas: int = 2) -> dict[str, Any]:
                     "name": "worker",
                     "replicas": replicas,
                     "template": {
-                        "spec": {"containers": [{"name": "w", "image": "img", "command": ["python3", "t.py"]}]}
+                        "spec": {
+                            "containers": [{"name": "w", "image": "img", "command": ["python3", "t.py"]}]
+                        }
                     },
                 }
             ]
@@ -55,7 +57,10 @@ class Kubelet:
 
     async def status(self, name: str, status: dict[str, Any]) -> None:
         await self.installation.call(
-            "PATCH", f"{self.pods}/{name}/status", {"status": status}, content_type="application/merge-patch+json"
+            "PATCH",
+            f"{self.pods}/{name}/status",
+            {"status": status},
+            content_type="application/merge-patch+json",
         )
 
 
@@ -99,7 +104,9 @@ async def test_a_job_is_formed_trains_and_succeeds(
         assert (asked.pod_uid, asked.incarnation) == (uids[0], 1)
         assert (await status())["incarnation"] == 1, "the incarnation is stored before any command"
         await agents[0].send(
-            pod=wire.PodReport(pod_uid=uids[0], launcher_connected=True, master_port=29500, port_incarnation=1)
+            pod=wire.PodReport(
+                pod_uid=uids[0], launcher_connected=True, master_port=29500, port_incarnation=1
+            )
         )
         for position, agent in enumerate(agents):
             given = await eventually(lambda agent=agent: agent.last("assignment"), what="assignment")
@@ -133,7 +140,9 @@ async def test_a_job_is_formed_trains_and_succeeds(
             )
         await eventually(lambda: _phase(status, "Succeeded"), what="succeeded")
         for agent in agents:
-            assert (await eventually(lambda agent=agent: agent.last("shutdown"), what="shutdown")).exit_code == 0
+            assert (
+                await eventually(lambda agent=agent: agent.last("shutdown"), what="shutdown")
+            ).exit_code == 0
             await agent.hang_up()
 
 

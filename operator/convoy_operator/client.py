@@ -1,0 +1,303 @@
+"""The door itself: `kubernetes.aio` for configuration, authentication and the session, orjson for the bodies.
+
+The generated models would cost twice the time of a request. Every request has a deadline; what the server
+refuses for now, or does not answer, is tried again a few times while the budget for retries lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import orjson
+from kubernetes.aio.client import ApiClient
+
+from convoy_crds.terms import FIELD_MANAGER, OPERATOR
+from convoy_operator import errors
+from convoy_operator.gateway import Object
+from convoy_operator.limits import RetryBudget, TokenBucket, backoff
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import Resource
+from convoy_operator.settings import Settings
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_RETRIED = (errors.TooManyRequests, errors.Unavailable)
+_LONGEST_WAIT = 30.0
+
+
+class KubernetesGateway:
+    """ApiGateway over an `ApiClient` of kubernetes.aio. The caller closes the client."""
+
+    def __init__(self, client: ApiClient, settings: Settings, metrics: Metrics) -> None:
+        self._client = client
+        self._settings = settings
+        self._metrics = metrics
+        self._bucket = TokenBucket(settings.qps, settings.burst)
+        self._retries = RetryBudget()
+        self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=10.0)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        """See ApiGateway."""
+        return await self._call("get", resource, resource.path(namespace, name))
+
+    async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
+        """See ApiGateway."""
+        params = {"limit": str(self._settings.list_page)}
+        if selector:
+            params["labelSelector"] = selector
+        items: list[Object] = []
+        while True:
+            page = await self._call("list", resource, resource.path(), params=params)
+            items += page["items"] or []
+            metadata = page["metadata"]
+            if not metadata.get("continue"):
+                return items, metadata["resourceVersion"]
+            params["continue"] = metadata["continue"]
+
+    async def watch(
+        self, resource: Resource, version: str, selector: str = ""
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """See ApiGateway."""
+        settings = self._settings
+        length = (
+            backoff(0, settings.watch_seconds, settings.watch_seconds) * 0.4 + settings.watch_seconds * 0.6
+        )
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(max(1, int(length))),
+        }
+        if selector:
+            params["labelSelector"] = selector
+        timeout = aiohttp.ClientTimeout(
+            total=settings.watch_seconds + settings.request_seconds,
+            sock_connect=10.0,
+            sock_read=settings.watch_silence_seconds,
+        )
+        await self._throttle()
+        try:
+            async with await self._send("GET", resource.path(), params=params, deadlines=timeout) as response:
+                self._count("watch", resource, response.status)
+                if response.status != 200:
+                    raise await _error(response)
+                async for line in _lines(response.content):
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event["object"]
+                        raise errors.of(
+                            status.get("code") or 0, status.get("message", ""), status.get("reason", "")
+                        )
+                    yield event["type"], event["object"]
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as fault:
+            self._count("watch", resource, 0)
+            raise errors.Unavailable(0, f"watch of {resource.plural}: {fault!r}") from fault
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Object:
+        """See ApiGateway."""
+        # Safe to repeat: our names are deterministic, so a lost answer becomes AlreadyExists.
+        return await self._call(
+            "create", resource, resource.path(namespace), body=body, params={"fieldManager": FIELD_MANAGER}
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str,
+        grace_seconds: int | None = None,
+    ) -> Object:
+        """See ApiGateway."""
+        body: Object = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        return await self._call("delete", resource, resource.path(namespace, name), body=body)
+
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
+    ) -> Object:
+        """See ApiGateway."""
+        return await self._call(
+            "patch",
+            resource,
+            resource.path(namespace, name),
+            body=patch,
+            params={"fieldManager": FIELD_MANAGER},
+            content_type=MERGE_PATCH,
+        )
+
+    async def patch_status(
+        self, resource: Resource, namespace: str | None, name: str, version: str, patch: Mapping[str, Any]
+    ) -> Object:
+        """See ApiGateway."""
+        return await self._call(
+            "patch_status",
+            resource,
+            resource.path(namespace, name, "status"),
+            body={"metadata": {"resourceVersion": version}, "status": patch},
+            params={"fieldManager": FIELD_MANAGER},
+            content_type=MERGE_PATCH,
+        )
+
+    async def apply(
+        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+    ) -> Object:
+        """See ApiGateway."""
+        return await self._call(
+            "apply",
+            resource,
+            resource.path(namespace, name),
+            body={"apiVersion": resource.api_version, "kind": resource.kind, **body},
+            params={"fieldManager": FIELD_MANAGER, "force": "true"},
+            content_type=APPLY_PATCH,
+        )
+
+    _METHODS = {  # noqa: RUF012 - never written to
+        "get": "GET",
+        "list": "GET",
+        "create": "POST",
+        "delete": "DELETE",
+        "patch": "PATCH",
+        "patch_status": "PATCH",
+        "apply": "PATCH",
+    }
+
+    async def _call(
+        self,
+        verb: str,
+        resource: Resource,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        """One request, tried again while the server says "not now" and the budget lasts."""
+        data = orjson.dumps(body) if body is not None else None
+        self._retries.request()
+        for attempt in range(self._settings.request_tries):
+            await self._throttle()
+            try:
+                return await self._once(verb, resource, path, data, params or {}, content_type)
+            except _RETRIED as fault:
+                last = attempt + 1 == self._settings.request_tries
+                if last or not self._retries.spend():
+                    raise
+                wait = backoff(attempt, 0.2, 5.0)
+                if fault.retry_after is not None:
+                    wait += min(fault.retry_after, _LONGEST_WAIT)
+                await asyncio.sleep(wait)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def _once(
+        self,
+        verb: str,
+        resource: Resource,
+        path: str,
+        data: bytes | None,
+        params: Mapping[str, str],
+        content_type: str,
+    ) -> Object:
+        began = time.monotonic()
+        code = 0
+        try:
+            async with await self._send(
+                self._METHODS[verb],
+                path,
+                params=params,
+                deadlines=self._timeout,
+                data=data,
+                content_type=content_type,
+            ) as response:
+                code = response.status
+                if code >= 400:
+                    raise await _error(response)
+                answer: Object = orjson.loads(await response.read())
+                return answer
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as fault:
+            code = 0
+            raise errors.Unavailable(0, f"{verb} {path}: {fault!r}") from fault
+        finally:
+            self._count(verb, resource, code)
+            self._metrics.api_seconds.labels(verb).observe(time.monotonic() - began)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        deadlines: aiohttp.ClientTimeout,
+        data: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        rest = self._client.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+        configuration = self._client.configuration
+        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": OPERATOR}
+        for setting in (await configuration.auth_settings()).values():
+            if setting["value"]:
+                headers[setting["key"]] = setting["value"]
+        extra: dict[str, Any] = {}
+        if configuration.tls_server_name:
+            extra["server_hostname"] = configuration.tls_server_name
+        session: aiohttp.ClientSession = rest.pool_manager
+        return await session.request(
+            method,
+            configuration.host + path,
+            params=params,
+            data=data,
+            headers=headers,
+            timeout=deadlines,
+            proxy=rest.proxy,
+            **extra,
+        )
+
+    async def _throttle(self) -> None:
+        waited = await self._bucket.take()
+        if waited:
+            self._metrics.api_wait_seconds.inc(waited)
+
+    def _count(self, verb: str, resource: Resource, code: int) -> None:
+        self._metrics.api_requests.labels(verb, resource.plural, str(code)).inc()
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own iterator refuses those beyond its buffer."""
+    rest = b""
+    async for chunk in stream.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+
+
+async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
+    """The typed error in a response; proxies in between answer with pages that are no Status."""
+    body = await response.read()
+    try:
+        status = orjson.loads(body)
+        message, reason = str(status.get("message", "")), str(status.get("reason", ""))
+    except (orjson.JSONDecodeError, AttributeError):
+        message, reason = body[:200].decode(errors="replace"), ""
+    return errors.of(response.status, message, reason, _retry_after(response.headers.get("Retry-After")))
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Seconds of a Retry-After header in either of its forms."""
+    if not text:
+        return None
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,121 @@
+"""Stores never go back in time, whatever order the news comes in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_operator.cache import Store
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    uid: str
+    version: int
+    group: str = "g"
+    namespace: str = "ns"
+
+
+def store() -> Store[Item]:
+    return Store(index=lambda item: (item.namespace, item.group))
+
+
+def test_an_older_version_does_not_replace_a_newer_one() -> None:
+    items = store()
+    assert items.upsert(Item("a", "1", 10))
+    assert not items.upsert(Item("a", "1", 9))
+    assert not items.upsert(Item("a", "1", 10))
+    assert items.get("ns", "a") == Item("a", "1", 10)
+
+
+def test_the_answer_to_a_create_does_not_bring_back_what_was_seen_to_go() -> None:
+    items = store()
+    items.upsert(Item("a", "1", 10))
+    items.remove(Item("a", "1", 12))
+    assert not items.upsert(Item("a", "1", 11))
+    assert items.get("ns", "a") is None and items.by_uid("1") is None
+
+
+def test_a_deletion_seen_before_the_creation_is_remembered() -> None:
+    items = store()
+    assert not items.remove(Item("a", "1", 12))
+    assert not items.upsert(Item("a", "1", 11))
+
+
+def test_the_end_of_an_old_object_leaves_its_successor() -> None:
+    items = store()
+    items.upsert(Item("a", "2", 20))
+    items.remove(Item("a", "1", 15))
+    assert items.by_uid("2") == Item("a", "2", 20)
+
+
+def test_a_list_deletes_what_it_lacks_but_not_what_was_created_since() -> None:
+    items = store()
+    told: list[tuple[Item | None, Item | None, bool]] = []
+    items.upsert(Item("old", "1", 5))
+    items.upsert(Item("new", "2", 30))
+    items.listen(lambda before, after, own: told.append((before, after, own)))
+    items.replace([Item("listed", "3", 8)], 20)
+    assert {item.name for item in items} == {"new", "listed"}
+    assert (Item("old", "1", 5), None, False) in told
+
+
+def test_the_index_follows_an_object_that_moves() -> None:
+    items = store()
+    items.upsert(Item("a", "1", 1, group="x"))
+    items.upsert(Item("a", "1", 2, group="y"))
+    assert items.indexed(("ns", "x")) == []
+    assert [item.uid for item in items.indexed(("ns", "y"))] == ["1"]
+
+
+def test_listeners_hear_whether_a_write_was_our_own() -> None:
+    items, told = store(), []
+    items.listen(lambda before, after, own: told.append(own))
+    items.upsert(Item("a", "1", 1), own=True)
+    items.upsert(Item("a", "1", 2))
+    assert told == [True, False]
+
+
+HISTORY = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["write", "delete"])), min_size=1, max_size=25
+)
+
+
+@given(history=HISTORY, data=st.data())
+def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
+    history: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    """A server's history is told by an ordered watch, with answers to writes put in anywhere and LISTs between."""
+    truth: dict[str, Item] = {}
+    watch: list[tuple[str, Item]] = []
+    snapshots: list[tuple[int, list[Item]]] = [(0, [])]
+    for version, (name, act) in enumerate(history, start=1):
+        known = truth.get(name)
+        if act == "write":
+            item = Item(name, known.uid if known else f"{name}{version}", version)
+            truth[name] = item
+            watch.append(("upsert", item))
+        elif known:
+            del truth[name]
+            watch.append(("remove", Item(name, known.uid, version)))
+        snapshots.append((version, list(truth.values())))
+    items = store()
+    for position, (act, item) in enumerate(watch):
+        if data.draw(st.booleans()):
+            # The answer to some write, early or late.
+            answer = data.draw(st.sampled_from([entry for act, entry in watch if act == "upsert"] or [item]))
+            if answer.version <= item.version:
+                items.upsert(answer)
+        if act == "upsert":
+            items.upsert(item)
+        else:
+            items.remove(item)
+        if data.draw(st.integers(0, 4)) == 0:
+            version, listed = snapshots[item.version]
+            items.replace(listed, version)
+            assert {entry.uid for entry in items} == {entry.uid for entry in listed}, position
+    assert {entry.name: entry for entry in items} == truth
+    assert {entry.uid for entry in items.indexed(("ns", "g"))} == {entry.uid for entry in truth.values()}

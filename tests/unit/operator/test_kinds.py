@@ -1,0 +1,97 @@
+"""What plans are shown, and what is said of objects that no model accepts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import Plan
+from convoy_operator import kinds, views
+from convoy_operator.world import World
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class NoSlots:
+    def slots(self, pods: Any) -> dict[str, Any]:
+        return {}
+
+
+def job(spec: dict[str, Any], **status: Any) -> views.Parent:
+    raw = {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 3},
+        "spec": spec,
+    }
+    return views.parent(raw | ({"status": status} if status else {}))
+
+
+def plan(parent: views.Parent) -> Plan:
+    return kinds.training_job(World(), NoSlots(), parent, {}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"roles": [{"name": "w", "replicas": 0}]}, "spec.roles[0].replicas"),
+        ({"roles": []}, "spec.roles"),
+        ({"roles": [{"name": "w", "replicas": 1}], "nonsense": 1}, "spec.nonsense"),
+        ({}, "spec.roles"),
+    ],
+)
+def test_a_job_that_does_not_validate_is_said_to_be_invalid_and_where(spec: dict[str, Any], path: str) -> None:
+    made = plan(job(spec))
+    assert made.status is not None
+    (condition,) = made.status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Valid", "False", "InvalidSpec")
+    assert condition["message"].startswith(f"{path}: ")
+    assert made.status["phase"] == "Pending" and made.status["observedGeneration"] == 3
+    assert not made.create and not made.delete
+    assert [event.reason.name for event in made.events] == ["InvalidSpec"]
+
+
+def test_an_invalid_job_keeps_the_rest_of_its_status() -> None:
+    old = {"type": "Valid", "status": "False", "reason": "x", "lastTransitionTime": "2025-01-01T00:00:00Z"}
+    made = plan(job({}, phase="Running", incarnation=4, conditions=[{"type": "Running", "status": "True"}, old]))
+    assert made.status is not None
+    assert (made.status["phase"], made.status["incarnation"]) == ("Running", 4)
+    assert [entry["type"] for entry in made.status["conditions"]] == ["Running", "Valid"]
+    assert made.status["conditions"][1]["lastTransitionTime"] == "2025-01-01T00:00:00Z"
+
+
+def test_a_job_of_another_manager_is_left_alone_even_when_invalid() -> None:
+    assert plan(job({"managedBy": "kueue.x-k8s.io/multikueue"})) == Plan()
+
+
+def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(kinds, "plan_training_job", lambda observed, now: seen.append(observed) or Plan())
+    world = World()
+    engine = {
+        "metadata": {"name": "odb", "uid": "e", "resourceVersion": "1"},
+        "spec": {"image": "i", "command": ["python3", "x"]},
+    }
+    world.engines.upsert(views.parent(engine))
+    for name, label, namespace in (("a", "j", "ns"), ("b", "other", "ns"), ("c", "j", "elsewhere")):
+        world.pods.upsert(
+            views.pod(
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "uid": name,
+                        "resourceVersion": "1",
+                        "labels": {"convoy.dev/job": label},
+                    }
+                }
+            )
+        )
+    parent = job({"roles": [{"name": "w", "replicas": 1}], "engine": {"name": "odb"}})
+    kinds.training_job(world, NoSlots(), parent, {"a": "why"}, NOW)
+    (observed,) = seen
+    assert [pod.name for pod in observed.pods] == ["a"]
+    assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
+    assert observed.create_errors == {"a": "why"}

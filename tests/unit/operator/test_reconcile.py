@@ -1,0 +1,284 @@
+"""Plans carried out against an API server in memory; the plans are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import DeletePod, Event, PickPort, Plan, SlotView
+from convoy_crds.terms import Reasons
+from convoy_operator import errors, views
+from convoy_operator.events import Recorder
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.queue import WorkQueue
+from convoy_operator.reconcile import Reconciler
+from convoy_operator.resources import PODS, TRAINING_JOBS
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+KEY = Key(TRAINING_JOB, "ns", "job")
+
+
+class FakeAgents:
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.wait = 0.0
+
+    def slots(self, pods: Any) -> Mapping[str, SlotView]:
+        return {}
+
+    def unsettled(self, nodes: set[str]) -> float:
+        return self.wait
+
+    def send(self, command: Any) -> None:
+        self.sent.append(command)
+
+
+class Harness:
+    """A reconciler of one job whose plan is set by the test."""
+
+    def __init__(self, api: FakeApi, **settings: Any) -> None:
+        self.api = api
+        self.time = 0.0
+        self.world = World()
+        self.queue: WorkQueue[Key] = WorkQueue()
+        self.agents = FakeAgents()
+        self.metrics = Metrics()
+        self.plan: Callable[[Any, Mapping[str, str]], Plan] = lambda parent, refused: Plan()
+        self.reconciler = Reconciler(
+            gateway=api,
+            world=self.world,
+            queue=self.queue,
+            recorder=Recorder(api, self.metrics, "test"),
+            agents=self.agents,
+            metrics=self.metrics,
+            settings=Settings(**settings),
+            planners={TRAINING_JOB: lambda world, slots, parent, refused, now: self.plan(parent, refused)},
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            clock=lambda: self.time,
+        )
+        self.world.jobs.upsert(
+            views.parent(
+                api.put(TRAINING_JOBS, {"metadata": {"name": "job", "generation": 1}, "spec": {}}, "ns")
+            )
+        )
+
+    @property
+    def uid(self) -> str:
+        job = self.world.jobs.get("ns", "job")
+        assert job is not None
+        return job.uid
+
+    def stored(self) -> dict[str, Any]:
+        return self.api.objects["trainingjobs", "ns", "job"].get("status", {})
+
+    def pod(self, name: str, intent: str = "h", owner: str | None = None) -> dict[str, Any]:
+        return {
+            "metadata": {
+                "name": name,
+                "labels": {"convoy.dev/job": "job"},
+                "annotations": {"convoy.dev/intent-hash": intent},
+                "ownerReferences": [{"uid": owner or self.uid, "controller": True}],
+            },
+            "spec": {"containers": [{"name": "w"}]},
+        }
+
+    def errors(self, cause: str) -> float:
+        return self.metrics.reconcile_errors.labels(TRAINING_JOB, cause)._value.get()
+
+
+@pytest.fixture
+async def it(api: FakeApi) -> Harness:
+    return Harness(api)
+
+
+async def test_the_status_is_written_once_and_not_again_when_equal(it: Harness) -> None:
+    it.plan = lambda parent, refused: Plan(status={"phase": "Pending", "progress": {"loss": 1.0}})
+    await it.reconciler.handle(KEY)
+    await it.reconciler.handle(KEY)
+    assert it.stored() == {"phase": "Pending", "progress": {"loss": 1}}
+    assert it.api.count("patch_status") == 1
+
+
+async def test_a_reconcile_sees_what_the_one_before_wrote(it: Harness) -> None:
+    seen = []
+    it.plan = lambda parent, refused: seen.append(dict(parent.status)) or Plan(status={"n": len(seen)})
+    await it.reconciler.handle(KEY)
+    await it.reconciler.handle(KEY)
+    assert seen == [{}, {"n": 1}], "no watch event came between"
+
+
+async def test_a_conflict_sends_no_command_and_comes_again(it: Harness) -> None:
+    it.api.put(TRAINING_JOBS, it.api.objects["trainingjobs", "ns", "job"], "ns")
+    it.plan = lambda parent, refused: Plan(
+        status={"incarnation": 1},
+        status_first=True,
+        create=(it.pod("job-worker-0"),),
+        commands=(PickPort("n", "u", 1),),
+        events=(Event(Reasons.TRAINING, "m"),),
+    )
+    await it.reconciler.handle(KEY)
+    assert it.agents.sent == [] and it.api.count("create") == 0
+    assert it.errors("conflict") == 1
+    assert KEY in it.queue
+
+
+async def test_a_risen_incarnation_is_stored_before_children_and_commands(it: Harness) -> None:
+    order: list[str] = []
+    it.api.fail = lambda verb, plural, name: order.append(f"{verb} {plural}")  # type: ignore[func-returns-value]
+    it.agents.send = lambda command: order.append("command")  # type: ignore[method-assign]
+    it.plan = lambda parent, refused: Plan(
+        status={"incarnation": 1},
+        status_first=True,
+        create=(it.pod("job-worker-0"),),
+        commands=(PickPort("n", "u", 1),),
+    )
+    await it.reconciler.handle(KEY)
+    assert order == ["patch_status trainingjobs", "create pods", "command"]
+
+
+async def test_created_pods_are_seen_at_once(it: Harness) -> None:
+    it.plan = lambda parent, refused: Plan(create=tuple(it.pod(f"job-worker-{n}") for n in range(3)))
+    await it.reconciler.handle(KEY)
+    assert [pod.name for pod in it.world.pods.indexed(("ns", "job"))] == [f"job-worker-{n}" for n in range(3)]
+
+
+async def test_at_most_so_many_creates_at_a_time(api: FakeApi) -> None:
+    it = Harness(api, parallel_creates=5)
+    under_way = most = 0
+    create = api.create
+
+    async def slow(*args: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await create(*args)
+
+    api.create = slow  # type: ignore[method-assign]
+    it.plan = lambda parent, refused: Plan(create=tuple(it.pod(f"job-worker-{n}") for n in range(20)))
+    await it.reconciler.handle(KEY)
+    assert most == 5 and len(it.world.pods) == 20
+
+
+async def test_a_pod_of_ours_that_exists_already_counts_as_created(it: Harness) -> None:
+    it.api.put(PODS, it.pod("job-worker-0"), "ns")
+    it.plan = lambda parent, refused: Plan(create=(it.pod("job-worker-0"),))
+    await it.reconciler.handle(KEY)
+    assert it.world.pods.get("ns", "job-worker-0") is not None
+    assert it.errors("api") == 0
+
+
+async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> None:
+    it.api.put(PODS, it.pod("job-worker-0", owner="stranger"), "ns")
+    it.plan = lambda parent, refused: Plan(
+        create=() if refused else (it.pod("job-worker-0"),), status={"said": dict(refused)}
+    )
+    await it.reconciler.handle(KEY)
+    assert "is not this job's" in it.stored()["said"]["job-worker-0"]
+    assert it.world.pods.get("ns", "job-worker-0") is None
+
+
+async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it: Harness) -> None:
+    it.api.fail = lambda verb, plural, name: (
+        errors.Invalid(422, "spec.containers: bad") if (verb, plural) == ("create", "pods") else None
+    )
+    it.plan = lambda parent, refused: Plan(
+        create=() if refused else tuple(it.pod(f"job-worker-{n}") for n in range(100)),
+        status={"said": sorted(refused.values())[:1]},
+    )
+    for _ in range(1000):
+        await it.reconciler.handle(KEY)
+        it.time += 0.1
+    tried = it.api.count("create", "pods")
+    assert tried <= 50 * 10, "in 100 s: 0, 0.5, 1, 2, 4, ... and at most one batch each"
+    assert tried >= 5
+    assert it.stored()["said"] == ["spec.containers: bad"]
+    assert it.api.count("patch_status") == 1, "it never flickers"
+
+
+async def test_a_new_generation_is_tried_at_once(it: Harness) -> None:
+    it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
+    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    await it.reconciler.handle(KEY)
+    await it.reconciler.handle(KEY)
+    assert it.api.count("create", "pods") == 1
+    raw = it.api.objects["trainingjobs", "ns", "job"]
+    raw["metadata"]["generation"] = 2
+    it.world.jobs.upsert(views.parent(it.api.put(TRAINING_JOBS, raw, "ns")))
+    await it.reconciler.handle(KEY)
+    assert it.api.count("create", "pods") == 2
+
+
+async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
+    other = it.api.put(PODS, it.pod("job-worker-0"), "ns")
+    it.plan = lambda parent, refused: Plan(delete=(DeletePod("job-worker-0", "another-uid"), DeletePod("gone", "u")))
+    await it.reconciler.handle(KEY)
+    assert it.api.objects["pods", "ns", "job-worker-0"]["metadata"]["uid"] == other["metadata"]["uid"]
+    assert it.errors("api") == 0
+
+
+async def test_progress_is_written_when_its_time_has_come(it: Harness) -> None:
+    step = 0
+    it.plan = lambda parent, refused: Plan(status={"phase": "Running", "progress": {"step": step}})
+    await it.reconciler.handle(KEY)
+    for step in range(1, 100):  # noqa: B007 - read by the plan
+        it.time += 1
+        await it.reconciler.handle(KEY)
+        assert KEY in it.queue or it.stored()["progress"]["step"] == step
+    assert it.api.count("patch_status") == 1 + 9, "99 s at one in 10 s"
+
+
+async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) -> None:
+    def broken(parent: Any, refused: Any) -> Plan:
+        raise ZeroDivisionError("oops")
+
+    it.plan = broken
+    await it.reconciler.handle(KEY)
+    assert it.errors("bug") == 1
+    assert KEY in it.queue
+    recorder = it.reconciler._recorder
+    namespace, event = recorder._outbox.get_nowait()
+    assert (namespace, event["reason"]) == ("ns", "ReconcileFailed")
+    assert "ZeroDivisionError: oops" in event["message"]
+
+
+@pytest.mark.parametrize("fault", [errors.Unavailable(503, "down"), errors.TooManyRequests(429, "later")])
+async def test_a_server_that_is_down_is_waited_for(it: Harness, fault: Exception) -> None:
+    it.api.fail = lambda verb, plural, name: fault
+    it.plan = lambda parent, refused: Plan(status={"a": 1}, commands=(PickPort("n", "u", 1),))
+    await it.reconciler.handle(KEY)
+    assert it.errors("api") == 1 and it.agents.sent == [] and KEY in it.queue
+
+
+async def test_nothing_is_decided_before_a_new_leader_has_heard_the_agents(it: Harness) -> None:
+    it.agents.wait = 7.0
+    it.plan = lambda parent, refused: pytest.fail("planned")
+    await it.reconciler.handle(KEY)
+    assert KEY in it.queue
+
+
+async def test_the_parent_is_deleted_by_its_uid(it: Harness) -> None:
+    it.plan = lambda parent, refused: Plan(delete_parent=True, requeue_after=5)
+    await it.reconciler.handle(KEY)
+    assert ("trainingjobs", "ns", "job") not in it.api.objects
+    assert it.world.jobs.get("ns", "job") is None
+    await it.reconciler.handle(KEY)
+    assert it.api.count("delete") == 1
+
+
+async def test_a_deleted_job_is_forgotten(it: Harness) -> None:
+    job = it.world.jobs.get("ns", "job")
+    assert job is not None
+    it.world.jobs.remove(job)
+    it.plan = lambda parent, refused: pytest.fail("planned")
+    await it.reconciler.handle(KEY)
+    assert KEY not in it.queue

@@ -1,0 +1,138 @@
+"""The reflector against a scripted API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from convoy_operator import errors, views
+from convoy_operator.cache import Store
+from convoy_operator.metrics import Metrics
+from convoy_operator.reflector import Reflector
+from convoy_operator.resources import NODES
+from convoy_operator.views import Node
+
+
+def node(name: str, version: int, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), "labels": labels}
+    }
+
+
+def bookmark(version: int) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": str(version)}}
+
+
+class Script:
+    """Each LIST and WATCH takes the next step; a step that is an error is raised."""
+
+    def __init__(self, lists: list[Any], watches: list[Any]) -> None:
+        self.lists, self.watches = lists, watches
+        self.watched_from: list[str] = []
+        self.over = asyncio.Event()
+
+    async def list(self, resource: Any, selector: str = "") -> tuple[list[Any], str]:
+        step = self.lists.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def watch(
+        self, resource: Any, version: str, selector: str = ""
+    ) -> AsyncIterator[tuple[str, Any]]:
+        self.watched_from.append(version)
+        if not self.watches:
+            self.over.set()
+            await asyncio.Event().wait()
+        for step in self.watches.pop(0):
+            if isinstance(step, Exception):
+                raise step
+            yield step
+
+
+async def follow(script: Script) -> Store[Node]:
+    store: Store[Node] = Store()
+    reflector = Reflector(script, NODES, store, views.node, Metrics())  # type: ignore[arg-type]
+    task = asyncio.create_task(reflector.run())
+    await asyncio.wait_for(script.over.wait(), 600)
+    assert reflector.synced.is_set()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return store
+
+
+def names(store: Store[Node]) -> set[str]:
+    return {item.name for item in store}
+
+
+def test_a_watch_that_ends_goes_on_from_the_last_bookmark(virtual: Any) -> None:
+    async def scenario() -> None:
+        script = Script(
+            [([node("a", 5)], "10")],
+            [[("ADDED", node("b", 11)), ("BOOKMARK", bookmark(40))], [("DELETED", node("a", 41))]],
+        )
+        assert names(await follow(script)) == {"b"}
+        assert script.watched_from == ["10", "40", "41"]
+
+    virtual(scenario())
+
+
+def test_a_compacted_version_lists_again_and_drops_what_is_gone(virtual: Any) -> None:
+    async def scenario() -> None:
+        script = Script(
+            [([node("a", 5), node("b", 6)], "10"), ([node("b", 6), node("c", 30)], "50")],
+            [[errors.Gone(410, "too old")]],
+        )
+        assert names(await follow(script)) == {"b", "c"}
+        assert script.watched_from == ["10", "50"]
+
+    virtual(scenario())
+
+
+def test_a_broken_connection_does_not_list_again(virtual: Any) -> None:
+    async def scenario() -> None:
+        script = Script(
+            [([node("a", 5)], "10")],
+            [
+                [("ADDED", node("b", 12)), errors.Unavailable(0, "reset")],
+                [errors.Unavailable(0, "refused")],
+            ],
+        )
+        assert names(await follow(script)) == {"a", "b"}
+        assert script.watched_from == ["10", "12", "12"]
+
+    virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    "fault", [errors.Forbidden(403, "no"), errors.Unavailable(503, "no"), errors.TooManyRequests(429, "no")]
+)
+def test_a_list_that_fails_is_tried_until_it_does_not(virtual: Any, fault: Exception) -> None:
+    async def scenario() -> None:
+        began = asyncio.get_running_loop().time()
+        script = Script([fault] * 8 + [([node("a", 5)], "10")], [])
+        assert names(await follow(script)) == {"a"}
+        waited = asyncio.get_running_loop().time() - began
+        assert 30 < waited < 8 * 30, "with growing pauses"
+
+    virtual(scenario())
+
+
+def test_it_lists_again_after_the_resync_time(virtual: Any) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        script = Script([([node("a", 5)], "10"), ([], "60")], [[("BOOKMARK", bookmark(20))]])
+        store: Store[Node] = Store()
+        clock = iter([0.0, 0.0, 601.0, 601.0, 601.0, 601.0, 601.0])
+        reflector = Reflector(
+            script, NODES, store, views.node, Metrics(), resync_seconds=600, clock=lambda: next(clock, 601.0)  # type: ignore[arg-type]
+        )
+        task = loop.create_task(reflector.run())
+        await asyncio.wait_for(script.over.wait(), 60)
+        task.cancel()
+        assert names(store) == set()
+
+    virtual(scenario())

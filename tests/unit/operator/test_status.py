@@ -1,0 +1,56 @@
+"""What of a status is written, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_operator.keys import Key
+from convoy_operator.status import ProgressThrottle, merge_patch
+
+from .conftest import merged
+
+VALUES = st.recursive(
+    st.integers() | st.text(max_size=3) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+STATUSES = st.dictionaries(st.text(max_size=2), VALUES, max_size=5)
+
+
+@given(old=STATUSES, new=STATUSES)
+def test_the_patch_leads_from_the_old_status_to_the_new(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert merged(old, merge_patch(old, new)) == new
+
+
+@given(status=STATUSES)
+def test_equal_statuses_need_no_patch(status: dict[str, Any]) -> None:
+    assert merge_patch(status, dict(status)) == {}
+
+
+def test_a_patch_holds_only_what_changed() -> None:
+    old = {"phase": "Running", "progress": {"step": 1, "loss": 2.0}, "completionTime": "t"}
+    new = {"phase": "Running", "progress": {"step": 2, "loss": 2.0}}
+    assert merge_patch(old, new) == {"progress": {"step": 2}, "completionTime": None}
+
+
+KEY = Key("TrainingJob", "ns", "job")
+
+
+def test_progress_waits_and_a_transition_does_not() -> None:
+    throttle = ProgressThrottle(10, 5)
+    assert throttle.wait(KEY, {"progress": {}}, 1, 0) == 0, "a job never written is written at once"
+    throttle.written(KEY, 100)
+    assert throttle.wait(KEY, {"progress": {"step": 2}, "checkpoint": {}}, 1, 104) == 6
+    assert throttle.wait(KEY, {"progress": {"step": 2}, "phase": "Failed"}, 1, 104) == 0
+    assert throttle.wait(KEY, {"progress": {"step": 2}}, 1, 110) == 0
+
+
+def test_many_jobs_share_the_budget_of_writes() -> None:
+    throttle = ProgressThrottle(10, 5)
+    assert throttle.interval(1) == 10
+    assert throttle.interval(1000) == 200, "1000 jobs / 5 per second"
+    throttle.written(KEY, 0)
+    assert throttle.wait(KEY, {"progress": {}}, 1000, 50) == 150

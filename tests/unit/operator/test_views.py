@@ -1,0 +1,112 @@
+"""Raw pods, as kubelets and schedulers write them, to what plans see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_operator import views
+
+
+def raw(**more: Any) -> dict[str, Any]:
+    metadata = {
+        "name": "job-worker-0",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"convoy.dev/job": "job"},
+        "annotations": {"convoy.dev/intent-hash": "h", "other": "x"},
+        "ownerReferences": [{"uid": "no"}, {"uid": "owner", "controller": True}],
+        **more.pop("metadata", {}),
+    }
+    spec = {"containers": [{"name": "worker", "image": "img"}], **more.pop("spec", {})}
+    return {"metadata": metadata, "spec": spec, **more}
+
+
+def state(**container: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "worker", "state": container}]}
+
+
+def test_a_fresh_pod() -> None:
+    pod = views.pod(raw())
+    assert (pod.namespace, pod.name, pod.uid, pod.version, pod.job) == ("ns", "job-worker-0", "u", 7, "job")
+    view = pod.view
+    assert (view.phase, view.node, view.scheduled, view.owner_uid) == ("Pending", None, False, "owner")
+    assert dict(view.annotations) == {"convoy.dev/intent-hash": "h"}
+    assert not view.deleting
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(raw(metadata={"deletionTimestamp": "t"}), {"deleting": True}, id="being deleted"),
+        pytest.param(raw(metadata={"ownerReferences": None}), {"owner_uid": None}, id="nobody's"),
+        pytest.param(raw(spec={"nodeName": "n"}), {"node": "n", "scheduled": True}, id="placed"),
+        pytest.param(
+            raw(
+                status={
+                    "conditions": [
+                        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}
+                    ]
+                }
+            ),
+            {"unschedulable": "0/3", "scheduled": False},
+            id="the scheduler finds no node",
+        ),
+        pytest.param(
+            raw(status=state(waiting={"reason": "ImagePullBackOff", "message": "no such image"})),
+            {"waiting_reason": "ImagePullBackOff", "waiting_message": "no such image"},
+            id="an image that cannot be pulled",
+        ),
+        pytest.param(
+            raw(
+                status={
+                    "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+                    "containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}],
+                }
+            ),
+            {"waiting_reason": "ErrImagePull"},
+            id="an init container that hides behind PodInitializing",
+        ),
+        pytest.param(
+            raw(status=state(terminated={"exitCode": 137, "reason": "OOMKilled"}) | {"phase": "Failed"}),
+            {"phase": "Failed", "exit_code": 137, "termination_reason": "OOMKilled"},
+            id="killed for memory",
+        ),
+        pytest.param(
+            raw(status={"phase": "Failed", "reason": "Evicted", "message": "node was low on memory"}),
+            {"exit_code": None, "termination_reason": "Evicted", "termination_message": "node was low on memory"},
+            id="evicted before it ran",
+        ),
+        pytest.param(
+            raw(
+                status={
+                    "containerStatuses": [
+                        {"name": "side", "state": {"terminated": {"exitCode": 9}}},
+                        {"name": "worker", "state": {"running": {}}},
+                    ]
+                }
+            ),
+            {"exit_code": None},
+            id="a sidecar's end is not the worker's",
+        ),
+        pytest.param(raw(status={"podIP": "10.0.0.1"}), {"ip": "10.0.0.1"}, id="with an address"),
+        pytest.param(
+            raw(metadata={"labels": None, "annotations": None}, status={"conditions": None, "containerStatuses": None}),
+            {"phase": "Pending"},
+            id="nulls where lists and maps should be",
+        ),
+    ],
+)
+def test_what_is_seen(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    view = views.pod_view(given)
+    assert {name: getattr(view, name) for name in expected} == expected
+
+
+def test_a_parent_keeps_no_managed_fields() -> None:
+    parent = views.parent(
+        {"metadata": {"name": "j", "uid": "u", "resourceVersion": "3", "generation": 4, "managedFields": [1]}}
+    )
+    assert "managedFields" not in parent.raw["metadata"]
+    assert (parent.version, parent.generation, parent.status) == (3, 4, {})
