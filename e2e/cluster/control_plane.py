@@ -96,7 +96,7 @@ class ControlPlane:
 
     def corefile(self) -> str:
         """The DNS server's configuration: the cluster's names only, since pods have no way out of the machine."""
-        return f""".:{DNS_PORT} {{
+        return f"""cluster.local:{DNS_PORT} in-addr.arpa:{DNS_PORT} {{
     bind {self.addresses.host}
     errors
     kubernetes cluster.local in-addr.arpa {{
@@ -104,14 +104,14 @@ class ControlPlane:
         pods insecure
         ttl 30
     }}
-    cache 30 {{
-        disable success cluster.local
-        disable denial cluster.local
-    }}
+    loadbalance
+}}
+.:{DNS_PORT} {{
+    bind {self.addresses.host}
+    errors
     template ANY ANY . {{
         rcode NXDOMAIN
     }}
-    loadbalance
 }}
 """
 
