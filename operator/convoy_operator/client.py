@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -64,9 +65,7 @@ class KubernetesGateway:
     ) -> AsyncIterator[tuple[str, Object]]:
         """See ApiGateway."""
         settings = self._settings
-        length = (
-            backoff(0, settings.watch_seconds, settings.watch_seconds) * 0.4 + settings.watch_seconds * 0.6
-        )
+        length = settings.watch_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -239,5 +239,9 @@ class Elector:
     async def _release(self) -> None:
         """Lets the next leader begin at once: the Lease is good for one more second only."""
         lock = self._lock
+        # Read first: the lock replaces the version that it last read, and the last renewal has made a newer one.
+        found, record = await lock.get(lock.name, lock.namespace)
+        if not found or record.holder_identity != lock.identity:
+            return
         if await lock.update(lock.name, lock.namespace, self._record(lease_seconds=1)):
             log.info("gave the Lease back")

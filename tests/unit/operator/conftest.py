@@ -105,7 +105,9 @@ class FakeApi:
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
         self._note("list", resource, "")
-        items = [copy.deepcopy(raw) for (plural, _, _), raw in self.objects.items() if plural == resource.plural]
+        items = [
+            copy.deepcopy(raw) for (plural, _, _), raw in self.objects.items() if plural == resource.plural
+        ]
         return items, str(self._version)
 
     async def watch(

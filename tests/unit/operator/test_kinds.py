@@ -42,7 +42,9 @@ def plan(parent: views.Parent) -> Plan:
         ({}, "spec.roles"),
     ],
 )
-def test_a_job_that_does_not_validate_is_said_to_be_invalid_and_where(spec: dict[str, Any], path: str) -> None:
+def test_a_job_that_does_not_validate_is_said_to_be_invalid_and_where(
+    spec: dict[str, Any], path: str
+) -> None:
     made = plan(job(spec))
     assert made.status is not None
     (condition,) = made.status["conditions"]
@@ -55,7 +57,9 @@ def test_a_job_that_does_not_validate_is_said_to_be_invalid_and_where(spec: dict
 
 def test_an_invalid_job_keeps_the_rest_of_its_status() -> None:
     old = {"type": "Valid", "status": "False", "reason": "x", "lastTransitionTime": "2025-01-01T00:00:00Z"}
-    made = plan(job({}, phase="Running", incarnation=4, conditions=[{"type": "Running", "status": "True"}, old]))
+    made = plan(
+        job({}, phase="Running", incarnation=4, conditions=[{"type": "Running", "status": "True"}, old])
+    )
     assert made.status is not None
     assert (made.status["phase"], made.status["incarnation"]) == ("Running", 4)
     assert [entry["type"] for entry in made.status["conditions"]] == ["Running", "Valid"]
@@ -66,7 +70,9 @@ def test_a_job_of_another_manager_is_left_alone_even_when_invalid() -> None:
     assert plan(job({"managedBy": "kueue.x-k8s.io/multikueue"})) == Plan()
 
 
-def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(kinds, "plan_training_job", lambda observed, now: seen.append(observed) or Plan())
     world = World()

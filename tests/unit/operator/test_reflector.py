@@ -40,9 +40,7 @@ class Script:
             raise step
         return step
 
-    async def watch(
-        self, resource: Any, version: str, selector: str = ""
-    ) -> AsyncIterator[tuple[str, Any]]:
+    async def watch(self, resource: Any, version: str, selector: str = "") -> AsyncIterator[tuple[str, Any]]:
         self.watched_from.append(version)
         if not self.watches:
             self.over.set()
@@ -128,7 +126,13 @@ def test_it_lists_again_after_the_resync_time(virtual: Any) -> None:
         store: Store[Node] = Store()
         clock = iter([0.0, 0.0, 601.0, 601.0, 601.0, 601.0, 601.0])
         reflector = Reflector(
-            script, NODES, store, views.node, Metrics(), resync_seconds=600, clock=lambda: next(clock, 601.0)  # type: ignore[arg-type]
+            script,
+            NODES,
+            store,
+            views.node,
+            Metrics(),
+            resync_seconds=600,
+            clock=lambda: next(clock, 601.0),  # type: ignore[arg-type]
         )
         task = loop.create_task(reflector.run())
         await asyncio.wait_for(script.over.wait(), 60)

@@ -47,7 +47,12 @@ def test_a_fresh_pod() -> None:
             raw(
                 status={
                     "conditions": [
-                        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}
+                        {
+                            "type": "PodScheduled",
+                            "status": "False",
+                            "reason": "Unschedulable",
+                            "message": "0/3",
+                        }
                     ]
                 }
             ),
@@ -62,8 +67,12 @@ def test_a_fresh_pod() -> None:
         pytest.param(
             raw(
                 status={
-                    "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}],
-                    "containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}],
+                    "initContainerStatuses": [
+                        {"name": "i", "state": {"waiting": {"reason": "ErrImagePull"}}}
+                    ],
+                    "containerStatuses": [
+                        {"name": "worker", "state": {"waiting": {"reason": "PodInitializing"}}}
+                    ],
                 }
             ),
             {"waiting_reason": "ErrImagePull"},
@@ -76,7 +85,11 @@ def test_a_fresh_pod() -> None:
         ),
         pytest.param(
             raw(status={"phase": "Failed", "reason": "Evicted", "message": "node was low on memory"}),
-            {"exit_code": None, "termination_reason": "Evicted", "termination_message": "node was low on memory"},
+            {
+                "exit_code": None,
+                "termination_reason": "Evicted",
+                "termination_message": "node was low on memory",
+            },
             id="evicted before it ran",
         ),
         pytest.param(
@@ -93,7 +106,10 @@ def test_a_fresh_pod() -> None:
         ),
         pytest.param(raw(status={"podIP": "10.0.0.1"}), {"ip": "10.0.0.1"}, id="with an address"),
         pytest.param(
-            raw(metadata={"labels": None, "annotations": None}, status={"conditions": None, "containerStatuses": None}),
+            raw(
+                metadata={"labels": None, "annotations": None},
+                status={"conditions": None, "containerStatuses": None},
+            ),
             {"phase": "Pending"},
             id="nulls where lists and maps should be",
         ),

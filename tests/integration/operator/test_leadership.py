@@ -1,0 +1,170 @@
+"""Whole replicas as processes: who leads, who follows, who takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import hub_pb2_grpc
+
+from .conftest import FakeAgent, Installation, channel, eventually
+from .test_operator import JOBS, job
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def free_ports(count: int) -> list[int]:
+    import socket
+
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Replica:
+    """One operator process."""
+
+    def __init__(self, installation: Installation, name: str, folder: Path) -> None:
+        self.installation, self.name = installation, name
+        self.enrolment_port, self.session_port, self.metrics_port, self.probe_port = free_ports(4)
+        self.log = folder / f"{name}.log"
+
+    async def start(self) -> None:
+        """Starts it."""
+        folders = ("crds", "controllers", "operator", "agents")
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("KUBERNETES_")},
+            "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in folders),
+            "KUBECONFIG": str(self.installation.plane.kubeconfig(self.installation.token)),
+            "CONVOY_NAMESPACE": self.installation.namespace,
+            "CONVOY_POD_NAME": self.name,
+            "CONVOY_HUB_BIND": "127.0.0.1",
+            "CONVOY_HTTP_BIND": "127.0.0.1",
+            "CONVOY_ENROLMENT_PORT": str(self.enrolment_port),
+            "CONVOY_SESSION_PORT": str(self.session_port),
+            "CONVOY_METRICS_PORT": str(self.metrics_port),
+            "CONVOY_PROBE_PORT": str(self.probe_port),
+        }
+        with self.log.open("ab") as output:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "convoy_operator",
+                env=environment,
+                cwd="/",
+                stdout=output,
+                stderr=output,
+            )
+
+    async def stop(self) -> None:
+        """Kills what is left of it."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        await self.process.wait()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a probe or the metrics; 0 while it does not answer."""
+        port = self.metrics_port if path == "/metrics" else self.probe_port
+
+        def fetch() -> tuple[int, str]:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+            except OSError:
+                return 0, ""
+
+        return await asyncio.to_thread(fetch)
+
+    async def ready(self) -> bool:
+        """Whether it says so."""
+        return (await self.get("/readyz"))[0] == 200
+
+    async def leads(self) -> bool:
+        """Whether it leads."""
+        return "\nconvoy_leader 1.0\n" in (await self.get("/metrics"))[1]
+
+
+@pytest.fixture
+async def replicas(installation: Installation, tmp_path: Path) -> Any:
+    made = [Replica(installation, name, tmp_path) for name in ("one", "two")]
+    await made[0].start()
+    await eventually(made[0].leads, what="the first leads")
+    await made[1].start()
+    await eventually(made[1].ready, what="the second is ready")
+    yield made
+    for replica in made:
+        await replica.stop()
+    for replica in made:
+        print(replica.name, replica.log.read_text()[-6000:])
+
+
+async def test_a_stopped_leader_hands_over_and_a_killed_one_is_replaced(
+    replicas: list[Replica], installation: Installation
+) -> None:
+    one, two = replicas
+    assert await one.ready() and not await two.leads()
+    one.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert await asyncio.wait_for(one.process.wait(), 15) == 0
+    await eventually(two.leads, 5, "handed over")
+    handed = time.monotonic() - began
+
+    await one.start()
+    await eventually(one.ready, what="the first is back")
+    two.process.kill()
+    began = time.monotonic()
+    await eventually(one.leads, 15, "replaced")
+    replaced = time.monotonic() - began
+    print(f"handed over in {handed:.1f} s, replaced in {replaced:.1f} s")
+    assert replaced < 12, "lease 8 s, one retry, one LIST"
+
+    namespace = installation.plane.namespace()
+    path = JOBS.format(namespace)
+    await installation.call("POST", path, job("after"))
+
+    async def created() -> bool:
+        pods = (await installation.call("GET", f"/api/v1/namespaces/{namespace}/pods"))["items"]
+        return len(pods) == 2
+
+    await eventually(created, what="the new leader works")
+
+
+async def test_a_leader_that_was_frozen_ends_itself(replicas: list[Replica]) -> None:
+    one, two = replicas
+    one.process.send_signal(signal.SIGSTOP)
+    await eventually(two.leads, 15, "the second takes over")
+    one.process.send_signal(signal.SIGCONT)
+    assert await asyncio.wait_for(one.process.wait(), 10) in (1, 70)
+    assert await two.leads()
+
+
+async def test_a_follower_sends_agents_to_the_leader(
+    replicas: list[Replica], installation: Installation
+) -> None:
+    one, two = replicas
+    node = f"{installation.namespace}-n"
+    await installation.node(node)
+    agent = FakeAgent(installation, two, node)
+    await agent.enrol()
+    async with channel(two.session_port, await installation.ca(), agent.key, agent.certificate) as link:
+        call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
+        await call.write(wire.AgentMessage(hello=wire.Hello(node=node)))
+        answer = await call.read()
+    assert answer.redirect.address == f"127.0.0.1:{one.session_port}"

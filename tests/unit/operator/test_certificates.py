@@ -1,0 +1,195 @@
+"""What is signed, for whom, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from convoy_crds.terms import HUB_SERVER_NAME
+from convoy_operator import errors
+from convoy_operator.hub.ca import Authority, BadRequest, Identity, load_or_make, make_authority
+from convoy_operator.hub.enrolment import Refused, reviewed_node
+from convoy_operator.resources import SECRETS
+
+from .conftest import FakeApi
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+
+
+def request(key: Any = None, name: str = "impostor") -> bytes:
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    builder = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    )
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName(HUB_SERVER_NAME)]), critical=False
+    )
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return builder.sign(key, digest).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority(make_authority(NOW))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP384R1()),
+        ed25519.Ed25519PrivateKey.generate(),
+        rsa.generate_private_key(65537, 2048),
+    ],
+    ids=["P-256", "P-384", "Ed25519", "RSA"],
+)
+def test_a_certificate_says_what_the_hub_knows_not_what_was_asked(authority: Authority, key: Any) -> None:
+    pem, ends = authority.agent(request(key), "node-1", DAY, NOW)
+    certificate = x509.load_pem_x509_certificate(pem)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert certificate.subject.rfc4514_string() == "CN=node-1"
+    assert names.get_values_for_type(x509.DNSName) == ["node-1.agents.convoy.dev"]
+    assert set(uses) == {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH}
+    assert not basic.ca
+    assert certificate.public_key() == key.public_key()
+    assert ends == certificate.not_valid_after_utc == (NOW + DAY).replace(microsecond=0)
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate_pem))
+
+
+def test_the_hubs_certificate_is_a_servers_alone(authority: Authority) -> None:
+    certificate = x509.load_pem_x509_certificate(authority.server(DAY).certificate_pem)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert names.get_values_for_type(x509.DNSName) == [HUB_SERVER_NAME]
+    assert list(uses) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+def test_no_certificate_outlives_the_ca(authority: Authority) -> None:
+    _, ends = authority.agent(request(), "n", timedelta(days=36500))
+    assert ends <= x509.load_pem_x509_certificate(authority.certificate_pem).not_valid_after_utc
+
+
+def tampered() -> bytes:
+    """A request whose signature is not its key's."""
+    der = bytearray(x509.load_pem_x509_csr(request()).public_bytes(serialization.Encoding.DER))
+    der[-5] ^= 1
+    body = base64.encodebytes(bytes(der)).decode()
+    return f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("csr", "node"),
+    [
+        pytest.param(b"", "n", id="nothing"),
+        pytest.param(
+            b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", "n", id="junk"
+        ),
+        pytest.param(tampered(), "n", id="signed by another key"),
+        pytest.param(request(rsa.generate_private_key(65537, 1024)), "n", id="a weak key"),
+        pytest.param(request(ec.generate_private_key(ec.SECP521R1())), "n", id="an unusual curve"),
+        pytest.param(request(), "n" * 65, id="a name too long for X.509"),
+    ],
+)
+def test_what_is_not_signed(authority: Authority, csr: bytes, node: str) -> None:
+    with pytest.raises(BadRequest):
+        authority.agent(csr, node, DAY)
+
+
+def test_a_leaf_is_no_authority(authority: Authority) -> None:
+    with pytest.raises(ValueError, match="not a CA's"):
+        Authority(authority.server(DAY))
+
+
+def test_a_foreign_key_is_no_authority() -> None:
+    with pytest.raises(ValueError, match="does not belong"):
+        Authority(Identity(make_authority().key_pem, make_authority().certificate_pem))
+
+
+async def test_the_ca_is_made_once_and_published(api: FakeApi) -> None:
+    first = await load_or_make(api, "sys")
+    second = await load_or_make(api, "sys")
+    assert first.certificate_pem == second.certificate_pem
+    assert api.count("create", "secrets") == 1
+    assert api.objects["configmaps", "sys", "convoy-ca"]["data"] == {"ca.crt": first.certificate_pem.decode()}
+
+
+async def test_replicas_that_start_together_have_one_ca(api: FakeApi) -> None:
+    theirs = make_authority()
+
+    def race(verb: str, plural: str, name: str) -> Exception | None:
+        if (verb, plural) == ("create", "secrets"):
+            body = {
+                "metadata": {"name": "convoy-ca"},
+                "data": {
+                    "tls.crt": base64.b64encode(theirs.certificate_pem).decode(),
+                    "tls.key": base64.b64encode(theirs.key_pem).decode(),
+                },
+            }
+            api.put(SECRETS, body, "sys")
+        return None
+
+    api.fail = race
+    assert (await load_or_make(api, "sys")).certificate_pem == theirs.certificate_pem
+
+
+async def test_a_secret_without_a_key_is_named(api: FakeApi) -> None:
+    api.put(SECRETS, {"metadata": {"name": "convoy-ca"}, "data": {"tls.crt": ""}}, "sys")
+    with pytest.raises(ValueError, match=r"sys/convoy-ca lacks 'tls.key'"):
+        await load_or_make(api, "sys")
+
+
+async def test_without_rights_it_fails_typed(api: FakeApi) -> None:
+    api.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
+    with pytest.raises(errors.Forbidden):
+        await load_or_make(api, "sys")
+
+
+ACCOUNT = "system:serviceaccount:sys:convoy-agent"
+
+
+def review(**changes: Any) -> dict[str, Any]:
+    user = {"username": ACCOUNT, "extra": {"authentication.kubernetes.io/node-name": ["node-1"]}}
+    return {"status": {"authenticated": True, "audiences": ["convoy-hub"], "user": user, **changes}}
+
+
+def test_a_good_token_names_its_node() -> None:
+    assert reviewed_node(review(), ACCOUNT) == "node-1"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({}, id="no status"),
+        pytest.param(review(authenticated=False, error="expired"), id="not authenticated"),
+        pytest.param(review(audiences=[]), id="no audience: the server may not have checked it"),
+        pytest.param(review(audiences=["https://kubernetes.default.svc"]), id="another audience"),
+        pytest.param(
+            review(user={"username": "system:serviceaccount:evil:convoy-agent"}), id="another namespace"
+        ),
+        pytest.param(review(user={"username": ACCOUNT}), id="not bound to a pod"),
+        pytest.param(
+            review(
+                user={"username": ACCOUNT, "extra": {"authentication.kubernetes.io/node-name": ["a", "b"]}}
+            ),
+            id="two nodes",
+        ),
+        pytest.param(
+            review(user={"username": ACCOUNT, "extra": {"authentication.kubernetes.io/node-name": ["a b"]}}),
+            id="not a node's name",
+        ),
+    ],
+)
+def test_a_token_that_buys_nothing(given: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        reviewed_node(given, ACCOUNT)

@@ -1,0 +1,110 @@
+"""Events: each thing once, none in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import Event
+from convoy_crds.terms import Reasons
+from convoy_operator import errors
+from convoy_operator.events import PER_OBJECT, WINDOW, Recorder
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import ENGINES, TRAINING_JOBS
+
+from .conftest import FakeApi
+
+JOB = {"metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "5"}}
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def recorder(api: FakeApi, clock: Clock) -> Recorder:
+    return Recorder(api, Metrics(), "replica", clock)
+
+
+async def posted(recorder: Recorder, api: FakeApi) -> list[dict[str, Any]]:
+    """Lets everything recorded be posted; what the server has then."""
+    task = asyncio.create_task(recorder.run())
+    while recorder._outbox.qsize():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return [raw for (plural, _, _), raw in api.objects.items() if plural == "events"]
+
+
+async def test_an_event_says_what_of_whom_and_by_whom(recorder: Recorder, api: FakeApi) -> None:
+    recorder.record(TRAINING_JOBS, JOB, Event(Reasons.RANK_FAILED, "rank 1 failed"))
+    (event,) = await posted(recorder, api)
+    assert (event["type"], event["reason"], event["message"]) == ("Warning", "RankFailed", "rank 1 failed")
+    assert event["involvedObject"] == {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "name": "j",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "5",
+    }
+    assert event["metadata"]["namespace"] == "ns"
+    assert event["firstTimestamp"] == "1970-01-12T13:46:40Z"
+    assert event["reportingInstance"] == "replica"
+
+
+async def test_the_same_is_said_once_in_a_window_and_counted_after(
+    recorder: Recorder, api: FakeApi, clock: Clock
+) -> None:
+    for _ in range(5):
+        recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m"))
+    assert len(await posted(recorder, api)) == 1
+    clock.now += WINDOW
+    recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m"))
+    assert sorted(event["count"] for event in await posted(recorder, api)) == [1, 5]
+
+
+async def test_an_object_that_flaps_is_cut_off(recorder: Recorder, api: FakeApi, clock: Clock) -> None:
+    for n in range(PER_OBJECT + 10):
+        recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, f"m{n}"))
+    other = {"metadata": JOB["metadata"] | {"uid": "other"}}
+    recorder.record(TRAINING_JOBS, other, Event(Reasons.TRAINING, "m"))
+    assert len(await posted(recorder, api)) == PER_OBJECT + 1
+
+
+async def test_events_of_cluster_scoped_objects_are_in_default(recorder: Recorder, api: FakeApi) -> None:
+    recorder.record(ENGINES, {"metadata": {"name": "e", "uid": "u"}}, Event(Reasons.ACCEPTED, "m"))
+    assert (await posted(recorder, api))[0]["metadata"]["namespace"] == "default"
+
+
+async def test_a_long_message_is_cut_to_what_the_server_takes(recorder: Recorder, api: FakeApi) -> None:
+    recorder.record(TRAINING_JOBS, JOB, Event(Reasons.RANK_FAILED, "ü" * 2000))
+    message = (await posted(recorder, api))[0]["message"]
+    assert len(message.encode()) <= 1024 and set(message) == {"ü"}
+
+
+async def test_a_server_that_refuses_events_is_no_trouble(recorder: Recorder, api: FakeApi) -> None:
+    api.fail = lambda verb, plural, name: errors.Forbidden(403, "namespace is being terminated")
+    recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m"))
+    assert await posted(recorder, api) == []
+    api.fail = lambda verb, plural, name: None
+    recorder.record(TRAINING_JOBS, JOB, Event(Reasons.TRAINING, "m2"))
+    assert len(await posted(recorder, api)) == 1
+
+
+async def test_a_full_outbox_drops_and_counts(recorder: Recorder) -> None:
+    for n in range(1100):
+        owner = {"metadata": {"name": "j", "namespace": "ns", "uid": str(n)}}
+        recorder.record(TRAINING_JOBS, owner, Event(Reasons.TRAINING, "m"))
+    assert recorder._metrics.events_dropped.labels("queue_full")._value.get() == 100

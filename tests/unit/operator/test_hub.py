@@ -1,0 +1,293 @@
+"""What the hub believes of agents: liveness, reports, urgency, commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.plan import Assign, Member, PickPort, Shutdown
+from convoy_operator import views
+from convoy_operator.hub import messages
+from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.liveness import Liveness
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+STATE = wire.RankReport.State
+
+
+def liveness(count: int = 1, at: float = 0.0) -> Liveness:
+    alive = Liveness(silent_seconds=5, grace_seconds=10, farewell_seconds=15)
+    alive.begin(at)
+    for n in range(count):
+        alive.heard(f"n{n}", at)
+    return alive
+
+
+class TestLiveness:
+    def test_an_agent_is_there_until_it_has_been_silent_for_long(self) -> None:
+        alive = liveness()
+        assert alive.connected("n0", 5.0)
+        assert not alive.connected("n0", 5.1)
+        alive.heard("n0", 6.0)
+        assert alive.connected("n0", 10.0)
+
+    def test_an_agent_never_heard_is_not_there(self) -> None:
+        assert not liveness().connected("other", 0.0)
+        assert liveness().silence("other", 0.0) == float("inf")
+
+    def test_an_announced_absence_may_last_longer(self) -> None:
+        alive = liveness()
+        alive.farewell("n0", 0.0)
+        assert alive.connected("n0", 14.0)
+        assert not alive.connected("n0", 15.1)
+
+    @pytest.mark.parametrize(
+        ("agents", "silent", "alarm"),
+        [
+            (1, 1, False),
+            (2, 2, False),
+            (3, 3, True),
+            (10, 3, False),
+            (10, 4, True),
+            (100, 30, False),
+            (100, 31, True),
+        ],
+    )
+    def test_too_many_silent_at_once_are_not_believed(self, agents: int, silent: int, alarm: bool) -> None:
+        alive = liveness(agents)
+        for n in range(silent, agents):
+            alive.heard(f"n{n}", 20.0)
+        assert alive.alarm(21.0) is alarm
+        assert alive.connected("n0", 21.0) is alarm
+
+    def test_grace_begins_with_the_leadership(self) -> None:
+        alive = Liveness(5, 10, 15)
+        assert alive.grace(1e9) == 10, "who does not lead has not begun to judge"
+        alive.begin(100.0)
+        assert (alive.grace(104.0), alive.grace(111.0)) == (6.0, 0.0)
+
+
+def report(**more: Any) -> wire.PodReport:
+    return wire.PodReport(**{"pod_uid": "u", "launcher_connected": True, **more})
+
+
+def rank(state: int = STATE.RUNNING, **more: Any) -> wire.RankReport:
+    return wire.RankReport(rank=0, state=state, **more)  # type: ignore[arg-type]
+
+
+class TestMessages:
+    def test_a_report_becomes_a_view(self) -> None:
+        progress = wire.Progress(step=3, total_steps=9, samples_per_second=1.5, loss=0.5, time_unix_ms=1500)
+        view = messages.slot_view(
+            report(
+                incarnation=2,
+                master_port=29500,
+                port_incarnation=2,
+                ranks=[rank(STATE.EXITED, exit_code=1, oom=True, stderr_tail="x" * 5000, progress=progress)],
+                committed=wire.Committed(incarnation=1, step=8, time_unix_ms=2500, tier="remote"),
+            ),
+            "n0",
+        )
+        (one,) = view.ranks
+        assert (view.node, view.incarnation, view.master_port) == ("n0", 2, 29500)
+        assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
+        assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
+        assert (view.committed_step, view.committed_tier, view.committed_time) == (8, "remote", 2.5)
+
+    def test_what_was_not_reported_is_none(self) -> None:
+        view = messages.slot_view(report(ranks=[rank()]), "n0")
+        assert view.committed_step == -1
+        assert view.ranks[0].step is None and view.ranks[0].total_steps is None
+
+    @pytest.mark.parametrize(
+        ("before", "after", "urgent"),
+        [
+            pytest.param(report(), report(ranks=[rank()]), False, id="a rank runs"),
+            pytest.param(report(ranks=[rank()]), report(ranks=[rank(STATE.EXITED)]), True, id="a rank exits"),
+            pytest.param(
+                report(ranks=[rank(STATE.EXITED)]),
+                report(ranks=[rank(STATE.EXITED)]),
+                False,
+                id="it exited before",
+            ),
+            pytest.param(report(ranks=[rank()]), report(ranks=[rank(hung=True)]), True, id="a rank hangs"),
+            pytest.param(report(), report(master_port=1, port_incarnation=1), True, id="a port is there"),
+            pytest.param(report(), report(incarnation=2), True, id="an incarnation began"),
+            pytest.param(
+                report(ranks=[rank()]),
+                report(ranks=[rank(progress=wire.Progress(step=2))]),
+                False,
+                id="a step",
+            ),
+        ],
+    )
+    def test_urgency(self, before: wire.PodReport, after: wire.PodReport, urgent: bool) -> None:
+        assert messages.urgent(messages.slot_view(before, "n"), messages.slot_view(after, "n")) is urgent
+
+    def test_an_assignment_tells_where_all_peers_are(self) -> None:
+        given = Assign(
+            node="n0",
+            pod_uid="u0",
+            job_uid="j",
+            job="ns/job",
+            incarnation=3,
+            slot=0,
+            rank_offset=0,
+            processes=2,
+            world_size=4,
+            master_addr="10.0.0.1",
+            master_port=29500,
+            hang_seconds=600,
+            role="worker",
+            replica=0,
+            command=("python3", "t.py"),
+            members=(Member(0, "u0", "n0", 2), Member(1, "u1", "n1", 2)),
+        )
+        made = messages.command(given, lambda node: f"{node}:1").assignment
+        assert (made.incarnation, made.world_size, list(made.command)) == (3, 4, ["python3", "t.py"])
+        assert [member.peer_address for member in made.members] == ["n0:1", "n1:1"]
+
+    def test_the_other_commands(self) -> None:
+        port = messages.command(PickPort("n", "u", 4), str).pick_port
+        end = messages.command(Shutdown("n", "u", 7, "why"), str).shutdown
+        assert (port.pod_uid, port.incarnation) == ("u", 4)
+        assert (end.pod_uid, end.exit_code, end.reason) == ("u", 7, "why")
+
+
+class Queue:
+    """Keeps what was added."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[Key, float]] = []
+
+    def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
+        self.added.append((key, delay))
+
+    def take(self) -> list[float]:
+        """Delays of what was added since the last look."""
+        delays = [delay for _, delay in self.added]
+        self.added.clear()
+        return delays
+
+
+class TestAgents:
+    KEY = Key(TRAINING_JOB, "ns", "job")
+
+    @pytest.fixture(autouse=True)
+    async def hub(self) -> None:
+        self.now = 100.0
+        self.world = World()
+        self.queue = Queue()
+        self.agents = Agents(
+            self.world,
+            self.queue,  # type: ignore[arg-type]
+            Metrics(),
+            Settings(),
+            progress_delay=lambda: 10.0,
+            clock=lambda: self.now,
+        )
+        self.agents.begin()
+        self.pod = self.add_pod("u", "n0")
+
+    def add_pod(self, uid: str, node: str) -> Any:
+        raw = {
+            "metadata": {
+                "name": f"job-{uid}",
+                "namespace": "ns",
+                "uid": uid,
+                "resourceVersion": "1",
+                "labels": {"convoy.dev/job": "job"},
+            },
+            "spec": {"nodeName": node},
+        }
+        self.world.pods.upsert(views.pod(raw))
+        return views.pod(raw).view
+
+    def join(self, node: str = "n0", *pods: wire.PodReport) -> Any:
+        return self.agents.join(wire.Hello(node=node, peer_address=f"{node}:8472", pods=pods))
+
+    async def test_a_report_is_believed_of_the_node_the_pod_is_on_alone(self) -> None:
+        self.join("n1", report())
+        assert self.agents.slots((self.pod,)) == {}
+        assert self.queue.take() == []
+        self.join("n0", report(incarnation=1))
+        assert self.agents.slots((self.pod,))["u"].incarnation == 1
+
+    async def test_a_report_that_is_faster_than_the_watch_is_not_lost(self) -> None:
+        self.join("n0", report(pod_uid="later"))
+        pod = self.add_pod("later", "n0")
+        assert self.agents.slots((pod,))["later"].launcher_connected
+
+    async def test_an_exit_wakes_the_job_at_once_progress_does_not(self) -> None:
+        self.join("n0", report(ranks=[rank()]))
+        self.queue.take()
+        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
+        assert self.queue.take() == [10.0]
+        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
+        assert self.queue.take() == [], "nothing new"
+        self.agents.report("n0", report(ranks=[rank(STATE.EXITED)]))
+        assert self.queue.take() == [0.0]
+
+    async def test_a_silent_agents_launchers_are_not_connected_and_its_jobs_are_woken(self) -> None:
+        self.join("n0", report(incarnation=1))
+        self.agents.look()
+        self.queue.take()
+        self.now += 6
+        self.agents.look()
+        assert self.queue.take() == [0.15]
+        view = self.agents.slots((self.pod,))["u"]
+        assert not view.launcher_connected and view.incarnation == 1
+        self.agents.heard("n0")
+        assert self.agents.slots((self.pod,))["u"].launcher_connected
+        assert self.queue.take() == [0.15]
+
+    async def test_a_new_hello_replaces_all_that_was_known(self) -> None:
+        other = self.add_pod("v", "n0")
+        first = self.join("n0", report(), report(pod_uid="v"))
+        self.join("n0", report())
+        assert first.superseded.is_set()
+        assert set(self.agents.slots((self.pod, other))) == {"u"}
+
+    async def test_the_end_of_an_old_stream_does_not_end_the_new(self) -> None:
+        first = self.join("n0")
+        second = self.join("n0")
+        self.agents.leave(first)
+        self.agents.send(PickPort("n0", "u", 1))
+        assert second.outbox.get_nowait().pick_port.incarnation == 1
+
+    async def test_a_command_for_nobody_is_dropped_and_counted(self) -> None:
+        self.agents.send(PickPort("n9", "u", 1))
+        assert self.agents._metrics.commands_dropped._value.get() == 1
+
+    async def test_an_agent_that_takes_no_commands_is_hung_up_on(self) -> None:
+        stream = self.join("n0")
+        for n in range(stream.outbox.maxsize + 1):
+            self.agents.send(PickPort("n0", "u", n))
+        assert stream.superseded.is_set()
+
+    async def test_nothing_is_settled_before_all_agents_dialled_or_their_time_is_up(self) -> None:
+        self.join("n0")
+        assert self.agents.unsettled({"n0"}) == 0
+        assert self.agents.unsettled({"n0", "n1"}) == 10
+        self.now += 4
+        assert self.agents.unsettled({"n1"}) == 6
+        self.now += 7
+        assert self.agents.unsettled({"n1"}) == 0
+
+    async def test_a_gone_pod_is_forgotten(self) -> None:
+        self.join("n0", report())
+        self.queue.take()
+        self.agents.gone("n0", "u")
+        assert self.agents.slots((self.pod,)) == {} and self.queue.take() == [0.15]
+
+    async def test_a_deleted_node_is_forgotten(self) -> None:
+        self.join("n0", report())
+        raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+        self.world.nodes.remove(views.node(raw))
+        assert self.agents.slots((self.pod,)) == {} and not self.agents.liveness.known("n0")
