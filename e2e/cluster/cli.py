@@ -15,6 +15,8 @@ from e2e.cluster.control_plane import COMPONENTS
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.cluster.state import all_states
+from e2e.images.build import Builder
+from e2e.images.recipes import RECIPES
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="A real multi-node Kubernetes on this machine, without Docker."
@@ -98,6 +100,26 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
     program = cluster.binaries / "kubectl"
     os.execv(program, [str(program), *context.args])
+
+
+@app.command()
+def images(
+    names: Annotated[list[str] | None, typer.Argument(help="Which; default: all.")] = None,
+    tag: Annotated[str, typer.Option(help="The tag of every image.")] = "dev",
+    push: Annotated[str, typer.Option(help="Also push to this registry and prefix.")] = "",
+    load: Annotated[bool, typer.Option(help="Bring what changed to the nodes if the cluster is up.")] = True,
+    name: Name = DEFAULT_NAME,
+) -> None:
+    """Build the images whose inputs changed, and bring them to the cluster's nodes if it is up."""
+    progress = Progress()
+    builder = Builder(tag, progress=progress)
+    builder.build(names or ())
+    cluster = Cluster(name, progress=progress)
+    if load and cluster.exists:
+        cluster.update_images([recipe.reference(tag) for recipe in RECIPES])
+    if push:
+        for address in builder.push(push, names or ()):
+            print(address)
 
 
 @nodes_app.command("add")

@@ -218,8 +218,7 @@ class Cluster:
         """Wait for nodes to be Ready and to have their images."""
         for node in nodes:
             node.wait_runtime()
-            if lacking := loading.missing(node, wanted):
-                loading.load_images([node], self.images, lacking)
+        loading.update(nodes, self.images, wanted)
         self.wait_ready([node.name for node in nodes])
 
     def _start(self, *components: str) -> None:
@@ -316,12 +315,15 @@ class Cluster:
         if isinstance(image, Path) or Path(image).is_file():
             loading.load_archive(nodes, Path(image))
         else:
-            self.load_images([image])
+            self.update_images([str(image)])
 
-    def load_images(self, references: Sequence[str]) -> int:
-        """Bring images of the store to all running nodes in one go; returns the bytes that had to be sent."""
-        nodes = [node for node in self.nodes if node.alive]
-        return loading.load_images(nodes, self.images, [self.images.get(one) for one in references])
+    def update_images(self, references: Sequence[str]) -> int:
+        """Bring images of the store to the running nodes that lack this version; returns the bytes sent."""
+        images = [self.images.get(one) for one in references if self.images.has(one)]
+        nodes = [node for node in self.nodes if node.alive and not node.record.cut]
+        sent = loading.update(nodes, self.images, images)
+        self.progress.say(f"{sent / 1e6:.1f} MB of images brought to {len(nodes)} nodes")
+        return sent
 
     # ---- down -----------------------------------------------------------------------------------------
 

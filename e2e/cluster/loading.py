@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,14 +28,18 @@ def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600)
     _everywhere(load, nodes)
 
 
-def load_images(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
-    """Bring images of the store to every node, sending only the layers a node lacks; returns bytes sent."""
+def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
+    """Bring images of the store to the nodes that lack them, sending only missing layers; returns bytes sent."""
     sent: list[int] = []
 
     def load(node: Node) -> None:
+        lacking = missing(node, images)
+        if not lacking:
+            return
+
         def send(present: set[str]) -> None:
             with tempfile.TemporaryFile(dir=files.cache_root()) as archive:
-                sent.append(store.write_archive(images, archive, present))
+                sent.append(store.write_archive(lacking, archive, present))
                 archive.seek(0)
                 node.ctr(*_IMPORT, deadline=deadline, stdin=archive)
 
@@ -59,8 +63,7 @@ def missing(node: Node, images: Sequence[Image]) -> list[Image]:
     return [image for image in images if (image.name, image.digest) not in present]
 
 
-def _everywhere(load: object, nodes: Sequence[Node]) -> None:
-    assert callable(load)
+def _everywhere(load: Callable[[Node], None], nodes: Sequence[Node]) -> None:
     with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
         for result in [pool.submit(load, node) for node in nodes]:
             result.result()

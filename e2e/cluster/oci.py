@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import tarfile
+import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,21 +80,64 @@ class Store:
             known = ", ".join(sorted(images)) or "none"
             raise ClusterError(f"image {reference} has not been built here (`images` builds); known: {known}") from None
 
+    def has(self, reference: str) -> bool:
+        """Whether the image and all it consists of are there."""
+        image = self.images().get(full_name(reference))
+        if image is None or not self.blob(image.digest).exists():
+            return False
+        return all(self.blob(digest).exists() for digest in self.blobs(image))
+
     def tag(self, reference: str) -> str:
         """The name of an image of this checkout inside the shared layout."""
         return f"{self.scope}/{full_name(reference)}"
 
     def enter(self, reference: str) -> Image:
-        """Put into the catalogue what the layout now holds under the image's `tag`."""
+        """Put into the catalogue what the layout now holds under the image's `tag`, with its layers unpacked.
+
+        Unpacked layers are named by the digest that a build tool knows them by: it does not write them again when
+        it adds an image that stands on them, and no node spends time on unpacking.
+        """
         tag = self.tag(reference)
-        for entry in self._entries():
-            if entry.get("annotations", {}).get(REF_NAME) == tag:
-                image = Image(full_name(reference), entry["digest"], entry["size"])
-                entries = {known.name: known for known in self.images().values()} | {image.name: image}
-                text = {name: {"digest": one.digest, "size": one.size} for name, one in sorted(entries.items())}
-                files.write(self.catalogue, json.dumps(text, indent=1) + "\n")
-                return image
-        raise ClusterError(f"the image store has no {tag}")
+        found = [entry for entry in self._entries() if entry.get("annotations", {}).get(REF_NAME) == tag]
+        if not found:
+            raise ClusterError(f"the image store has no {tag}")
+        manifest = json.loads(self.blob(found[0]["digest"]).read_bytes())
+        config = json.loads(self.blob(manifest["config"]["digest"]).read_bytes())
+        diffs = config["rootfs"]["diff_ids"]
+        plain = [self._plain(layer, diff) for layer, diff in zip(manifest["layers"], diffs, strict=True)]
+        return self._name(reference, {**manifest, "layers": plain})
+
+    def _plain(self, layer: dict[str, Any], diff: str) -> dict[str, Any]:
+        """The descriptor of a layer's unpacked form, which is written when it is not there yet."""
+        path = self.blob(diff)
+        if layer["digest"] != diff and not path.exists():
+            if not layer["mediaType"].endswith("gzip"):
+                raise ClusterError(f"layer {layer['digest']} is packed as {layer['mediaType']}; only gzip is known")
+            unpacker, digest = zlib.decompressobj(wbits=31), hashlib.sha256()
+            temporary = path.with_name(f".{path.name}")
+            with self.blob(layer["digest"]).open("rb") as packed, temporary.open("wb") as out:
+                while block := packed.read(1 << 20):
+                    data = unpacker.decompress(block)
+                    digest.update(data)
+                    out.write(data)
+            if f"sha256:{digest.hexdigest()}" != diff:
+                temporary.unlink()
+                raise ClusterError(f"layer {layer['digest']} does not unpack to what its image says ({diff})")
+            temporary.rename(path)
+        return {"mediaType": LAYER_TYPE, "digest": diff, "size": path.stat().st_size}
+
+    def _name(self, reference: str, manifest: dict[str, Any]) -> Image:
+        """Write a manifest and give it the image's name, in the layout and in the catalogue."""
+        entry = self._put(json.dumps(manifest).encode(), MANIFEST_TYPE)
+        tag = self.tag(reference)
+        others = [one for one in self._entries() if one.get("annotations", {}).get(REF_NAME) != tag]
+        index = _index([*others, {**entry, "annotations": {REF_NAME: tag}}])
+        files.write(self.layout / "index.json", json.dumps(index))
+        image = Image(full_name(reference), entry["digest"], entry["size"])
+        entries = {known.name: known for known in self.images().values()} | {image.name: image}
+        text = {name: {"digest": one.digest, "size": one.size} for name, one in sorted(entries.items())}
+        files.write(self.catalogue, json.dumps(text, indent=1) + "\n")
+        return image
 
     def add(self, reference: str, config: dict[str, Any], layers: Iterable[bytes]) -> Image:
         """Make an image from uncompressed layer tars; `config` lacks only its `rootfs`."""
@@ -101,12 +145,7 @@ class Store:
         rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in descriptors]}
         described = self._put(json.dumps({**config, "rootfs": rootfs}).encode(), CONFIG_TYPE)
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": described, "layers": descriptors}
-        entry = self._put(json.dumps(manifest).encode(), MANIFEST_TYPE)
-        tag = self.tag(reference)
-        others = [one for one in self._entries() if one.get("annotations", {}).get(REF_NAME) != tag]
-        index = _index([*others, {**entry, "annotations": {REF_NAME: tag}}])
-        files.write(self.layout / "index.json", json.dumps(index))
-        return self.enter(reference)
+        return self._name(reference, manifest)
 
     def blobs(self, image: Image) -> list[str]:
         """The digests that an image consists of, its manifest first."""
@@ -155,9 +194,14 @@ class Store:
         return written
 
     def prune(self) -> int:
-        """Delete blobs that no image of any checkout needs; returns how many."""
+        """Forget images whose name a newer one took, and delete the blobs that none needs; returns how many.
+
+        Hold `lock` around it.
+        """
+        named = [entry for entry in self._entries() if REF_NAME in entry.get("annotations", {})]
+        files.write(self.layout / "index.json", json.dumps(_index(named)))
         needed = set()
-        for entry in self._entries():
+        for entry in named:
             needed |= set(self.blobs(Image("", entry["digest"], entry["size"])))
         removed = 0
         for path in (self.layout / "blobs" / "sha256").iterdir():

@@ -1,0 +1,122 @@
+"""Build the images: only those whose inputs changed, each into the image store of the local cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster import files
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.oci import Store
+from e2e.cluster.progress import Progress
+from e2e.images import base, buildah, wheelhouse
+from e2e.images.recipes import RECIPES, Recipe, wanted
+
+DOCKERFILES = files.CHECKOUT / "images"
+CONTEXTS = files.CHECKOUT / "build" / "images"
+
+
+class Builder:
+    """Builds images of this checkout under one tag."""
+
+    def __init__(self, tag: str = "dev", *, progress: Progress | None = None, store: Store | None = None) -> None:
+        self.tag = tag
+        self.progress = progress or Progress()
+        self.store = store or Store()
+        self._made_from = self.store.folder / f"made-from-{self.store.scope}.json"
+        project: dict[str, Any] = tomllib.loads((files.CHECKOUT / "pyproject.toml").read_text())
+        self._project = project["project"]
+
+    def build(self, names: Sequence[str] = ()) -> list[str]:
+        """Build these images (default: all) and those they stand on; returns the references that changed."""
+        recipes = self._chosen(names)
+        changed = []
+        with files.locked(self.store.folder / ".build.lock", deadline=3600, what="image builds"):
+            base_image = base.ensure(self.progress)
+            # Once, so that all images hold the same state of a checkout that is being worked on.
+            own = wheelhouse.own(self.progress) if any(recipe.own_code for recipe in recipes) else ("none", None)
+            for recipe in recipes:
+                if self._build(recipe, base_image, own):
+                    changed.append(recipe.reference(self.tag))
+            if changed:
+                with self.store.lock():
+                    self.store.prune()
+                buildah.prune()
+        self.progress.say(f"{len(changed)} of {len(recipes)} images changed")
+        return changed
+
+    def push(self, prefix: str, names: Sequence[str] = ()) -> list[str]:
+        """Push images that were built to a registry as `<prefix>/<image>:<tag>`; returns the addresses."""
+        pushed = []
+        for recipe in self._chosen(names):
+            destination = f"{prefix.rstrip('/')}/{recipe.name}:{self.tag}"
+            with self.progress.long(f"pushing {destination}"):
+                buildah.push(self._local(recipe), f"docker://{destination}")
+            pushed.append(destination)
+        return pushed
+
+    def _chosen(self, names: Sequence[str]) -> list[Recipe]:
+        known = {recipe.name: recipe for recipe in RECIPES}
+        if unknown := set(names) - set(known):
+            raise ClusterError(f"no image {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+        needed = set(names or known)
+        needed |= {parent for name in needed if (parent := known[name].parent)}
+        return [recipe for recipe in RECIPES if recipe.name in needed]
+
+    def _local(self, recipe: Recipe) -> str:
+        """The image's name in buildah's store, which all checkouts share."""
+        return f"localhost/{self.store.scope}/{recipe.name}:{self.tag}"
+
+    def _build(self, recipe: Recipe, base_image: str, own: tuple[str, Path | None]) -> bool:
+        dockerfile = DOCKERFILES / f"{recipe.name}.Dockerfile"
+        dependencies, wheels = wheelhouse.dependencies(wanted(recipe, self._project), self.progress)
+        source, dist = own if recipe.own_code else ("none", None)
+        parent = self._local(next(one for one in RECIPES if one.name == recipe.parent)) if recipe.parent else base_image
+        reference = recipe.reference(self.tag)
+        inputs = wheelhouse.digest(
+            [dockerfile.read_bytes(), dependencies, source, buildah.identifier(parent) or "missing"]
+        )
+        if self._known().get(reference) == inputs and self.store.has(reference):
+            return False
+        context = self._context(recipe, wheels, dist)
+        arguments = {"BASE": parent, "DEPENDENCIES": dependencies, "SOURCE": source}
+        if not recipe.own_code:
+            del arguments["SOURCE"]
+        with self.progress.long(f"building {reference}"):
+            buildah.build(self._local(recipe), dockerfile, context, arguments)
+            with self.store.lock():
+                self.store.create()
+                tag = self.store.tag(reference)
+                buildah.push(self._local(recipe), f"oci:{self.store.layout}:{tag}", quickly=True)
+                image = self.store.enter(reference)
+        self.progress.say(f"{reference}: {self.store.bytes_of(image) / 1e6:.0f} MB, {image.digest[:19]}")
+        files.write(self._made_from, json.dumps(self._known() | {reference: inputs}, indent=1) + "\n")
+        return True
+
+    def _known(self) -> dict[str, str]:
+        try:
+            known: dict[str, str] = json.loads(self._made_from.read_text())
+        except FileNotFoundError:
+            return {}
+        return known
+
+    def _context(self, recipe: Recipe, wheels: Path, dist: Path | None) -> Path:
+        """Lay out what the Dockerfile mounts; also usable by hand with another builder."""
+        context = CONTEXTS / recipe.name
+        with files.building(context) as folder:
+            for source, name in ((wheels, "wheelhouse"), (dist, "dist")):
+                if source:
+                    shutil.copytree(source, folder / name, copy_function=_link_or_copy)
+        return context
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,60 @@
+"""Run buildah on a store of our own, apart from the machine's, so that nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from e2e.cluster import files
+from e2e.cluster.errors import CommandError
+from e2e.cluster.run import run, stream
+
+_LOG = "buildah.log"
+
+
+def _command(arguments: list[str | Path]) -> list[str]:
+    root = files.cache_root() / "buildah"
+    return [
+        # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
+        "unshare", "--mount", "--fork", "--kill-child", "--",
+        "buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), "--storage-driver", "overlay",
+        *(os.fspath(argument) for argument in arguments),
+    ]  # fmt: skip
+
+
+def build(name: str, dockerfile: Path, context: Path, arguments: dict[str, str], *, deadline: float = 1800) -> None:
+    """Build the image `name` of the local store; raises CommandError with the end of the build's log."""
+    options: list[str | Path] = ["bud", "--isolation=chroot", "--pull-never", "--layers", "--network=host"]
+    for key, value in arguments.items():
+        options += ["--build-arg", f"{key}={value}"]
+    options += ["--file", dockerfile, "--tag", name, context]
+    log = files.cache_root() / "buildah" / _LOG
+    log.unlink(missing_ok=True)
+    stream(_command(options), deadline=deadline, log=log)
+
+
+def pull(reference: str, *, deadline: float = 600) -> None:
+    """Pull an image into the local store."""
+    run(_command(["pull", reference]), deadline=deadline)
+
+
+def identifier(name: str) -> str | None:
+    """The id of an image of the local store, or None."""
+    try:
+        return run(_command(["inspect", "--type=image", "--format={{.FromImageID}}", name])).strip() or None
+    except CommandError:
+        return None
+
+
+def push(name: str, destination: str, *, quickly: bool = False, deadline: float = 900) -> None:
+    """Copy an image of the local store to a destination as containers-transports(5) writes it.
+
+    `quickly` packs layers as lightly as can be, for a destination that unpacks them again.
+    """
+    packing = ["--compression-format=gzip", "--compression-level=1"] if quickly else []
+    run(_command(["push", *packing, name, destination]), deadline=deadline)
+
+
+def prune() -> None:
+    """Delete images that no name and no other image needs any more."""
+    run(_command(["rmi", "--prune"]), deadline=300)

@@ -1,0 +1,80 @@
+"""Which images there are, and what goes into each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from e2e.cluster.errors import ClusterError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One image, `convoy/<name>`: built from `images/<name>.Dockerfile` on the base image or on another of ours."""
+
+    name: str
+    extra: str
+    """Which optional dependencies of the project it needs."""
+    parent: str | None = None
+    only: str = ""
+    """If set: of those dependencies this one alone, and nothing of our own code."""
+
+    @property
+    def own_code(self) -> bool:
+        """Whether our own distribution is installed in it."""
+        return not self.only
+
+    def reference(self, tag: str) -> str:
+        """Its name in a pod."""
+        return f"convoy/{self.name}:{tag}"
+
+
+# A parent stands before its children.
+RECIPES = (
+    Recipe("operator", "operator"),
+    Recipe("agent", "agents"),
+    Recipe("torch", "workloads", only="torch"),
+    Recipe("workloads", "workloads", parent="torch"),
+)
+
+
+def distribution(requirement: str) -> str:
+    """The normalised name in a requirement such as `Jinja2>=3; python_version > "3"`."""
+    match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
+    if not match:
+        raise ClusterError(f"cannot read the requirement {requirement!r} in pyproject.toml")
+    return re.sub(r"[-_.]+", "-", match[0]).lower()
+
+
+def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
+    """What the project table of pyproject.toml asks for with one extra; extras that name extras are followed."""
+    extras: Mapping[str, Sequence[str]] = project.get("optional-dependencies", {})
+    own = distribution(project["name"])
+    found: dict[str, None] = dict.fromkeys(project.get("dependencies", ()))
+    queue, seen = [extra], set()
+    while queue:
+        name = queue.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        if name not in extras:
+            raise ClusterError(f"pyproject.toml has no extra {name!r}; it has: {', '.join(extras)}")
+        for requirement in extras[name]:
+            inner = re.search(r"\[([^\]]*)\]", requirement)
+            if distribution(requirement) == own and inner:
+                queue += [one.strip() for one in inner[1].split(",")]
+            else:
+                found[requirement] = None
+    return sorted(found)
+
+
+def wanted(recipe: Recipe, project: Mapping[str, Any]) -> list[str]:
+    """The requirements that are installed in an image before our own code."""
+    found = requirements(project, recipe.extra)
+    if recipe.only:
+        found = [one for one in found if distribution(one) == recipe.only]
+        if not found:
+            raise ClusterError(f"the extra {recipe.extra!r} of pyproject.toml does not ask for {recipe.only}")
+    return found
