@@ -33,6 +33,10 @@ class Interruption:
         """Whether SIGTERM came."""
         return self.since is not None
 
+    def elapsed(self) -> float:
+        """Seconds since SIGTERM came; 0 before."""
+        return 0.0 if self.since is None else time.monotonic() - self.since
+
     def _on_signal(self, *_: Any) -> None:
         if self.since is None:
             self.since = time.monotonic()

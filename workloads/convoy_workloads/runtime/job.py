@@ -30,6 +30,10 @@ PRINT_SECONDS = 10.0
 """Rank 0 prints its progress this often; without an agent, each second."""
 
 
+LEAVE_MARGIN = 3.0
+"""Kept back of the grace period for the way out, in seconds."""
+
+
 @dataclass(frozen=True)
 class Restored:
     """Where the state came from."""
@@ -196,9 +200,14 @@ class Job(Generic[P]):
         if self._checkpoints is not None:
             staged = self._checkpoints.stage_last(self._state(), step)
             self._processes.close()
-            if self._checkpoints.finish_last(staged) and self.rank == 0:
+            if self._checkpoints.finish_last(staged, self._patience()) and self.rank == 0:
                 say(f"step {step} is saved")
         raise Interrupted
+
+    def _patience(self) -> float:
+        """Seconds that the decision on the last checkpoint may take: SIGKILL must not come first."""
+        left = self._place.grace_seconds - LEAVE_MARGIN
+        return max(1.0, left - self._interruption.elapsed())
 
     def _state(self) -> dict[str, Any]:
         """What a checkpoint holds; the values are the live objects, to be copied or loaded into."""

@@ -33,6 +33,8 @@ class Place:
     """The folder of this job's checkpoints, its own alone."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     hang_seconds: float = 600.0
+    grace_seconds: float = 25.0
+    """Between SIGTERM and SIGKILL."""
 
     @property
     def launched(self) -> bool:
@@ -59,6 +61,7 @@ def from_environment(environment: Mapping[str, str]) -> Place:
                 environment.get("CONVOY_CHECKPOINT_SECONDS") or DEFAULT_CHECKPOINT_SECONDS
             ),
             hang_seconds=float(environment.get("CONVOY_HANG_SECONDS") or 600),
+            grace_seconds=float(environment.get("CONVOY_GRACE_SECONDS") or 25),
         )
     except ValueError as error:
         raise ParamsError(f"the environment of this rank is malformed: {error}") from error

@@ -1,0 +1,272 @@
+"""A real launcher under a scripted agent on a real unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+WORKLOADS = ROOT / "workloads"
+DEADLINE = 50.0
+"""No single thing that a test waits for takes longer; torch's import on a busy machine is the slowest."""
+
+Message = dict[str, Any]
+
+
+async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """Returns once `condition` holds; AssertionError after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"after {seconds} s still not: {condition}"
+        await asyncio.sleep(0.02)
+
+
+class Agent:
+    """The agent's end of one pod's socket. It only does what a test tells it, except commits when `commits` is set."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.heard: list[Message] = []
+        self.commits = True
+        self.world = 1
+        self._changed = asyncio.Condition()
+        self._launcher: asyncio.StreamWriter | None = None
+        self._ranks: dict[int, asyncio.StreamWriter] = {}
+        self._prepared: dict[tuple[int, int], int] = {}
+        self._server: asyncio.Server | None = None
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def listen(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, str(self.path))
+
+    async def hang_up(self) -> None:
+        """As an agent that dies: every connection breaks, nobody listens."""
+        assert self._server is not None
+        self._server.close()
+        for talk in self._talks:
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+        self.path.unlink(missing_ok=True)
+        self._launcher = None
+
+    def forget(self) -> None:
+        """As a new agent: nothing heard, nothing prepared."""
+        self.heard.clear()
+        self._prepared.clear()
+
+    def tell(self, **message: Any) -> None:
+        assert self._launcher is not None
+        self._launcher.write(_frame(message))
+
+    def tell_rank(self, rank: int, **message: Any) -> None:
+        self._ranks[rank].write(_frame(message))
+
+    async def hears(self, match: Callable[[Message], bool], seconds: float = DEADLINE) -> Message:
+        """The first message, of all heard so far and to come, that matches."""
+
+        def found() -> Message | None:
+            return next((message for message in self.heard if match(message)), None)
+
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait_for(lambda: found() is not None), seconds)
+            except TimeoutError:
+                raise AssertionError(f"not heard; heard: {self.heard[-20:]}") from None
+        message = found()
+        assert message is not None
+        return message
+
+    async def hears_exit(self, rank: int, incarnation: int = 1) -> Message:
+        return await self.hears(
+            lambda m: m["type"] == "rank"
+            and m["state"] == "EXITED"
+            and (m["rank"], m["incarnation"]) == (rank, incarnation)
+        )
+
+    async def hears_step(self, step: int, rank: int = 0) -> Message:
+        return await self.hears(
+            lambda m: m["type"] == "progress" and m["from"] == rank and m["step"] >= step
+        )
+
+    async def form(self, command: list[str], incarnation: int = 1, ranks: int = 2, **more: Any) -> None:
+        """Port, then assignment, as the plan does."""
+        self.world = ranks
+        self.tell(type="pickPort", incarnation=incarnation)
+        picked = await self.hears(
+            lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation
+        )
+        self.tell(
+            **{
+                "type": "assignment",
+                "incarnation": incarnation,
+                "slot": 0,
+                "rankOffset": 0,
+                "processes": ranks,
+                "worldSize": ranks,
+                "masterAddr": "127.0.0.1",
+                "masterPort": picked["port"],
+                "hangSeconds": 600,
+                "command": command,
+                "role": "worker",
+                "replica": 0,
+                "job": "default/test",
+                **more,
+            }
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talk = asyncio.current_task()
+        assert talk is not None
+        self._talks.add(talk)
+        try:
+            await self._listen_to(reader, writer)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            writer.close()
+            self._talks.discard(talk)
+
+    async def _listen_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        rank: int | None = None
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (length,) = struct.unpack(">I", await reader.readexactly(4))
+                message = json.loads(await reader.readexactly(length))
+                if message["type"] == "hello" and message["role"] == "launcher":
+                    self._launcher = writer
+                elif message["type"] == "hello":
+                    rank = message["rank"]
+                    self._ranks[rank] = writer
+                if self.commits:
+                    self._commit(message)
+                async with self._changed:
+                    self.heard.append(message if rank is None else {**message, "from": rank})
+                    self._changed.notify_all()
+
+    def _commit(self, message: Message) -> None:
+        if message["type"] not in ("prepared", "recorded"):
+            return
+        generation = message["incarnation"], message["step"]
+        named = {"incarnation": generation[0], "step": generation[1]}
+        if message["type"] == "prepared":
+            self._prepared[generation] = self._prepared.get(generation, 0) + 1
+            if self._prepared[generation] == self.world:
+                self.tell_rank(0, type="commit", **named)
+        else:
+            for rank in range(self.world):
+                self.tell_rank(rank, type="committed", **named)
+
+
+def _frame(message: Message) -> bytes:
+    body = json.dumps(message).encode()
+    return struct.pack(">I", len(body)) + body
+
+
+class Launcher:
+    """The launcher as the container's first process, from a folder laid out as the agent mounts it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    async def ends(self, seconds: float = DEADLINE) -> int:
+        return await asyncio.to_thread(self.process.wait, seconds)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the agent mounts: launcher, runtime and the public face; no engines."""
+    folder = tmp_path_factory.mktemp("lib")
+    ignore = shutil.ignore_patterns("__pycache__")
+    package = WORKLOADS / "convoy_workloads"
+    for part in ("launcher", "runtime"):
+        shutil.copytree(package / part, folder / "convoy_workloads" / part, ignore=ignore)
+    shutil.copy(package / "__init__.py", folder / "convoy_workloads")
+    (folder / "convoy").mkdir()
+    shutil.copy(WORKLOADS / "convoy" / "__init__.py", folder / "convoy")
+    shutil.move(folder / "convoy_workloads/launcher/convoy_launch.py", folder)
+    return folder
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a path short enough for a unix socket."""
+    with tempfile.TemporaryDirectory(prefix="cv") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def agent(short: Path) -> AsyncIterator[Agent]:
+    agent = Agent(short / "agent.sock")
+    await agent.listen()
+    yield agent
+    await agent.hang_up()
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH whose `python` has no packages: its zygote is warm at once."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "python").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
+    return folder
+
+
+@pytest.fixture
+async def launch(
+    agent: Agent, library: Path, bare: Path, tmp_path: Path
+) -> AsyncIterator[Callable[..., Launcher]]:
+    """Starts a launcher with further environment variables; with `torch`, its `python` has torch."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(python: str = sys.executable, torch: bool = False, **environment: str) -> Launcher:
+        log = tmp_path / f"log-{len(started)}"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [python, "-I", "-S", str(library / "convoy_launch.py")],
+                env={
+                    "PATH": f"{Path(sys.executable).parent if torch else bare}:/usr/bin:/bin",
+                    "PYTHONPATH": f"{WORKLOADS}",  # stands for the image's site-packages
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    "CONVOY_SOCKET": str(agent.path),
+                    "OMP_NUM_THREADS": "1",
+                    **environment,
+                },
+                cwd=tmp_path,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        started.append(process)
+        return Launcher(process, log)
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                await asyncio.to_thread(process.wait, 10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

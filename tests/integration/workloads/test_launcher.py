@@ -1,0 +1,234 @@
+"""The launcher and the ranks of small programs: starts, ends, reports, replacement."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Agent, Launcher, until
+
+Launch = Callable[..., Launcher]
+
+
+def script(folder: Path, source: str) -> list[str]:
+    """A command that runs this source warm."""
+    path = folder / "program.py"
+    path.write_text(source)
+    return ["python", str(path)]
+
+
+async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> None:
+    launcher = launch()
+    hello = await agent.hears(lambda m: m["type"] == "hello")
+    assert (hello["role"], hello["incarnation"], hello["pid"]) == ("launcher", 0, launcher.process.pid)
+
+
+async def test_the_ranks_see_what_torchrun_would_set(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    launcher = launch()
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR CONVOY_INCARNATION"
+    source = f"import os\nprint('env', *(os.environ[n] for n in '{names}'.split()))\n"
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(script(tmp_path, source))
+    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert "[1/0] env 0 2 0 2 0 127.0.0.1 1\n" in launcher.log
+    assert "[1/1] env 1 2 1 2 0 127.0.0.1 1\n" in launcher.log
+    agent.tell(type="shutdown", exitCode=0, reason="done")
+    assert await launcher.ends() == 0
+
+
+async def test_a_failed_rank_is_reported_with_its_code_and_the_end_of_its_stderr(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = "import sys\nprint('x' * 5000, file=sys.stderr)\nraise ValueError('no such column: price')\n"
+    await agent.form(script(tmp_path, source), ranks=1)
+    report = await agent.hears_exit(0)
+    assert (report["exitCode"], report["signal"], report["commandNotFound"]) == (1, 0, False)
+    assert report["stderr"].endswith("ValueError: no such column: price")
+    assert len(report["stderr"].encode()) <= 2048
+
+
+async def test_a_command_that_does_not_exist_says_so(agent: Agent, launch: Launch) -> None:
+    launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["no-such-program", "--fast"], ranks=1)
+    report = await agent.hears_exit(0)
+    assert (report["exitCode"], report["commandNotFound"]) == (127, True)
+    assert "no-such-program: command not found on PATH=" in report["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"), [(0o644, "is not an executable file"), (0o755, "cannot be executed: Exec format")]
+)
+async def test_a_command_that_cannot_be_executed_says_so(
+    agent: Agent, launch: Launch, tmp_path: Path, mode: int, words: str
+) -> None:
+    program = tmp_path / "program"
+    program.write_text("neither script nor binary")
+    program.chmod(mode)
+    launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form([str(program)], ranks=1)
+    report = await agent.hears_exit(0)
+    assert (report["exitCode"], report["commandNotFound"]) == (126, True)
+    assert f"{program} {words}" in report["stderr"]
+
+
+async def test_a_missing_script_ends_as_under_python(agent: Agent, launch: Launch) -> None:
+    launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["python", "nowhere.py"], ranks=1)
+    report = await agent.hears_exit(0)
+    assert report["exitCode"] == 2
+    assert "can't open file 'nowhere.py'" in report["stderr"]
+
+
+async def test_a_cold_command_runs_and_its_children_die_with_it(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["bash", "-c", "sleep 1000 & echo child $!; exit 3"], ranks=1)
+    report = await agent.hears_exit(0)
+    assert report["exitCode"] == 3
+    child = int(launcher.log.split("[1/0] child ")[1].split()[0])
+    await until(lambda: not _alive(child))
+
+
+async def test_a_newer_incarnation_replaces_ranks_that_ignore_sigterm(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('up', flush=True)\n"
+        "while os.environ['CONVOY_INCARNATION'] == '1': time.sleep(0.1)\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1)
+    await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "RUNNING")
+    await until(lambda: "[1/0] up" in launcher.log)
+    await agent.form(script(tmp_path, source), incarnation=2, ranks=1)
+    old = await agent.hears_exit(0, incarnation=1)
+    assert old["signal"] == signal.SIGKILL
+    assert not old["oom"]
+    assert (await agent.hears_exit(0, incarnation=2))["exitCode"] == 0
+
+
+async def test_an_older_assignment_is_ignored(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    command = script(tmp_path, "print('ran')\n")
+    await agent.form(command, incarnation=5, ranks=1)
+    await agent.hears_exit(0, incarnation=5)
+    agent.tell(
+        type="assignment", incarnation=4, slot=0, rankOffset=0, processes=1, worldSize=1,
+        masterAddr="127.0.0.1", masterPort=1, command=command,
+    )  # fmt: skip
+    agent.tell(type="shutdown", exitCode=0)
+    assert await launcher.ends() == 0
+    assert launcher.log.count("] ran\n") == 1
+    assert not any(m.get("incarnation") == 4 for m in agent.heard)
+
+
+async def test_after_an_agent_restart_the_launcher_says_all_again(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(script(tmp_path, "raise SystemExit(9)\n"), incarnation=3, ranks=1)
+    await agent.hears_exit(0, incarnation=3)
+    await agent.hang_up()
+    agent.heard.clear()
+    await agent.listen()
+    report = await agent.hears_exit(0, incarnation=3)
+    assert report["exitCode"] == 9
+    assert [m["type"] for m in agent.heard[:3]] == ["hello", "portPicked", "rank"]
+    assert agent.heard[0]["incarnation"] == 3
+    assert launcher.process.poll() is None
+
+
+async def test_without_an_agent_it_ends_with_the_worst_exit_code(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_LONELY_SECONDS="1")
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = "import os\nraise SystemExit([0, 76, 4][int(os.environ['RANK'])])\n"
+    await agent.form(script(tmp_path, source), ranks=3)
+    for rank in range(3):
+        await agent.hears_exit(rank)
+    await agent.hang_up()
+    assert await launcher.ends() == 4
+
+
+async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(0.1)\n"
+    )
+    await agent.form(script(tmp_path, source))
+    await until(lambda: launcher.log.count("] up") == 2)
+    launcher.signal(signal.SIGTERM)
+    assert await launcher.ends() == 75
+    assert (await agent.hears_exit(1))["exitCode"] == 75
+
+
+async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    """A launcher killed outright takes its warm ranks along: their zygote sees its socket close."""
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    pidfile = tmp_path / "pid"
+    source = (
+        f"import os, time\nopen({str(pidfile)!r} + '.new', 'w').write(str(os.getpid()))\n"
+        f"os.rename({str(pidfile)!r} + '.new', {str(pidfile)!r})\n"
+        "while True: time.sleep(0.05)\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1)
+    await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "RUNNING")
+    await until(pidfile.exists)
+    pid = int(pidfile.read_text())
+    launcher.signal(signal.SIGKILL)
+    await launcher.ends()
+    await until(lambda: not _alive(pid))
+
+
+async def test_a_warm_rank_that_hangs_is_reported_with_its_stack(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launch(torch=True)
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = (
+        "import time, torch\n"
+        "weight = torch.zeros(1, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "weight.sum().backward()\n"
+        "optimizer.step()\n"
+        "def stuck_here():\n"
+        "    while True: time.sleep(0.1)\n"
+        "stuck_here()\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1, hangSeconds=1)
+    report = await agent.hears_exit(0)
+    assert report["hung"]
+    assert report["signal"] == signal.SIGABRT
+    assert "stuck_here" in report["stderr"]
+    assert "no step for" in report["stderr"]
+
+
+def _alive(pid: int) -> bool:
+    """Neither gone nor a zombie."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,296 @@
+"""Ranks that train: through kills, replacement, preemption and corrupt checkpoints, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from .conftest import ROOT, Agent, Launcher, until
+
+Launch = Callable[..., Launcher]
+
+PROGRAM = '''
+import os, signal, sys, time
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+import convoy
+
+with convoy.join() as job:
+    params = job.params
+    torch.manual_seed(3)
+    model = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(32, 32), nn.Tanh())])
+    if job.world > 1:
+        model = DistributedDataParallel(model, bucket_cap_mb=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def loss_of(step):
+        data = torch.Generator().manual_seed(1000 * step + job.rank)
+        noise = torch.rand(8, 32)  # from the default generator: its state must survive a restore
+        return (model(torch.randn(8, 32, generator=data)) - noise).square().mean()
+
+    job.restore(model=model, optimizer=optimizer,
+                warm=(lambda: loss_of(0).backward()) if params.get("warm", True) else None)
+    for step in job.steps(params["steps"]):
+        optimizer.zero_grad()
+        loss = loss_of(step)
+        loss.backward()
+        optimizer.step()
+        job.report(step, loss=loss.item(), samples=8 * job.world)
+        job.checkpoint(step)
+        if job.incarnation == 1 and step == params.get("signal_at") and job.rank == job.world - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if job.incarnation == 1 and step == params.get("kill_at") and job.rank == job.world - 1:
+            while not os.path.exists(params["wait_for"]): time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(params.get("pause", 0))
+    if job.rank == 0:
+        torch.save([p.detach() for p in model.parameters()], params["out"])
+'''
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> list[str]:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    return ["python", str(path)]
+
+
+def environment(tmp_path: Path, seconds: float = 3600, **params: Any) -> dict[str, str]:
+    """Variables of a job with these parameters, whose checkpoints lie in `tmp_path`."""
+    return {
+        "CONVOY_PARAMS": json.dumps({"out": str(tmp_path / "out.pt"), **params}),
+        "CONVOY_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
+        "CONVOY_CHECKPOINT_SECONDS": str(seconds),
+    }
+
+
+def committed(tmp_path: Path) -> list[str]:
+    """Names of the generations that have a COMMIT record."""
+    return sorted(path.parent.name for path in (tmp_path / "checkpoints").glob("*/COMMIT.json"))
+
+
+async def connected(agent: Agent) -> None:
+    await agent.hears(lambda m: m["type"] == "hello" and m["role"] == "launcher")
+
+
+async def run_to_end(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path, ranks: int, incarnations: int, **params: Any
+) -> list[torch.Tensor]:
+    """The final weights after this many incarnations, all of which but the last end with 75."""
+    launcher = launch(torch=True, **environment(tmp_path, **params))
+    await connected(agent)
+    for incarnation in range(1, incarnations + 1):
+        await agent.form(program, incarnation, ranks)
+        for rank in range(ranks):
+            report = await agent.hears_exit(rank, incarnation)
+            assert report["exitCode"] == (0 if incarnation == incarnations else 75), report["stderr"]
+    agent.tell(type="shutdown", exitCode=0)
+    assert await launcher.ends() == 0
+    weights: list[torch.Tensor] = torch.load(tmp_path / "out.pt")
+    return weights
+
+
+class Runner:
+    """Runs the same job in folders and agents of its own, so that two runs can be compared."""
+
+    def __init__(self, agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> None:
+        self._fixtures = agent, launch, program
+        self._tmp_path = tmp_path
+
+    async def weights(self, name: str, incarnations: int, **params: Any) -> list[torch.Tensor]:
+        agent, launch, program = self._fixtures
+        folder = self._tmp_path / name
+        folder.mkdir()
+        agent.forget()
+        return await run_to_end(agent, launch, program, folder, 3, incarnations, steps=12, **params)
+
+
+@pytest.fixture
+def runner(agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> Runner:
+    return Runner(agent, launch, program, tmp_path)
+
+
+def same_bits(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.timeout(180)
+async def test_three_ranks_interrupted_and_restored_end_with_the_same_bits(runner: Runner) -> None:
+    whole = await runner.weights("whole", incarnations=1)
+    broken = await runner.weights("broken", incarnations=2, signal_at=5)
+    assert same_bits(whole, broken)
+
+
+@pytest.mark.timeout(180)
+async def test_without_throw_away_passes_the_bits_differ(runner: Runner) -> None:
+    """The negative control: what the passes are for."""
+    whole = await runner.weights("whole", incarnations=1, warm=False)
+    broken = await runner.weights("broken", incarnations=2, signal_at=5, warm=False)
+    assert not same_bits(whole, broken)
+
+
+async def test_asked_to_leave_the_ranks_stop_at_one_step_and_it_is_committed(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
+    await connected(agent)
+    await agent.form(program)
+    await agent.hears_step(3)
+    launcher.signal(signal.SIGTERM)
+    assert await launcher.ends() == 75
+    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [75, 75]
+    stopped = re.search(r"stops after step (\d+)", launcher.log)
+    assert stopped is not None
+    assert committed(tmp_path) == [f"gen-1-{stopped[1]}"]
+    prepared = [m for m in agent.heard if m["type"] == "prepared"]
+    assert {(m["from"], m["step"]) for m in prepared} == {(0, int(stopped[1])), (1, int(stopped[1]))}
+
+
+async def test_a_killed_rank_is_replaced_in_place_and_training_continues(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    params = {"steps": 30, "kill_at": 20, "wait_for": str(go)}
+    launcher = launch(torch=True, **environment(tmp_path, seconds=0.0, **params))
+    await connected(agent)
+    await agent.form(program)
+    await until(lambda: len(committed(tmp_path)) > 0)
+    go.touch()
+    report = await agent.hears_exit(1)
+    assert (report["signal"], report["oom"]) == (signal.SIGKILL, False)
+    assert (await agent.hears_exit(0))["exitCode"] == 76
+    saved = committed(tmp_path)
+    began = time.monotonic()
+    await agent.form(program, incarnation=2)
+    await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and m["step"] >= 30)
+    print(f"\nreplaced in place and done after {time.monotonic() - began:.2f} s")
+    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
+    restored = re.search(r"\[2/0\] convoy: continues after step (\d+) from (gen-1-\d+), the same bits", launcher.log)
+    assert restored is not None, launcher.log
+    assert restored[2] in saved
+    assert "gen-2-30" in committed(tmp_path)
+    assert len(committed(tmp_path)) <= 2
+
+
+async def test_a_corrupt_checkpoint_is_passed_over_loudly(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(torch=True, **environment(tmp_path, steps=8, seconds=0.0))
+    await connected(agent)
+    await agent.form(program)
+    for rank in (0, 1):
+        await agent.hears_exit(rank)
+    older, newest = sorted(committed(tmp_path), key=lambda name: int(name.rsplit("-", 1)[1]))
+    victim = next((tmp_path / "checkpoints" / newest).glob("*.distcp"))
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    await agent.form(program, incarnation=2)
+    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert f"CHECKPOINT {newest} IS CORRUPT" in launcher.log
+    assert f"from {older}, the same bits" in launcher.log
+
+
+async def test_a_rank_that_is_refused_leaves(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
+    agent.commits = False
+    launch(torch=True, **environment(tmp_path, steps=100_000, seconds=0.0, pause=0.01))
+    await connected(agent)
+    await agent.form(program)
+    prepared = await agent.hears(lambda m: m["type"] == "prepared" and m["from"] == 1)
+    agent.tell_rank(1, type="refused", incarnation=1, step=prepared["step"], seen=2)
+    assert (await agent.hears_exit(1))["exitCode"] == 76
+    assert committed(tmp_path) == []
+
+
+async def test_training_goes_on_and_commits_across_an_agent_restart(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
+    agent.commits = False
+    launch(torch=True, **environment(tmp_path, steps=100_000, seconds=0.0, pause=0.01))
+    await connected(agent)
+    await agent.form(program)
+    prepared = [
+        await agent.hears(lambda m, r=rank: m["type"] == "prepared" and m["from"] == r) for rank in (0, 1)
+    ]
+    assert prepared[0]["step"] == prepared[1]["step"]
+    await agent.hang_up()
+    agent.forget()
+    agent.commits = True
+    await agent.listen()
+    await until(lambda: f"gen-1-{prepared[0]['step']}" in committed(tmp_path))
+    await agent.hears_step(prepared[0]["step"] + 5)
+
+
+async def test_bad_parameters_end_with_10(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    launch(torch=True, **environment(tmp_path, layers=0))
+    await connected(agent)
+    await agent.form(["python", "-m", "convoy_workloads.engines.gpt.engine"], ranks=1)
+    report = await agent.hears_exit(0)
+    assert report["exitCode"] == 10
+    assert "layers" in report["stderr"]
+
+
+@pytest.mark.timeout(120)
+async def test_gpt_trains_on_two_ranks_and_its_held_out_loss_falls(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    size = {"layers": 1, "width": 32, "heads": 2, "context": 32, "batch": 8, "data_megabytes": 0.5}
+    params = {"steps": 60, "warmup": 5, "held_out_every": 1, "learning_rate": 1e-2, "sample_bytes": 20, **size}
+    environment_ = {**environment(tmp_path), "CONVOY_PARAMS": json.dumps(params)}
+    launcher = launch(torch=True, **environment_)
+    await connected(agent)
+    await agent.form(["python", "-m", "convoy_workloads.engines.gpt.engine"])
+    first = await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and "heldOutLoss" in m)
+    last = await agent.hears_step(60)
+    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert last["totalSteps"] == 60
+    assert last["heldOutLoss"] < min(4.0, first["heldOutLoss"]), "a uniform guess over bytes has 5.55"
+    assert "[1/0] --- the model writes ---" in launcher.log
+    assert committed(tmp_path) == ["gen-1-60"]
+
+
+@pytest.mark.parametrize("command", [["python", "ddp.py"], ["torchrun", "--nproc-per-node=2", "ddp.py"]])
+async def test_an_unmodified_torchrun_script_trains_and_shows_its_steps(
+    agent: Agent, launch: Launch, tmp_path: Path, command: list[str]
+) -> None:
+    source = (ROOT / "examples" / "ddp.py").read_text()
+    assert "convoy" not in source.replace("Convoy", "").lower()
+    (tmp_path / "ddp.py").write_text(source)
+    launcher = launch(torch=True, STEPS="200", SNAPSHOT=str(tmp_path / "snapshot.pt"))
+    await connected(agent)
+    await agent.form(command)
+    assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
+    await agent.hears_step(200, rank=0)
+    losses = [float(loss) for loss in re.findall(r"\[1/0\] step \d+ loss ([\d.]+)", launcher.log)]
+    assert len(losses) == 4
+    assert losses[-1] < 0.8 * losses[0]
+
+
+async def test_a_warm_start_against_a_cold_one(agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> None:
+    """Prints both; asserts only that the warm one was warm and the cold one cold."""
+    launcher = launch(torch=True, **environment(tmp_path, steps=1))
+    await connected(agent)
+    seconds = {}
+    cold = ["bash", "-c", f"exec {program[0]} {program[1]}"]
+    for incarnation, (name, command) in enumerate({"first": program, "warm": program, "cold": cold}.items(), 1):
+        for path in (tmp_path / "checkpoints").glob("*/COMMIT.json"):
+            path.unlink()
+        began = time.monotonic()
+        await agent.form(command, incarnation)
+        for rank in (0, 1):
+            assert (await agent.hears_exit(rank, incarnation))["exitCode"] == 0
+        seconds[name] = time.monotonic() - began
+    print(f"\none step of two ranks, from assignment to exit: {seconds}")
+    assert "incarnation 2: 2 ranks (2 warm)" in launcher.log
+    assert "incarnation 3: 2 ranks (0 warm)" in launcher.log
