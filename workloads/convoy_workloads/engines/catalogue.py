@@ -38,7 +38,7 @@ ENTRIES = (
 
 def engine(entry: Entry) -> Engine:
     """The Engine object of an entry."""
-    package = f"convoy_workloads.engines.{entry.name.replace("-", "_")}"
+    package = f"convoy_workloads.engines.{entry.name.replace('-', '_')}"
     schema: dict[str, Any] = import_module(f"{package}.params").Params.model_json_schema()
     return Engine.model_validate(
         {
