@@ -211,7 +211,8 @@ class Operator:
 
     def _refresh(self) -> None:
         for phase, count in self.world.phases.items():
-            self.metrics.jobs.labels(phase).set(count)
+            # Of the leader alone, so that a sum over replicas counts each job once.
+            self.metrics.jobs.labels(phase).set(count if self.leads else 0)
         self.metrics.queue_depth.set(self.queue.depth)
 
 

@@ -239,7 +239,7 @@ class Elector:
     async def _release(self) -> None:
         """Lets the next leader begin at once: the Lease is good for one more second only."""
         lock = self._lock
-        # Read first: the lock replaces the version that it last read, and the last renewal has made a newer one.
+        # Read first: the lock replaces the version that it last read, and the last renewal made a newer one.
         found, record = await lock.get(lock.name, lock.namespace)
         if not found or record.holder_identity != lock.identity:
             return

@@ -49,3 +49,5 @@ def configure(level: str) -> None:
     # Both tell of every request or event at INFO.
     for chatty in ("aiohttp.access", "kopf.objects"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # The lock writes a traceback for every lost race; the elector says what matters of it.
+    logging.getLogger("kubernetes.aio.leaderelection").setLevel(logging.CRITICAL)

@@ -33,6 +33,7 @@ CLUSTER_RULES = [
         "verbs": ["get", "list", "watch"],
     },
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["delete"]},
+    {"apiGroups": ["convoy.dev"], "resources": ["engines"], "verbs": ["create", "patch"]},
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/status", "engines/status"], "verbs": ["patch"]},
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
@@ -46,9 +47,16 @@ CLUSTER_RULES = [
     },
 ]
 NAMESPACE_RULES = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": ["convoy-operator"],
+        "verbs": ["get", "update"],
+    },
+    {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["convoy-ca"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["convoy-ca"], "verbs": ["patch"]},
 ]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -182,7 +190,7 @@ async def gateway(control_plane: Any) -> AsyncIterator[KubernetesGateway]:
         yield KubernetesGateway(client, Settings(), Metrics())
 
 
-def test_settings(installation: Installation, **more: Any) -> Settings:
+def settings_for(installation: Installation, **more: Any) -> Settings:
     """Settings for a replica beside others on this machine: ports are the system's choice."""
     return Settings(
         **{
@@ -209,7 +217,7 @@ async def running(
     """A whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
     async with await client_of(installation.plane, installation.token) as client:
-        operator = Operator(test_settings(installation, **more), client)
+        operator = Operator(settings_for(installation, **more), client)
         task = asyncio.create_task(operator.run())
         try:
             await eventually(lambda: task.done() or operator.leads, what="operator leads")
@@ -245,7 +253,7 @@ def channel(
 
 
 class FakeAgent:
-    """A node's agent as the hub meets it: enrols, dials, reports what the test says, keeps what it is told."""
+    """A node's agent as the hub meets it: enrols, dials, reports what the test says, keeps what it hears."""
 
     def __init__(self, installation: Installation, hub: Any, node: str) -> None:
         self.installation, self.hub, self.node = installation, hub, node

@@ -1,4 +1,4 @@
-"""The gateway and the reflector against a real API server: conflicts, names taken, old versions, broken links."""
+"""The gateway and the reflector against a real API server: conflicts, old versions, broken links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from convoy_operator.views import Parent, Pod
 
 from .conftest import eventually
 from .test_operator import job
-
 
 FORGOTTEN = "1"
 """Older than the CRDs, whose watch caches therefore never held it."""

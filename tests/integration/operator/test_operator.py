@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import urllib.error
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.terms import LABEL_AGENT_READY
@@ -153,3 +156,28 @@ async def _count(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:
 
 async def _phase(status: Any, phase: str) -> bool:
     return (await status()).get("phase") == phase
+
+
+async def test_the_catalogue_is_applied_and_found_ready(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = f"engine-{installation.namespace}"
+    engine = {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "Engine",
+        "metadata": {"name": name},
+        "spec": {"image": "img", "command": ["python3", "-m", "x"], "paramsSchema": {"type": "object"}},
+    }
+    (tmp_path / "engine.yaml").write_text(yaml.safe_dump(engine))
+    (tmp_path / "broken.yaml").write_text("kind: Nonsense")
+
+    async def ready() -> bool:
+        try:
+            found = await installation.call("GET", f"/apis/convoy.dev/v1alpha1/engines/{name}")
+        except urllib.error.HTTPError:
+            return False
+        conditions = found.get("status", {}).get("conditions", [])
+        return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
+    async with running(installation, monkeypatch, engines_dir=str(tmp_path)):
+        await eventually(ready, what="engine ready")

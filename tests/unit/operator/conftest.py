@@ -65,7 +65,7 @@ def quiet_logs() -> None:
 
 
 class FakeApi:
-    """ApiGateway in memory: names, uids, resourceVersions, preconditions; errors on demand; all calls kept."""
+    """ApiGateway in memory: names, uids, versions, preconditions; errors on demand; all calls kept."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}

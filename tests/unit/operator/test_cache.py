@@ -88,7 +88,7 @@ HISTORY = st.lists(
 def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
     history: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    """A server's history is told by an ordered watch, with answers to writes put in anywhere and LISTs between."""
+    """An ordered watch tells a history, with answers to writes put in anywhere and LISTs between."""
     truth: dict[str, Item] = {}
     watch: list[tuple[str, Item]] = []
     snapshots: list[tuple[int, list[Item]]] = [(0, [])]

@@ -39,7 +39,7 @@ async def recorder(api: FakeApi, clock: Clock) -> Recorder:
 async def posted(recorder: Recorder, api: FakeApi) -> list[dict[str, Any]]:
     """Lets everything recorded be posted; what the server has then."""
     task = asyncio.create_task(recorder.run())
-    while recorder._outbox.qsize():
+    while recorder._outbox.qsize():  # noqa: ASYNC110 - the task ends only by cancellation
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()

@@ -1,0 +1,154 @@
+"""What the operator writes, counted at its own client, and what it does about objects it cannot use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from convoy_operator.app import Operator
+from convoy_operator.client import KubernetesGateway
+from convoy_operator.resources import TRAINING_JOBS
+
+from .conftest import FakeAgent, Installation, eventually, running
+from .test_operator import JOBS, Kubelet, job
+
+
+def writes(operator: Operator) -> dict[str, int]:
+    """Successful writes by verb and resource, the Lease apart (it is not the gateway's)."""
+    found = {}
+    for metric in operator.metrics.api_requests.collect():
+        for sample in metric.samples:
+            verb, resource, code = (sample.labels.get(name) for name in ("verb", "resource", "code"))
+            if (
+                sample.name.endswith("_total")
+                and verb not in ("get", "list", "watch")
+                and code in ("200", "201")
+            ):
+                found[f"{verb} {resource}"] = int(sample.value)
+    return found
+
+
+async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, gateway: KubernetesGateway
+) -> None:
+    namespace = installation.plane.namespace()
+    async with running(installation, monkeypatch) as operator:
+        before = writes(operator)
+        await asyncio.gather(*(gateway.create(TRAINING_JOBS, namespace, job(f"j{n}", 3)) for n in range(20)))
+
+        def settled() -> bool:
+            stored = [item for item in operator.world.jobs if item.namespace == namespace and item.status]
+            pods = [item for item in operator.world.pods if item.namespace == namespace]
+            return len(stored) == 20 and len(pods) == 60 and operator.queue.depth == 0
+
+        await eventually(settled)
+        await eventually(operator.recorder._outbox.empty)
+        await asyncio.sleep(1)
+        after = writes(operator)
+        made = {
+            name: count - before.get(name, 0) for name, count in after.items() if count != before.get(name)
+        }
+        assert made["create pods"] == 60
+        assert made["patch_status trainingjobs"] <= 20 * 2
+        assert set(made) <= {"create pods", "patch_status trainingjobs", "create events"}
+        await asyncio.sleep(3)
+        assert writes(operator) == after, "nothing is written while nothing happens"
+
+
+async def test_a_job_that_names_no_engine_and_one_whose_pods_are_refused_say_so(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    path = JOBS.format(namespace)
+    unknown = job("unknown")
+    unknown["spec"]["engine"] = {"name": "nonesuch"}
+    refused = job("refused")
+    refused["spec"]["roles"][0]["template"]["spec"]["restartPolicy"] = "Never"
+    refused["spec"]["roles"][0]["template"]["spec"]["hostname"] = "Not_A_Host!"
+
+    async def message(name: str) -> str:
+        return ((await installation.call("GET", f"{path}/{name}")).get("status") or {}).get("message", "")
+
+    async with running(installation, monkeypatch) as operator:
+        await installation.call("POST", path, unknown)
+        await installation.call("POST", path, refused)
+
+        async def said() -> Any:
+            return "nonesuch" in await message("unknown") and "Not_A_Host!" in await message("refused")
+
+        await eventually(said, what="both say what is wrong")
+        asked = operator.metrics.api_requests.labels("create", "pods", "422")._value.get()
+        assert asked <= 12, "no hot loop"
+
+        async def told() -> bool:
+            events = (await installation.call("GET", f"/api/v1/namespaces/{namespace}/events"))["items"]
+            return {"unknown", "refused"} <= {event["involvedObject"]["name"] for event in events}
+
+        await eventually(told, what="events")
+
+
+async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    path = JOBS.format(namespace)
+    kubelet = Kubelet(installation, namespace)
+    async with running(installation, monkeypatch) as operator:
+        first = await installation.call("POST", path, job("again", 1))
+
+        async def owners() -> set[str]:
+            return {pod["metadata"]["ownerReferences"][0]["uid"] for pod in await kubelet.list()}
+
+        async def owned(uid: str) -> bool:
+            return await owners() == {uid}
+
+        await eventually(lambda: owned(first["metadata"]["uid"]))
+        await installation.call("DELETE", f"{path}/again")
+        await eventually(lambda: operator.world.jobs.get(namespace, "again") is None)
+        second = await installation.call("POST", path, job("again", 1))
+        await asyncio.sleep(0.5)
+        assert await owned(first["metadata"]["uid"]), "the old job's pod is not taken for the new one's"
+        # There is no garbage collector here: the test is it.
+        await installation.call("DELETE", f"{kubelet.pods}/again-worker-0?gracePeriodSeconds=0")
+        await eventually(lambda: owned(second["metadata"]["uid"]))
+
+
+async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    path = JOBS.format(namespace)
+    kubelet = Kubelet(installation, namespace)
+    node = f"{namespace}-n"
+    await installation.node(node)
+    async with running(installation, monkeypatch):
+        await installation.call("POST", path, job("survivor", 1))
+        (pod,) = await eventually(lambda: _pods(kubelet, 1))
+        await kubelet.start(pod, node, "10.1.0.1")
+
+    async def status() -> dict[str, Any]:
+        return (await installation.call("GET", f"{path}/survivor"))["status"]
+
+    before = await status()
+    async with running(installation, monkeypatch, agent_grace_seconds=6.0) as operator:
+        await asyncio.sleep(2)
+        assert await status() == before, "nothing is decided without the agent"
+        agent = FakeAgent(installation, operator.hub, node)
+        await agent.enrol()
+        from convoy_agents.wire import hub_pb2 as wire
+
+        await agent.dial(
+            wire.PodReport(pod_uid=pod["metadata"]["uid"], launcher_connected=True, incarnation=7)
+        )
+        asked = await eventually(
+            lambda: agent.last("pick_port"), 3, "it decides as soon as the agent has come"
+        )
+        assert asked.incarnation == 8, "never below what an agent has seen"
+        await agent.hang_up()
+
+
+async def _pods(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:
+    pods = await kubelet.list()
+    return pods if len(pods) == count else []
