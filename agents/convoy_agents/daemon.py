@@ -121,6 +121,10 @@ class Agent:
             async with asyncio.timeout(LEAVE_SECONDS):
                 if heard:
                     await asyncio.wait([task for task in tasks if task.get_name() == "hub"], timeout=3.0)
+                # Nothing may start any more what is about to be stopped.
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
                 await self._negotiator.close()
                 await self._peer_server.stop()
                 await self._peers.close()
@@ -129,9 +133,6 @@ class Agent:
                 await self._health.stop()
         except TimeoutError:
             log.warning("left before everything was closed")
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sweep(self, volumes: Volumes) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -25,7 +26,10 @@ class HealthServer:
 
     async def start(self, port: int) -> int:
         """Listens on all addresses; the port. OSError when it is taken."""
-        self._server = await asyncio.start_server(self._serve, port=port, limit=MAX_REQUEST)
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        sock = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+        self._server = await asyncio.start_server(self._serve, sock=sock, limit=MAX_REQUEST)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

@@ -248,6 +248,8 @@ class Host:
             peer_port=0,
             metrics_port=0,
         )
+        self.pods: list[Pod] = []
+        """Connections that are to stay open."""
         self.agent: Agent
         self._task: asyncio.Task[None] | None = None
 

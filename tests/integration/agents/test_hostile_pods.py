@@ -23,6 +23,7 @@ async def host(make_host: HostMaker, hub: FakeHub) -> Host:
     await hub.report(UID, lambda report: report.launcher_connected)
     hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 2), ("far", host, 2)]))
     await launcher.hear()
+    host.pods.append(launcher)
     return host
 
 

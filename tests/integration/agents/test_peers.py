@@ -28,12 +28,12 @@ async def coordinator(make_host: HostMaker, hub: FakeHub) -> tuple[Host, Host]:
     return one, two
 
 
-async def ask(host: Host, identity: Identity | None, timeout: float = 5, **changes: Any) -> Any:
+async def ask(host: Host, identity: Identity | None, seconds: float = 5, **changes: Any) -> Any:
     fields = {"job_uid": "uid-of-job", "incarnation": 2, "step": 10, "slot": 1, **changes}
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     authority = host.settings.ca_file.read_bytes()
     async with dial(address, name, authority, identity) as channel:
-        return await hub_pb2_grpc.PeerStub(channel).Prepare(hub_pb2.Prepared(**fields), timeout=timeout)
+        return await hub_pb2_grpc.PeerStub(channel).Prepare(hub_pb2.Prepared(**fields), timeout=seconds)
 
 
 @pytest.mark.parametrize("caller", ["no certificate", "another authority", "another node", "no agent", "hub"])
@@ -94,7 +94,7 @@ async def test_a_call_that_is_given_up_counts_no_longer(
 ) -> None:
     one, _ = await coordinator(make_host, hub)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(one, authority.identity("two"), timeout=0.3)
+        await ask(one, authority.identity("two"), seconds=0.3)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     rank = await one.rank(UID, 0, 2)
     rank.say(type="prepared", incarnation=2, step=10, parent=None)

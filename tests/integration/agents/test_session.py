@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from cryptography import x509
 from tests.integration.agents.conftest import HostMaker
@@ -135,12 +136,12 @@ async def test_enrolment_fails_for_what_is_wrong(
     token.write_text("junk" if fault == "token" else "token-of-two" if fault == "node" else "token-of-one")
     authorities.write_bytes({"ca": Authority().pem, "no ca": b""}.get(fault, authority.pem))
     enrolment = Enrolment("one", f"127.0.0.1:{hub.enrol_port}", token, authorities)
-    with pytest.raises((EnrolError, Exception)) as caught:
+    with pytest.raises((EnrolError, grpc.aio.AioRpcError)) as caught:
         await enrolment.enrol()
     expected = {
         "token": "the token was not accepted",
         "node": "speaks for node 'two'",
-        "ca": "CERTIFICATE_VERIFY_FAILED",
+        "ca": "SSL_ERROR_SSL",
         "no ca": "holds no certificate",
     }[fault]
     assert expected in str(caught.value)
@@ -156,7 +157,6 @@ async def test_a_request_names_the_node_s_agent(tmp_path: Path, hub: FakeHub, au
         x509.SubjectAlternativeName
     )
     assert names.value.get_values_for_type(x509.DNSName) == ["one.agents.convoy.dev"]
-    assert list(tmp_path.iterdir()).sort() == [token, authorities].sort()
 
 
 async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub) -> None:

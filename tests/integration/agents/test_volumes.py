@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import stat
@@ -11,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.harness import FakeHub, Host, eventually
 
 from convoy_agents.csi import mounts
 from convoy_agents.csi.folders import Folders, PodRecord
@@ -70,7 +69,7 @@ async def test_a_pod_finds_its_socket_and_the_library_and_can_change_neither(mak
     for change in (
         lambda: (target / "new").write_text("x"),
         lambda: (target / "lib/convoy_launch.py").write_text("x"),
-        lambda: (target / "agent.sock").unlink(),
+        (target / "agent.sock").unlink,
         lambda: (target / "lib/convoy").rename(target / "gone"),
     ):
         with pytest.raises(OSError) as caught:
@@ -89,8 +88,7 @@ async def test_publishing_twice_is_publishing_once(make_host: HostMaker) -> None
     launcher.say(type="portPicked", incarnation=1, port=30000)
     session = host.agent.pods.get(UID)
     assert session
-    while session.state.master_port != 30000:
-        await asyncio.sleep(0)
+    await eventually(lambda: session.state.master_port == 30000)
 
 
 async def test_unpublishing_removes_every_trace_and_may_be_repeated(
