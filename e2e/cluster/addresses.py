@@ -91,6 +91,6 @@ def choose_slot(identity: str, taken: Collection[int], routes: Iterable[str]) ->
         if slot not in taken and not any(whole.overlaps(network) for network in networks):
             return slot
     raise ClusterError(
-        f"no free address range in 10.{FIRST}.0.0 .. 10.{FIRST + SLOTS - 1}.0.0: {len(taken)} clusters hold some,"
-        " routes of this machine the rest; take a cluster down"
+        f"no free address range in 10.{FIRST}.0.0 .. 10.{FIRST + SLOTS - 1}.0.0: {len(taken)} clusters hold"
+        " some, routes of this machine the rest; take a cluster down"
     )

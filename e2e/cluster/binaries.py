@@ -1,4 +1,4 @@
-"""Get the programs of the cluster: official archives where the internet is open, else built from Go modules."""
+"""The programs of the cluster: official archives where the internet is open, else built from Go modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def architecture() -> str:
     try:
         return known[platform.machine()]
     except KeyError:
-        raise ClusterError(f"processor {platform.machine()} is not supported; known: {', '.join(known)}") from None
+        raise ClusterError(
+            f"processor {platform.machine()} is not supported; known: {', '.join(known)}"
+        ) from None
 
 
 def kube_key() -> str:
@@ -104,7 +106,12 @@ def _download_kube(target: Path, progress: Progress) -> None:
 def _build_kube(target: Path, progress: Progress) -> None:
     major, minor, _ = versions.KUBERNETES.split(".")
     package = "k8s.io/component-base/version"
-    stamps = {"gitVersion": f"v{versions.KUBERNETES}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    stamps = {
+        "gitVersion": f"v{versions.KUBERNETES}",
+        "gitMajor": major,
+        "gitMinor": minor,
+        "gitTreeState": "clean",
+    }
     flags = " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
     with progress.long(f"building Kubernetes {versions.KUBERNETES} and etcd from Go modules (minutes, once)"):
         _go(["build", "-trimpath", "-ldflags", flags, "-o", str(target / "kube"), "."], target, cwd=MODULE)
@@ -140,7 +147,9 @@ def go() -> Path:
     found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     needed = ".".join(map(str, GO_NEEDED))
     if not found:
-        raise ClusterError(f"Go {needed} or newer is needed to build the cluster's programs; run `make setup`")
+        raise ClusterError(
+            f"Go {needed} or newer is needed to build the cluster's programs; run `make setup`"
+        )
     version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"]))
     if not version or (int(version[1]), int(version[2])) < GO_NEEDED:
         raise ClusterError(f"{found} is older than Go {needed}; run `make setup`")

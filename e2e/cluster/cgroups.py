@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from e2e.cluster.errors import ClusterError
@@ -29,11 +30,11 @@ class Cgroups:
         v1: list[tuple[Path, list[str]]] = []
         v2: list[Path] = []
         for line in (mounts if mounts is not None else Path("/proc/mounts").read_text()).splitlines():
-            _, where, kind, options, *_ = line.split()
-            if kind == "cgroup":
-                v1.append((Path(where), options.split(",")))
-            elif kind == "cgroup2":
-                v2.append(Path(where))
+            words = line.split()
+            if words[2] == "cgroup":
+                v1.append((Path(words[1]), words[3].split(",")))
+            elif words[2] == "cgroup2":
+                v2.append(Path(words[1]))
         # A controller mounted as v1 is not available to v2, whatever else is mounted.
         for where, options in v1:
             if "cpu" in options:
@@ -73,7 +74,7 @@ class Cgroups:
                         return False
                 return True
 
-            wait_for(gone, deadline=deadline, what=f"removal of cgroup {top}", why=lambda top=top: _members(top))
+            wait_for(gone, deadline=deadline, what=f"removal of cgroup {top}", why=partial(_members, top))
 
     def exists(self, name: str) -> bool:
         """Whether any hierarchy has the group."""
@@ -136,8 +137,8 @@ def _enable_controllers(path: Path) -> None:
         (path / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in wanted))
     except OSError as error:
         raise ClusterError(
-            f"cannot enable cgroup controllers in {path}: {error.strerror}. In a container, run with the machine's"
-            " cgroup namespace, or move this container's processes into a child group first."
+            f"cannot enable cgroup controllers in {path}: {error.strerror}. In a container, run with the"
+            " machine's cgroup namespace, or move this container's processes into a child group first."
         ) from None
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from e2e.cluster import binaries as programs
-from e2e.cluster import versions
+from e2e.cluster import files, versions
 from e2e.cluster.cluster import DEFAULT_NAME, Cluster
 from e2e.cluster.control_plane import COMPONENTS
 from e2e.cluster.errors import ClusterError
@@ -19,7 +19,9 @@ from e2e.images.build import Builder
 from e2e.images.recipes import RECIPES
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="A real multi-node Kubernetes on this machine, without Docker."
+    no_args_is_help=True,
+    add_completion=False,
+    help="A real multi-node Kubernetes on this machine, without Docker.",
 )
 nodes_app = typer.Typer(no_args_is_help=True, help="Add a node, or make one fail.")
 app.add_typer(nodes_app, name="node")
@@ -51,10 +53,11 @@ def up(
 
 @app.command()
 def down(
-    name: Name = DEFAULT_NAME, everything: Annotated[bool, typer.Option("--all", help="All of this checkout.")] = False
+    name: Name = DEFAULT_NAME,
+    everything: Annotated[bool, typer.Option("--all", help="All of this checkout.")] = False,
 ) -> None:
     """Take the cluster down and leave nothing, also after an `up` that was interrupted."""
-    checkout = str(programs.files.CHECKOUT)
+    checkout = str(files.CHECKOUT)
     names = [state.name for state in all_states() if state.checkout == checkout] if everything else [name]
     for one in names:
         Cluster(one).down()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from e2e.cluster.oci import Image, Store
 from e2e.cluster.processes import end, let_go, spawn
 from e2e.cluster.progress import Progress
 from e2e.cluster.run import run, tail, wait_for
-from e2e.cluster.state import NodeRecord, State, StateFile, allocate, clusters_root
+from e2e.cluster.state import NodeRecord, State, StateFile, all_states, allocate, clusters_root
 
 DEFAULT_NAME = "dev"
 
@@ -108,7 +109,7 @@ class Cluster:
 
     @property
     def shared_dir(self) -> Path:
-        """A folder that the machine and all nodes see under this one path: a disk for hostPath PersistentVolumes."""
+        """A folder that the machine and all nodes see under this path, for hostPath PersistentVolumes."""
         return self.folder / "shared"
 
     @property
@@ -177,17 +178,18 @@ class Cluster:
         self.network.add_rules(self.state().firewall)
         self.control_plane.prepare()
         self._start("etcd", "kube-apiserver")
-        for index in range(1, nodes + 1):
-            self._prepare_node(index, wanted)
+        prepared = self._prepare_nodes(range(1, nodes + 1), wanted)
         say("nodes prepared")
         self._wait_control_plane()
         say("API server is ready")
         self._start("kube-controller-manager", "kube-scheduler", "coredns")
-        for node in self.nodes:
-            node.start()
-        self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(system.objects(self.addresses)))
+        with ThreadPoolExecutor() as pool:
+            starting = [pool.submit(node.start) for node in prepared]
+            self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(system.objects(self.addresses)))
+            for one in starting:
+                one.result()
         say("nodes started")
-        self._finish(self.nodes, wanted)
+        self._finish(prepared, wanted)
         with self.changing() as state:
             state.phase = "up"
         say(f"cluster {self.name} is up; export KUBECONFIG={self.kubeconfig}")
@@ -195,24 +197,40 @@ class Cluster:
     def _wanted(self, references: Sequence[str] | None) -> list[Image]:
         """The images that nodes get; the sandbox image is always one of them."""
         known = self.images.images()
-        names = known if references is None else [self.images.get(one).name for one in [*references, PAUSE_IMAGE]]
+        names = (
+            known if references is None else [self.images.get(one).name for one in [*references, PAUSE_IMAGE]]
+        )
         return [known[name] for name in dict.fromkeys(names)]
 
-    def _prepare_node(self, index: int, wanted: Sequence[Image]) -> Node:
-        """Enter a new node in the state and write its disk; it does not run yet."""
-        name = f"node-{index}"
-        with self.changing() as state:
-            state.nodes[name] = NodeRecord(index)
-        node = Node(self, name)
-        node.prepare()
+    def _prepare_nodes(self, indices: Iterable[int], wanted: Sequence[Image]) -> list[Node]:
+        """Enter new nodes in the state and write their disks; they do not run yet."""
+        nodes = []
+        for index in indices:
+            with self.changing() as state:
+                state.nodes[f"node-{index}"] = NodeRecord(index)
+            nodes.append(Node(self, f"node-{index}"))
+            nodes[-1].prepare()
         try:
-            template = templates.ensure(self.binaries, self.images, wanted, self.progress.say)
-            templates.clone(template, node.store)
+            template = templates.ensure(
+                templates.Maker(self.identity, self.binaries, self.folder / "t"),
+                self.images,
+                wanted,
+                claim=self._claim,
+                in_use=lambda: {path for state in all_states() for path in state.templates},
+                say=self.progress.say,
+            )
+            for node in nodes:
+                templates.give(template, node.store, self.identity)
         except ClusterError as error:
-            # Slower, but the same in the end: the images are imported once the node runs.
-            self.progress.say(f"{name}: no ready-made image store ({error}); images will be imported")
-            run(["rm", "-rf", node.store], deadline=120)
-        return node
+            # Slower, but the same in the end: the images are imported once the nodes run.
+            self.progress.say(f"no ready-made image store ({error}); images will be imported")
+            for node in nodes:
+                run(["rm", "-rf", node.store], deadline=120)
+        return nodes
+
+    def _claim(self, template: Path) -> None:
+        with self.changing() as state:
+            state.templates = sorted({*state.templates, str(template)})
 
     def _finish(self, nodes: Sequence[Node], wanted: Sequence[Image]) -> None:
         """Wait for nodes to be Ready and to have their images."""
@@ -283,7 +301,7 @@ class Cluster:
                 end([process])
 
     def start_component(self, component: str) -> None:
-        """Start a process of the control plane that `stop_component` ended; waits for the API server to be ready."""
+        """Start what `stop_component` ended; waits for the API server to be ready."""
         self._known(component)
         with self.lock():
             if not self.component_alive(component):
@@ -301,7 +319,7 @@ class Cluster:
         with self.lock():
             index = max((record.index for record in self.state().nodes.values()), default=0) + 1
             wanted = self._wanted(None)
-            node = self._prepare_node(index, wanted)
+            (node,) = self._prepare_nodes([index], wanted)
             node.start()
             self._finish([node], wanted)
         return node
@@ -328,7 +346,7 @@ class Cluster:
     # ---- down -----------------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Take everything away, also what an interrupted `up` left. A cluster that is not there is no error."""
+        """Take everything away, also what an interrupted `up` left; no error when there is nothing."""
         with self.lock():
             state = self.file.load()
             if state:

@@ -79,7 +79,11 @@ class ControlPlane:
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         names += ["kubernetes.default.svc.cluster.local", "localhost"]
         main.issue(
-            "apiserver", "kube-apiserver", names=names, addresses=[host, self.addresses.kubernetes], client=False
+            "apiserver",
+            "kube-apiserver",
+            names=names,
+            addresses=[host, self.addresses.kubernetes],
+            client=False,
         )
         main.issue("apiserver-kubelet", "kube-apiserver-kubelet-client", organizations=["system:masters"])
         for component in ("kube-controller-manager", "kube-scheduler"):
@@ -95,7 +99,7 @@ class ControlPlane:
         (self.folder / "etcd").mkdir(mode=0o700, exist_ok=True)
 
     def corefile(self) -> str:
-        """The DNS server's configuration: the cluster's names only, since pods have no way out of the machine."""
+        """The DNS server's configuration: the cluster's names only: pods have no way out."""
         return f"""cluster.local:{DNS_PORT} in-addr.arpa:{DNS_PORT} {{
     bind {self.addresses.host}
     errors
@@ -119,7 +123,11 @@ class ControlPlane:
         """The command line of each component."""
         host, pki, config = self.addresses.host, self.pki, self.folder / "config"
         etcd_url = f"https://{host}:{ETCD_PORT}"
-        audit = [f"--audit-policy-file={config}/audit.json", f"--audit-log-path={self.audit_log}"] if self.audit else []
+        audit = (
+            [f"--audit-policy-file={config}/audit.json", f"--audit-log-path={self.audit_log}"]
+            if self.audit
+            else []
+        )
 
         def client(component: str, *ports: str) -> list[str]:
             file = f"{config}/{component}.kubeconfig"
@@ -155,7 +163,7 @@ class ControlPlane:
                 f"--peer-trusted-ca-file={pki}/etcd-ca.crt",
                 "--peer-client-cert-auth=true",
                 "--log-level=warn",
-                # The cluster does not outlive the machine, so nothing is lost with a write that was not flushed.
+                # The cluster does not outlive the machine: a write that was not flushed is no loss.
                 "--unsafe-no-fsync=true",
             ],
             "kube-apiserver": [

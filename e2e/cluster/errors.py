@@ -2,7 +2,7 @@
 
 
 class ClusterError(Exception):
-    """Something that the user of the local cluster can act on; the message says what is wrong and what to do."""
+    """Something that a person can act on; the message says what is wrong and what to do."""
 
 
 class CommandError(ClusterError):

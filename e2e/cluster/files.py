@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from e2e.cluster.errors import ClusterError
 
@@ -40,8 +41,13 @@ def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
 
 @contextmanager
 def building(final: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `final` when the block ends without an error, and vanishes otherwise."""
+    """A temporary folder that becomes `final` when the block ends without an error, and vanishes otherwise.
+
+    Hold a lock around it: what another left there when it was killed is taken away first.
+    """
     final.parent.mkdir(parents=True, exist_ok=True)
+    for stale in final.parent.glob(f".{final.name}.*"):
+        shutil.rmtree(stale, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
         temporary.chmod(0o755)
@@ -53,9 +59,14 @@ def building(final: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def scratch() -> IO[bytes]:
+    """A nameless temporary file on the cache's disk: the system's temporary folder may be memory."""
+    return tempfile.TemporaryFile(dir=cache_root())
+
+
 @contextmanager
 def locked(path: Path, *, deadline: float, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on the file `path`; raise ClusterError when another holds it past `deadline` seconds."""
+    """Hold an exclusive lock on the file `path`; ClusterError when that takes over `deadline` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + deadline
     while True:

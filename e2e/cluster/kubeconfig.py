@@ -20,9 +20,14 @@ def render(server: str, authority: bytes, certificate: bytes, key: bytes, *, nam
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": server, "certificate-authority-data": inline(authority)}}],
+        "clusters": [
+            {"name": name, "cluster": {"server": server, "certificate-authority-data": inline(authority)}}
+        ],
         "users": [
-            {"name": user, "user": {"client-certificate-data": inline(certificate), "client-key-data": inline(key)}}
+            {
+                "name": user,
+                "user": {"client-certificate-data": inline(certificate), "client-key-data": inline(key)},
+            }
         ],
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
         "current-context": name,

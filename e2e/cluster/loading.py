@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +28,7 @@ def load_archive(nodes: Sequence[Node], archive: Path, *, deadline: float = 600)
 
 
 def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, deadline: float = 600) -> int:
-    """Bring images of the store to the nodes that lack them, sending only missing layers; returns bytes sent."""
+    """Bring images of the store to nodes that lack them, sending missing layers only; returns bytes sent."""
     sent: list[int] = []
 
     def load(node: Node) -> None:
@@ -38,7 +37,7 @@ def update(nodes: Sequence[Node], store: Store, images: Sequence[Image], *, dead
             return
 
         def send(present: set[str]) -> None:
-            with tempfile.TemporaryFile(dir=files.cache_root()) as archive:
+            with files.scratch() as archive:
                 sent.append(store.write_archive(lacking, archive, present))
                 archive.seek(0)
                 node.ctr(*_IMPORT, deadline=deadline, stdin=archive)

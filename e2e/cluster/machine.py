@@ -14,14 +14,14 @@ _CAP_SYS_RESOURCE = 24
 
 @dataclass(frozen=True)
 class Share:
-    """What one node keeps from the machine: thousandths of a processor and MiB of memory that it must not offer."""
+    """What of the machine one node must not offer: thousandths of a processor, and MiB of memory."""
 
     reserved_millicores: int
     reserved_mib: int
 
 
 def share(nodes: int, *, cores: int, mib: int, control_plane_mib: int = 2048) -> Share:
-    """Cut the machine so that what `nodes` nodes offer together is the machine, less the control plane's memory.
+    """Cut the machine so that `nodes` nodes offer it once together, less the control plane's memory.
 
     A kubelet always sees the whole machine: its part is set by reserving the rest.
     """
@@ -56,12 +56,16 @@ def cni_folder() -> Path:
     for folder in ("/usr/lib/cni", "/opt/cni/bin"):
         if Path(folder, "bridge").exists():
             return Path(folder)
-    raise ClusterError("no CNI plugins (package containernetworking-plugins) on this machine; run `make setup`")
+    raise ClusterError(
+        "no CNI plugins (package containernetworking-plugins) on this machine; run `make setup`"
+    )
 
 
 def need_root_and_tools() -> None:
     """Raise ClusterError, saying everything that is missing at once."""
-    missing = [tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)]
+    missing = [
+        tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)
+    ]
     problems = [f"programs missing: {', '.join(missing)} (run `make setup`)"] if missing else []
     if os.geteuid() != 0:
         problems.append("nodes need root: run this as root or with sudo")

@@ -64,7 +64,7 @@ class Network:
         return link_name(self.identity, index)
 
     def plug(self, index: int, pid: int) -> None:
-        """Lay a cable into the network namespace of process `pid`, address it, and route the node's pods there."""
+        """Lay a cable into the network namespace of `pid`, address it, and route the node's pods there."""
         link, address = self.link(index), self.addresses.node(index)
         self.unplug(index)
         run(["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(pid)])

@@ -40,7 +40,9 @@ class Node:
             return self.cluster.state().nodes[self.name]
         except KeyError:
             known = ", ".join(sorted(self.cluster.state().nodes)) or "none"
-            raise ClusterError(f"cluster {self.cluster.name} has no node {self.name}; it has: {known}") from None
+            raise ClusterError(
+                f"cluster {self.cluster.name} has no node {self.name}; it has: {known}"
+            ) from None
 
     @property
     def address(self) -> str:
@@ -60,7 +62,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The pid of the node's first process, as the machine sees it; raises ClusterError while it is down."""
+        """The machine's pid of the node's first process; raises ClusterError while the node is down."""
         if self.process is None:
             raise ClusterError(f"node {self.name} is down; `node reboot {self.name}` starts it")
         return self.process.pid
@@ -118,7 +120,9 @@ class Node:
         """What node_init.py is told."""
         cluster, config, binaries = self.cluster, self.folder / "config", self.cluster.binaries
         # Stable for a node's life and different between nodes and clusters, as on real machines.
-        machine_id = hashlib.sha256(f"{cluster.identity}/{self.name}/{uuid.uuid4()}".encode()).hexdigest()[:32]
+        machine_id = hashlib.sha256(f"{cluster.identity}/{self.name}/{uuid.uuid4()}".encode()).hexdigest()[
+            :32
+        ]
         hosts = f"127.0.0.1 localhost\n::1 localhost\n{self.address} {self.name}\n"
         kubelet = [
             str(binaries / "kubelet"),
@@ -131,7 +135,9 @@ class Node:
             "name": self.name,
             "folder": str(self.folder),
             "binaries": str(binaries),
-            "keep": [str(cluster.folder), str(binaries), str(cluster.shared_dir)],
+            "keep": [
+                str(path) for path in (cluster.folder, binaries.parent, files.cache_root() / "templates")
+            ],
             "etc": {
                 "machine-id": machine_id + "\n",
                 "hostname": self.name + "\n",
@@ -191,7 +197,7 @@ class Node:
     # ---- faults ---------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Crash the node: everything on it is gone at once, its disk stays. A node that is down stays down."""
+        """Crash the node: what runs on it is gone at once, its disk stays. No error when it is down."""
         with self.cluster.lock():
             self._kill()
 
@@ -234,9 +240,7 @@ class Node:
 
     # ---- inside ---------------------------------------------------------------------------------------
 
-    def run(
-        self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: IO[bytes] | None = None
-    ) -> str:
+    def run(self, argv: Sequence[str | Path], *, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
         """Run a program in the node's namespaces as its root user; returns its standard output."""
         return run(
             ["nsenter", f"--target={self.pid}", "--mount", "--net", "--uts", "--ipc", "--pid", "--", *argv],
@@ -246,7 +250,8 @@ class Node:
 
     def ctr(self, *arguments: str, deadline: float = 60, stdin: IO[bytes] | None = None) -> str:
         """Run containerd's client for the images and containers of Kubernetes on this node."""
-        argv = [self.cluster.binaries / "ctr", f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments]
+        program = str(self.cluster.binaries / "ctr")
+        argv = [program, f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments]
         return self.run(argv, deadline=deadline, stdin=stdin)
 
     def wait_runtime(self, deadline: float = 60) -> None:

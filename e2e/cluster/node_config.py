@@ -165,8 +165,6 @@ conf_dir = "/etc/cni/net.d"
                     "ipam": {
                         "type": "host-local",
                         "ranges": [[{"subnet": self.addresses.pods_of(self.index)}]],
-                        # In /run, so that a crashed node does not remember the addresses of dead pods.
-                        "dataDir": "/run/cni",
                     },
                 },
                 {"type": "portmap", "capabilities": {"portMappings": True}},

@@ -50,7 +50,7 @@ def bind(source: Path, target: Path, *, recursive: bool = False) -> None:
 
 
 def make_root(config: dict[str, Any]) -> None:
-    """Enter a root that shows the machine's programs, with /var, /etc, /run, /tmp and /proc of the node's own."""
+    """Enter a root with the machine's programs, but /var, /etc, /run, /tmp and /proc of the node's own."""
     disk = Path(config["folder"])
     mount("--make-rprivate", "/")
     root = disk / "root"
@@ -66,16 +66,17 @@ def make_root(config: dict[str, Any]) -> None:
     mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "run")
     mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", root / "tmp")
     (root / "run" / "lock").mkdir()
-    for folder in ("lib/kubelet", "lib/containerd", "lib/cni", "log", "tmp", "run"):
+    for folder in ("lib/kubelet", "lib/containerd", "lib/cni", "log", "tmp"):
         (disk / "var" / folder).mkdir(parents=True, exist_ok=True)
+    if not (disk / "var" / "run").is_symlink():
+        (disk / "var" / "run").symlink_to("/run")
     bind(disk / "var", root / "var")
-    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", root / "var" / "run")
     make_etc(config, disk / "etc")
     bind(disk / "etc", root / "etc")
     mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", root / "dev" / "shm")
-    for folder in map(Path, config["keep"]):
-        if folder.parts[1] in _OWN:
-            bind(folder, root / folder.relative_to("/"), recursive=True)
+    for kept in map(Path, config["keep"]):
+        if kept.parts[1] in _OWN:
+            bind(kept, root / kept.relative_to("/"), recursive=True)
     # /sys of this network namespace, with the machine's control groups in it.
     mount("-t", "sysfs", "sysfs", root / "sys")
     mount("--rbind", "/sys/fs/cgroup", root / "sys" / "fs" / "cgroup")
@@ -117,12 +118,6 @@ def wait_for_cable() -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
-def own_session() -> None:
-    """In a child before its program starts: a session of its own, and no signal blocked as it is in us."""
-    os.setsid()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-
-
 class Keeper:
     """Starts the components, and starts them again when they end, as an init system does."""
 
@@ -136,10 +131,17 @@ class Keeper:
         for name, due in list(self.again.items()):
             if time.monotonic() < due:
                 continue
+            # A child inherits what is blocked, and containerd's helpers need this signal.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             with Path("/var/log", f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(
-                    self.commands[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=own_session
+                    self.commands[name],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
             process.returncode = 0  # collected by `reap`, not by this object
             self.running[process.pid] = name
             del self.again[name]
@@ -156,7 +158,10 @@ class Keeper:
                 return
             name = self.running.pop(pid, None)
             if name is not None:
-                print(f"{name} ended with status {os.waitstatus_to_exitcode(status)}; starting it again", flush=True)
+                print(
+                    f"{name} ended with status {os.waitstatus_to_exitcode(status)}; starting it again",
+                    flush=True,
+                )
                 self.again[name] = time.monotonic() + 1.0
 
 
@@ -172,6 +177,7 @@ def main() -> None:
     keeper = Keeper(config["commands"])
     while True:
         keeper.start_due()
+        keeper.reap()  # those that ended while the signal was not blocked
         signal.sigtimedwait({signal.SIGCHLD}, 0.5 if keeper.again else 60.0)
         keeper.reap()
 

@@ -1,4 +1,4 @@
-"""The image store of the machine: an OCI image layout whose blobs every checkout shares, and a catalogue per checkout."""
+"""The image store of the machine: an OCI layout that checkouts share, and a catalogue per checkout."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def full_name(reference: str) -> str:
 
 
 class Store:
-    """The layout in `folder`. `scope` names the checkout, so that two can each have their `convoy/operator:dev`."""
+    """The layout in `folder`. `scope` names the checkout: each can have its own `convoy/operator:dev`."""
 
     def __init__(self, folder: Path | None = None, checkout: Path = files.CHECKOUT) -> None:
         self.folder = folder or files.cache_root() / "images"
@@ -78,7 +78,9 @@ class Store:
             return images[full_name(reference)]
         except KeyError:
             known = ", ".join(sorted(images)) or "none"
-            raise ClusterError(f"image {reference} has not been built here (`images` builds); known: {known}") from None
+            raise ClusterError(
+                f"image {reference} has not been built here (`images` builds); known: {known}"
+            ) from None
 
     def has(self, reference: str) -> bool:
         """Whether the image and all it consists of are there."""
@@ -94,8 +96,8 @@ class Store:
     def enter(self, reference: str) -> Image:
         """Put into the catalogue what the layout now holds under the image's `tag`, with its layers unpacked.
 
-        Unpacked layers are named by the digest that a build tool knows them by: it does not write them again when
-        it adds an image that stands on them, and no node spends time on unpacking.
+        Unpacked layers are named by the digest that a build tool knows them by: it does not write them again
+        when it adds an image that stands on them, and no node spends time on unpacking.
         """
         tag = self.tag(reference)
         found = [entry for entry in self._entries() if entry.get("annotations", {}).get(REF_NAME) == tag]
@@ -112,7 +114,9 @@ class Store:
         path = self.blob(diff)
         if layer["digest"] != diff and not path.exists():
             if not layer["mediaType"].endswith("gzip"):
-                raise ClusterError(f"layer {layer['digest']} is packed as {layer['mediaType']}; only gzip is known")
+                raise ClusterError(
+                    f"layer {layer['digest']} is packed as {layer['mediaType']}; only gzip is known"
+                )
             unpacker, digest = zlib.decompressobj(wbits=31), hashlib.sha256()
             temporary = path.with_name(f".{path.name}")
             with self.blob(layer["digest"]).open("rb") as packed, temporary.open("wb") as out:
@@ -144,13 +148,22 @@ class Store:
         descriptors = [self._put(layer, LAYER_TYPE) for layer in layers]
         rootfs = {"type": "layers", "diff_ids": [layer["digest"] for layer in descriptors]}
         described = self._put(json.dumps({**config, "rootfs": rootfs}).encode(), CONFIG_TYPE)
-        manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": described, "layers": descriptors}
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": described,
+            "layers": descriptors,
+        }
         return self._name(reference, manifest)
 
     def blobs(self, image: Image) -> list[str]:
         """The digests that an image consists of, its manifest first."""
         manifest = json.loads(self.blob(image.digest).read_bytes())
-        return [image.digest, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+        return [
+            image.digest,
+            manifest["config"]["digest"],
+            *(layer["digest"] for layer in manifest["layers"]),
+        ]
 
     def bytes_of(self, image: Image) -> int:
         """The size of an image, in bytes."""

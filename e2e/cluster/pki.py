@@ -34,7 +34,9 @@ def _write_key(path: Path, key: CertificateIssuerPrivateKeyTypes) -> None:
     files.write(path, pem, mode=0o600)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -42,7 +44,9 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks of nodes and host are one, but may step
+        .not_valid_before(
+            now - datetime.timedelta(minutes=5)
+        )  # clocks of nodes and host are one, but may step
         .not_valid_after(now + _VALID)
     )
 
@@ -116,7 +120,9 @@ class Authority:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         pair = Pair(self.folder / f"{file}.crt", self.folder / f"{file}.key")
         _write_key(pair.key, key)
-        files.write(pair.cert, builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        files.write(
+            pair.cert, builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
         return pair
 
 

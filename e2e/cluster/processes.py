@@ -1,7 +1,8 @@
-"""Start processes that outlive this tool, and end exactly those: by pid and start time, or by a mark of our own."""
+"""Start processes that outlive this tool, and end exactly those: by pid and start time, or by our mark."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ MARK = "CONVOY_LOCAL_CLUSTER"
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process for good: a pid may be used again, but not with the same start time (clock ticks since boot)."""
+    """One process for good: a pid comes again, but not with the same start time (clock ticks since boot)."""
 
     pid: int
     started: int
@@ -49,7 +50,7 @@ def spawn(
     env: Mapping[str, str] | None = None,
     stdin: IO[bytes] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own with its output appended to `log`, marked as part of the cluster."""
+    """Start a process in its own session, output appended to `log`, marked as part of the cluster."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -97,10 +98,9 @@ def end(processes: Iterable[ProcessId], *, deadline: float = 30.0) -> None:
 
     def gone() -> bool:
         for process in alive:
-            try:
+            # Not our child: then whoever started it, or the machine's first process, collects it.
+            with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, os.WNOHANG)
-            except ChildProcessError:
-                pass  # not our child: whoever started it, or the machine's first process, collects it
         return not any(process.alive for process in alive)
 
     wait_for(gone, deadline=deadline, what=f"end of processes {[p.pid for p in alive]}", every=0.02)

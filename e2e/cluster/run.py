@@ -42,7 +42,9 @@ def run(
         raise CommandError(program, "is not installed; run `make setup`", str(error)) from None
     except subprocess.TimeoutExpired as error:
         printed = (error.stderr or b"") + (error.stdout or b"")
-        raise CommandError(program, f"took longer than {deadline:g} s", printed.decode(errors="replace")) from None
+        raise CommandError(
+            program, f"took longer than {deadline:g} s", printed.decode(errors="replace")
+        ) from None
     if done.returncode != 0:
         printed = done.stdout + done.stderr
         raise CommandError(program, f"exit code {done.returncode}", printed.decode(errors="replace"))
@@ -50,7 +52,7 @@ def run(
 
 
 def stream(argv: Sequence[str | os.PathLike[str]], *, deadline: float, log: Path, **options: object) -> None:
-    """Run a long program with its output in the file `log`; raise CommandError with the log's end on failure."""
+    """Run a long program with its output in `log`; raise CommandError with the log's end on failure."""
     words = [os.fspath(word) for word in argv]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -84,7 +86,12 @@ def tail(path: Path, characters: int = 2000) -> str:
 
 
 def wait_for(
-    ready: Callable[[], bool], *, deadline: float, what: str, every: float = 0.1, why: Callable[[], str] | None = None
+    ready: Callable[[], bool],
+    *,
+    deadline: float,
+    what: str,
+    every: float = 0.1,
+    why: Callable[[], str] | None = None,
 ) -> None:
     """Poll `ready` until it is true; raise ClusterError after `deadline` seconds, adding what `why` tells."""
     end = time.monotonic() + deadline

@@ -1,4 +1,4 @@
-"""What a cluster is made of, on disk: written before a thing is created, so that `down` can always undo it."""
+"""What a cluster is made of: written before a thing is created, so that `down` can always undo it."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class State:
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     processes: dict[str, ProcessId] = field(default_factory=dict)
     """The control plane's processes by component, and each node's first process as `node/<name>`."""
+    templates: list[str] = field(default_factory=list)
+    """Image templates whose layers the nodes' stores point to: they must stay while the cluster is there."""
     throttled: dict[str, dict[str, str]] = field(default_factory=dict)
     """By pod uid: the quota that each of its cgroups had before, by path."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -57,7 +59,9 @@ class State:
         """From JSON; raises ClusterError when it is of another format."""
         fields = json.loads(text)
         if fields.pop("format", None) != FORMAT:
-            raise ClusterError("the state file has another format; take that cluster down with the tool that made it")
+            raise ClusterError(
+                "the state file has another format; take that cluster down with the tool that made it"
+            )
         fields["nodes"] = {name: NodeRecord(**node) for name, node in fields["nodes"].items()}
         fields["processes"] = {name: ProcessId(**one) for name, one in fields["processes"].items()}
         return cls(**fields)

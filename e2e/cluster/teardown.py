@@ -14,9 +14,14 @@ from e2e.cluster.state import State
 
 
 def destroy(
-    identity: str, folder: Path, state: State | None, cgroups: Cgroups, network: Network, say: Callable[[str], None]
+    identity: str,
+    folder: Path,
+    state: State | None,
+    cgroups: Cgroups,
+    network: Network,
+    say: Callable[[str], None],
 ) -> None:
-    """End, unmount and delete everything of the cluster. Safe to repeat; `state` may be missing or out of date."""
+    """End, unmount and delete all of the cluster. Safe to repeat; `state` may be missing or out of date."""
     processes: set[ProcessId] = set(state.processes.values()) if state else set()
 
     def all_ended() -> bool:

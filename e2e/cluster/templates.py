@@ -1,7 +1,8 @@
-"""Ready-made container stores: images are imported and unpacked once, then every node gets hard links.
+"""Ready-made container stores: images are imported and unpacked once, then shared by all nodes.
 
-The parts of a containerd root that never change once written (blobs, unpacked layers) are linked, so a node's
-store costs no disk, and its files are in the page cache once for all nodes. The databases are copied.
+The parts of a containerd root that never change once written are shared: blobs by hard links, unpacked
+layers by symbolic links to the template's. So a node's store is there at once, costs no disk, and its files are
+in the page cache once for all nodes. The databases are copied.
 """
 
 from __future__ import annotations
@@ -12,26 +13,31 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.cluster import files
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.oci import Image, Store
+from e2e.cluster.processes import MARK
 from e2e.cluster.run import run, tail, wait_for
 
 CONTENT = "io.containerd.content.v1.content"
 SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs"
 METADATA = "io.containerd.metadata.v1.bolt"
-_LINKED = (f"{CONTENT}/blobs", f"{SNAPSHOTS}/snapshots")
+_BLOBS, _LAYERS = f"{CONTENT}/blobs", f"{SNAPSHOTS}/snapshots"
 _COPIED = (f"{SNAPSHOTS}/metadata.db", f"{METADATA}/meta.db")
 _KEEP = 3
 
 CONFIG = """version = 3
 root = "{folder}/root"
 state = "{folder}/state"
-disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri"]
+disabled_plugins = [
+  "io.containerd.cri.v1.images",
+  "io.containerd.cri.v1.runtime",
+  "io.containerd.grpc.v1.cri",
+]
 
 [grpc]
 address = "{folder}/socket"
@@ -47,38 +53,73 @@ def blobs_in(store: Path) -> set[str]:
     return {f"sha256:{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def clone(template: Path, target: Path) -> None:
-    """Give `target` what `template` has; both on one file system. Raises ClusterError when that cannot be."""
-    for part in _LINKED:
+def give(template: Path, target: Path, identity: str) -> None:
+    """Give a node's store `target` what `template` has, for as long as the template is there.
+
+    Both must lie on one file system; raises ClusterError when that cannot be.
+    """
+    _copy(template, target, identity, [_BLOBS])
+    (target / _LAYERS).mkdir(parents=True)
+    for layer in (template / _LAYERS).iterdir():
+        (target / _LAYERS / layer.name).symlink_to(layer)
+
+
+def _copy(source: Path, target: Path, identity: str, linked: Sequence[str]) -> None:
+    mark = {MARK: identity}
+    for part in linked:
         (target / part).parent.mkdir(parents=True, exist_ok=True)
-        run(["cp", "-al", template / part, target / part], deadline=120)
+        run(["cp", "-al", source / part, target / part], deadline=120, env=mark)
     for part in _COPIED:
         (target / part).parent.mkdir(parents=True, exist_ok=True)
-        run(["cp", "-a", "--reflink=auto", template / part, target / part], deadline=60)
+        run(["cp", "-a", "--reflink=auto", source / part, target / part], deadline=60, env=mark)
 
 
-def ensure(binaries: Path, store: Store, images: Sequence[Image], say: Callable[[str], None]) -> Path:
-    """The store that holds exactly `images`, made from the nearest older one when it is not there yet."""
-    key = hashlib.sha256(json.dumps(sorted((one.name, one.digest) for one in images)).encode()).hexdigest()[:16]
+@dataclass(frozen=True)
+class Maker:
+    """Makes templates for the cluster `identity`, whose mark the processes carry; `work` is scratch."""
+
+    identity: str
+    binaries: Path
+    work: Path
+
+
+def ensure(
+    maker: Maker,
+    store: Store,
+    images: Sequence[Image],
+    *,
+    claim: Callable[[Path], None],
+    in_use: Callable[[], set[str]],
+    say: Callable[[str], None],
+) -> Path:
+    """The store that holds exactly `images`, made from the nearest older one when it is not there yet.
+
+    `claim` is told the template before anybody else may delete it; `in_use` names those that must stay.
+    """
+    key = hashlib.sha256(json.dumps(sorted((one.name, one.digest) for one in images)).encode()).hexdigest()
     root = files.cache_root() / "templates"
-    final = root / key
-    if final.exists():
-        os.utime(final)
-        return final
+    final = root / key[:16]
     with files.locked(root / ".lock", deadline=1800, what="the image templates"):
-        if final.exists():
-            return final
-        say(f"unpacking {len(images)} images once for all nodes")
-        with files.building(final) as temporary:
-            older = _nearest(root, images)
-            if older:
-                clone(older, temporary)
-            _import(binaries, store, images, temporary)
-            contents = {image.name: image.digest for image in images}
-            files.write(temporary / "images.json", json.dumps(contents, indent=1))
-        for stale in sorted(_templates(root), key=lambda path: path.stat().st_mtime)[:-_KEEP]:
-            shutil.rmtree(stale, ignore_errors=True)
+        if not final.exists():
+            say(f"unpacking {len(images)} images once for all nodes")
+            with files.building(final) as temporary:
+                if older := _nearest(root, images):
+                    _copy(older, temporary, maker.identity, [_BLOBS, _LAYERS])
+                _import(maker, store, images, temporary)
+                contents = {image.name: image.digest for image in images}
+                files.write(temporary / "images.json", json.dumps(contents, indent=1))
+        os.utime(final)
+        claim(final)
+        _prune(root, in_use())
     return final
+
+
+def _prune(root: Path, in_use: set[str]) -> None:
+    """Delete all but the latest templates and those in use, and what killed makers left."""
+    known = sorted(_templates(root), key=lambda path: path.stat().st_mtime)
+    stale = [path for path in known[:-_KEEP] if str(path) not in in_use]
+    for path in [*stale, *(left for left in root.glob(".*.*") if left.is_dir())]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _templates(root: Path) -> list[Path]:
@@ -97,12 +138,12 @@ def _nearest(root: Path, images: Sequence[Image]) -> Path | None:
     return best[2] if best else None
 
 
-def _import(binaries: Path, store: Store, images: Sequence[Image], root: Path) -> None:
-    """Run a containerd on `root` for as long as it takes to import what is missing and drop what is not wanted."""
-    # A short path: the sockets lie there.
-    work = Path(tempfile.mkdtemp(prefix="convoy-template-"))
+def _import(maker: Maker, store: Store, images: Sequence[Image], root: Path) -> None:
+    """Run a containerd on `root` for as long as it takes to import what is missing and drop the rest."""
+    binaries, work = maker.binaries, maker.work
     log = work / "containerd.log"
     try:
+        work.mkdir()
         (work / "root").symlink_to(root)
         (work / "config.toml").write_text(CONFIG.format(folder=work))
         with log.open("wb") as output:
@@ -111,7 +152,7 @@ def _import(binaries: Path, store: Store, images: Sequence[Image], root: Path) -
                 ["unshare", "--mount-proc", "--pid", "--fork", "--kill-child", "--",
                  binaries / "containerd", f"--config={work}/config.toml"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"},
+                env={**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", MARK: maker.identity},
             )  # fmt: skip
         try:
             _fill(binaries / "ctr", work, store, images, blobs_in(root))
@@ -136,8 +177,7 @@ def _fill(ctr: Path, work: Path, store: Store, images: Sequence[Image], present:
         return True
 
     wait_for(answers, deadline=60, what="containerd for the image template")
-    # Not in the system's temporary folder, which may be small or in memory.
-    with tempfile.TemporaryFile(dir=files.cache_root()) as archive:
+    with files.scratch() as archive:
         store.write_archive(images, archive, present)
         archive.seek(0)
         run([*command, "images", "import", "--local", "-"], deadline=900, stdin=archive)

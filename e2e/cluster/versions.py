@@ -8,15 +8,23 @@ KUBERNETES = "1.36.3"
 ETCD = "3.6.8"
 
 # The names that the one binary built from our Go module answers to.
-KUBE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "etcd")
+KUBE = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+    "etcd",
+)
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program of one Go module: `packages` are built at `version`; `archive` is its official download, if any.
+    """A program of one Go module: `packages` at `version`; `archive` is its official download, if any.
 
-    `{v}` in a web address stands for the version without its `v`, `{arch}` for amd64 or arm64. `sums` lists SHA-256
-    digests, either a bare one or lines of `digest  file`.
+    `{v}` in a web address stands for the version without its `v`, `{arch}` for amd64 or arm64. `sums` lists
+    SHA-256 digests, either a bare one or lines of `digest  file`.
     """
 
     version: str
@@ -31,6 +39,9 @@ class Tool:
 
 
 _GITHUB = "https://github.com"
+_CONTAINERD = (
+    f"{_GITHUB}/containerd/containerd/releases/download/v{{v}}/containerd-{{v}}-linux-{{arch}}.tar.gz"
+)
 
 TOOLS = {
     "containerd": Tool(
@@ -40,8 +51,8 @@ TOOLS = {
             "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
             "github.com/containerd/containerd/v2/cmd/ctr",
         ),
-        f"{_GITHUB}/containerd/containerd/releases/download/v{{v}}/containerd-{{v}}-linux-{{arch}}.tar.gz",
-        f"{_GITHUB}/containerd/containerd/releases/download/v{{v}}/containerd-{{v}}-linux-{{arch}}.tar.gz.sha256sum",
+        _CONTAINERD,
+        f"{_CONTAINERD}.sha256sum",
     ),
     "coredns": Tool(
         "v1.14.7",

@@ -1,7 +1,7 @@
 """The base image: `python:3.11-slim-bookworm` where it can be pulled, else a stand-in of the same make.
 
-The stand-in is Debian's own bookworm with its Python 3.11, by debootstrap from the package mirror that this machine
-uses; only where it came from differs for the images built on it.
+The stand-in is Debian's own bookworm with its Python 3.11, by debootstrap from the package mirror that this
+machine uses; only where it came from differs for the images built on it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ ENV LANG=C.UTF-8 PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/b
 CMD ["python3"]
 """
 # Caches and documentation, which slim images leave out as well.
-_DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
+_DROPPED = (
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "var/log",
+)
 
 
 def ensure(progress: Progress) -> str:
@@ -59,12 +66,16 @@ def _rootfs(progress: Progress) -> Path:
     """The stand-in's file system as a tar file, kept."""
     final = files.cache_root() / "base" / f"{RELEASE}-{VERSION}"
     if not final.exists():
-        with progress.long(f"making a stand-in for {OFFICIAL} by debootstrap"), files.building(final) as folder:
+        with (
+            progress.long(f"making a stand-in for {OFFICIAL} by debootstrap"),
+            files.building(final) as folder,
+        ):
             root = folder / "root"
             stream(
                 # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
-                 "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root), _mirror()],
+                 "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root),
+                 _mirror()],
                 deadline=900, log=files.cache_root() / "base" / "debootstrap.log",
             )  # fmt: skip
             for name in _DROPPED:
@@ -73,8 +84,11 @@ def _rootfs(progress: Progress) -> Path:
             (root / "var/cache/apt/archives/partial").mkdir(parents=True)
             files.write(root / "etc/apt/sources.list", f"deb {PUBLIC_MIRROR} {RELEASE} main\n")
             (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
-            run(["tar", "--create", "--numeric-owner", "--file", folder / "rootfs.tar", "--directory", root, "."],
-                deadline=120)  # fmt: skip
+            archive = folder / "rootfs.tar"
+            run(
+                ["tar", "--create", "--numeric-owner", "--file", archive, "--directory", root, "."],
+                deadline=120,
+            )
             shutil.rmtree(root)
     return final / "rootfs.tar"
 

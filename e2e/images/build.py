@@ -24,7 +24,9 @@ CONTEXTS = files.CHECKOUT / "build" / "images"
 class Builder:
     """Builds images of this checkout under one tag."""
 
-    def __init__(self, tag: str = "dev", *, progress: Progress | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self, tag: str = "dev", *, progress: Progress | None = None, store: Store | None = None
+    ) -> None:
         self.tag = tag
         self.progress = progress or Progress()
         self.store = store or Store()
@@ -39,7 +41,11 @@ class Builder:
         with files.locked(self.store.folder / ".build.lock", deadline=3600, what="image builds"):
             base_image = base.ensure(self.progress)
             # Once, so that all images hold the same state of a checkout that is being worked on.
-            own = wheelhouse.own(self.progress) if any(recipe.own_code for recipe in recipes) else ("none", None)
+            own = (
+                wheelhouse.own(self.progress)
+                if any(recipe.own_code for recipe in recipes)
+                else ("none", None)
+            )
             for recipe in recipes:
                 if self._build(recipe, base_image, own):
                     changed.append(recipe.reference(self.tag))
@@ -76,7 +82,11 @@ class Builder:
         dockerfile = DOCKERFILES / f"{recipe.name}.Dockerfile"
         dependencies, wheels = wheelhouse.dependencies(wanted(recipe, self._project), self.progress)
         source, dist = own if recipe.own_code else ("none", None)
-        parent = self._local(next(one for one in RECIPES if one.name == recipe.parent)) if recipe.parent else base_image
+        parent = (
+            self._local(next(one for one in RECIPES if one.name == recipe.parent))
+            if recipe.parent
+            else base_image
+        )
         reference = recipe.reference(self.tag)
         inputs = wheelhouse.digest(
             [dockerfile.read_bytes(), dependencies, source, buildah.identifier(parent) or "missing"]

@@ -17,12 +17,14 @@ def _command(arguments: list[str | Path]) -> list[str]:
     return [
         # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
         "unshare", "--mount", "--fork", "--kill-child", "--",
-        "buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), "--storage-driver", "overlay",
+        "buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), "--storage-driver=overlay",
         *(os.fspath(argument) for argument in arguments),
     ]  # fmt: skip
 
 
-def build(name: str, dockerfile: Path, context: Path, arguments: dict[str, str], *, deadline: float = 1800) -> None:
+def build(
+    name: str, dockerfile: Path, context: Path, arguments: dict[str, str], *, deadline: float = 1800
+) -> None:
     """Build the image `name` of the local store; raises CommandError with the end of the build's log."""
     options: list[str | Path] = ["bud", "--isolation=chroot", "--pull-never", "--layers", "--network=host"]
     for key, value in arguments.items():

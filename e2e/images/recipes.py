@@ -12,14 +12,14 @@ from e2e.cluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image, `convoy/<name>`: built from `images/<name>.Dockerfile` on the base image or on another of ours."""
+    """One image, `convoy/<name>`, built by `images/<name>.Dockerfile` on the base or another of ours."""
 
     name: str
     extra: str
     """Which optional dependencies of the project it needs."""
     parent: str | None = None
-    only: str = ""
-    """If set: of those dependencies this one alone, and nothing of our own code."""
+    only: tuple[str, ...] = ()
+    """If set: of those dependencies these alone, and nothing of our own code."""
 
     @property
     def own_code(self) -> bool:
@@ -35,7 +35,7 @@ class Recipe:
 RECIPES = (
     Recipe("operator", "operator"),
     Recipe("agent", "agents"),
-    Recipe("torch", "workloads", only="torch"),
+    Recipe("torch", "workloads", only=("torch", "numpy")),
     Recipe("workloads", "workloads", parent="torch"),
 )
 
@@ -49,7 +49,7 @@ def distribution(requirement: str) -> str:
 
 
 def requirements(project: Mapping[str, Any], extra: str) -> list[str]:
-    """What the project table of pyproject.toml asks for with one extra; extras that name extras are followed."""
+    """What pyproject.toml's project table asks for with one extra; extras that name extras are followed."""
     extras: Mapping[str, Sequence[str]] = project.get("optional-dependencies", {})
     own = distribution(project["name"])
     found: dict[str, None] = dict.fromkeys(project.get("dependencies", ()))
@@ -74,7 +74,8 @@ def wanted(recipe: Recipe, project: Mapping[str, Any]) -> list[str]:
     """The requirements that are installed in an image before our own code."""
     found = requirements(project, recipe.extra)
     if recipe.only:
-        found = [one for one in found if distribution(one) == recipe.only]
-        if not found:
-            raise ClusterError(f"the extra {recipe.extra!r} of pyproject.toml does not ask for {recipe.only}")
+        found = [one for one in found if distribution(one) in recipe.only]
+        if len(found) < len(recipe.only):
+            wishes = " and ".join(recipe.only)
+            raise ClusterError(f"the extra {recipe.extra!r} of pyproject.toml does not ask for {wishes}")
     return found

@@ -30,7 +30,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, Path]:
-    """Key and folder of the wheels for these requirements, pip among them, at the versions of constraints.txt.
+    """Key and folder of the wheels for these requirements and pip, at the versions of constraints.txt.
 
     `requirements.txt` in the folder lists what to install.
     """
@@ -44,10 +44,13 @@ def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, 
         if not final.exists():
             if needs_torch and not sources:
                 progress.say(
-                    "CONVOY_WHEELS and PIP_FIND_LINKS name no folder with a torch wheel, and PyTorch's index of CPU"
+                    "no folder in CONVOY_WHEELS or PIP_FIND_LINKS has a torch wheel, and PyTorch's index of CPU"
                     " builds is closed: taking the registry's torch, which brings gigabytes of CUDA"
                 )
-            with progress.long(f"fetching wheels for {', '.join(requirements)}"), files.building(final) as folder:
+            with (
+                progress.long(f"fetching wheels for {', '.join(requirements)}"),
+                files.building(final) as folder,
+            ):
                 _fetch(requirements, constraints, folder, sources)
                 files.write(folder / "requirements.txt", "\n".join(requirements) + "\n")
         os.utime(final)
@@ -116,5 +119,7 @@ def _backend() -> Path:
     final = files.cache_root() / f"backend-{digest([BACKEND, sys.version])}"
     if not final.exists():
         with files.building(final) as folder:
-            run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, BACKEND], deadline=300)
+            run(
+                [sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, BACKEND], deadline=300
+            )
     return final
