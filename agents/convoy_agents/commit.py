@@ -144,7 +144,7 @@ def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
         same = generation.step == state.committed
         return Result(state, verdicts=((generation, Verdict.COMMITTED if same else Verdict.STALE),))
     if not 0 <= event.slot < state.slots:
-        return Result(state, verdicts=((generation, Verdict.EXPIRED),))
+        return Result(state)
     before = state.open.get(generation.step, Open(frozenset(), now))
     grown = {**state.open, generation.step: replace(before, slots=before.slots | {event.slot})}
     evicted: tuple[tuple[Generation, Verdict], ...] = ()

@@ -84,7 +84,7 @@ class CommitDesk:
         A cancelled call counts as withdrawn.
         """
         job = self._jobs.get(job_uid)
-        if job is None or sum(map(len, job.held.values())) >= MAX_HELD:
+        if job is None or slot >= len(job.assignment.members) or _held(job) >= MAX_HELD:
             return Verdict.EXPIRED, 0
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Verdict] = loop.create_future()
@@ -127,3 +127,7 @@ class CommitDesk:
             for answer in calls:
                 if not answer.done():
                     answer.set_result(Verdict.EXPIRED)
+
+
+def _held(job: _Job) -> int:
+    return sum(map(len, job.held.values()))

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_agents.pods import assignment
+from convoy_agents.pods.assignment import AssignmentError
+from convoy_agents.wire import hub_pb2
+
+
+def message(**changes: Any) -> hub_pb2.Assignment:
+    members = [
+        hub_pb2.Member(slot=0, pod_uid="a", node="one", peer_address="10.0.0.1:1", processes=2),
+        hub_pb2.Member(slot=1, pod_uid="b", node="two", peer_address="10.0.0.2:1", processes=2),
+    ]
+    fields: dict[str, Any] = {
+        "pod_uid": "b", "job_uid": "j", "job": "ns/j", "incarnation": 3, "slot": 1, "rank_offset": 2,
+        "processes": 2, "world_size": 4, "master_addr": "10.0.0.1", "master_port": 29500,
+        "hang_seconds": 600, "members": members, "command": ["python", "x.py"],
+        "role": "worker", "replica": 1,
+    }  # fmt: skip
+    return hub_pb2.Assignment(**{**fields, **changes})
+
+
+def test_it_survives_the_wire_and_the_state_file() -> None:
+    read = assignment.from_wire(message())
+    assert read.ranks == range(2, 4)
+    assert read.members[0].peer_address == "10.0.0.1:1"
+    assert assignment.from_json(read.to_json()) == read
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"incarnation": 0}, "incarnation"),
+        ({"incarnation": 2**40}, "incarnation"),
+        ({"processes": 0}, "processes"),
+        ({"processes": 65, "world_size": 100}, "processes"),
+        ({"rank_offset": 3}, "world"),
+        ({"slot": 2}, "slot"),
+        ({"slot": 0}, "another pod"),
+        ({"members": []}, "slot"),
+        ({"members": [hub_pb2.Member(slot=1, pod_uid="b")]}, "slot order"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(AssignmentError, match=why):
+        assignment.from_wire(message(**changes))

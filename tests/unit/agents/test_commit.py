@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from convoy_agents.commit import (
+    DEADLINE_SECONDS,
+    MAX_OPEN,
+    CommitState,
+    Event,
+    Planned,
+    Prepare,
+    Recorded,
+    Result,
+    Seen,
+    Tick,
+    Withdraw,
+    step,
+)
+from convoy_agents.pods.state import Generation, Verdict
+
+
+def prepare(slot: int, number: int, incarnation: int = 1) -> Prepare:
+    return Prepare(slot, Generation(incarnation, number))
+
+
+def withdraw(slot: int, number: int, incarnation: int = 1) -> Withdraw:
+    return Withdraw(slot, Generation(incarnation, number))
+
+
+def recorded(number: int, incarnation: int = 1) -> Recorded:
+    return Recorded(Generation(incarnation, number))
+
+
+def run(*events: Event | tuple[float, Event], slots: int = 2) -> Result:
+    """The outcome of the last event; (seconds, event) says when it happens."""
+    result, now = step(CommitState(), Planned(1, slots), 0.0), 0.0
+    for entry in events:
+        now, event = entry if isinstance(entry, tuple) else (now, entry)
+        result = step(result.state, event, now)
+    return result
+
+
+WHOLE = (prepare(0, 10), prepare(1, 10))
+
+
+def verdicts(result: Result) -> dict[tuple[int, int], Verdict]:
+    return {tuple(generation): verdict for generation, verdict in result.verdicts}
+
+
+@pytest.mark.parametrize(
+    ("events", "write"),
+    [
+        ((prepare(0, 10),), None),
+        ((prepare(0, 10), prepare(0, 10)), None),
+        (WHOLE, (1, 10)),
+        ((prepare(1, 10), prepare(0, 10)), (1, 10)),
+        ((prepare(0, 10), prepare(1, 11)), None),
+        ((prepare(0, 10), withdraw(0, 10), prepare(1, 10)), None),
+        ((prepare(0, 10), withdraw(0, 10), prepare(1, 10), prepare(0, 10)), (1, 10)),
+        ((*WHOLE, prepare(0, 11), prepare(1, 11)), None),
+        ((*WHOLE, prepare(0, 11), prepare(1, 11), recorded(10)), (1, 11)),
+        ((prepare(0, 10), Seen(2), prepare(1, 10)), None),
+        ((prepare(0, 10), (DEADLINE_SECONDS, Tick()), prepare(1, 10)), None),
+        ((prepare(0, 10), (DEADLINE_SECONDS - 0.1, Tick()), prepare(1, 10)), (1, 10)),
+        ((prepare(0, 10), prepare(2, 10)), None),
+    ],
+    ids=[
+        "one slot", "one slot twice", "all", "in any order", "of different steps", "one gave up",
+        "one came back", "one at a time", "the next when it is recorded", "a later incarnation",
+        "too late", "just in time", "a slot that does not exist",
+    ],
+)  # fmt: skip
+def test_the_record_is_asked_for_when_every_slot_holds(
+    events: tuple[Event, ...], write: tuple[int, int] | None
+) -> None:
+    assert run(*events).write == write
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ((*WHOLE, recorded(10)), {(1, 10): Verdict.COMMITTED}),
+        ((recorded(10),), {}),
+        ((prepare(0, 10), recorded(10)), {}),
+        ((*WHOLE, recorded(11)), {}),
+        ((*WHOLE, recorded(10, incarnation=2)), {}),
+        ((*WHOLE, Seen(2)), {(1, 10): Verdict.STALE}),
+        ((*WHOLE, Seen(2), recorded(10)), {}),
+        ((*WHOLE, Planned(2, 2)), {(1, 10): Verdict.STALE}),
+        ((*WHOLE, Planned(2, 2), recorded(10)), {}),
+        ((*WHOLE, Planned(1, 2)), {}),
+        ((*WHOLE, Seen(1)), {}),
+        ((*WHOLE, recorded(10), prepare(0, 10)), {(1, 10): Verdict.COMMITTED}),
+        ((*WHOLE, recorded(10), prepare(0, 9)), {(1, 9): Verdict.STALE}),
+        ((prepare(0, 9), *WHOLE, recorded(10)), {(1, 10): Verdict.COMMITTED, (1, 9): Verdict.STALE}),
+        ((Planned(2, 2), prepare(0, 10)), {(1, 10): Verdict.STALE}),
+        ((prepare(0, 10), prepare(1, 5, incarnation=2)), {(1, 10): Verdict.STALE, (2, 5): Verdict.EXPIRED}),
+        ((prepare(1, 5, incarnation=2), prepare(0, 10)), {(1, 10): Verdict.STALE}),
+        ((prepare(0, 10), (DEADLINE_SECONDS, Tick())), {(1, 10): Verdict.EXPIRED}),
+        ((*WHOLE, (DEADLINE_SECONDS, Tick())), {(1, 10): Verdict.EXPIRED}),
+        ((*WHOLE, (DEADLINE_SECONDS, Tick()), recorded(10)), {}),
+        ((*WHOLE, withdraw(1, 10), recorded(10)), {(1, 10): Verdict.COMMITTED}),
+    ],
+    ids=[
+        "recorded", "recorded unasked", "recorded too early", "another step", "another incarnation",
+        "a later incarnation was seen", "recorded after that", "a later plan", "recorded after that plan",
+        "the same plan", "the same incarnation", "asked after the commit", "asked for an older step",
+        "an older step is overtaken", "an older incarnation", "a newer one ends this one",
+        "and goes on ending it", "slots are missing", "the record is missing",
+        "the record comes too late", "a caller left while it was written",
+    ],
+)  # fmt: skip
+def test_verdicts(events: tuple[Event, ...], expected: dict[tuple[int, int], Verdict]) -> None:
+    assert verdicts(run(*events)) == expected
+
+
+def test_a_generation_without_its_record_does_not_hold_up_the_next() -> None:
+    late = DEADLINE_SECONDS
+    result = run(*WHOLE, (1.0, prepare(0, 11)), (1.0, prepare(1, 11)), (late, Tick()))
+    assert result.write == (1, 11)
+    assert verdicts(result) == {(1, 10): Verdict.EXPIRED}
+
+
+def test_open_generations_are_bounded_and_the_one_being_written_stays() -> None:
+    result = run(*WHOLE, *(prepare(0, number) for number in range(11, 11 + 3 * MAX_OPEN)))
+    assert len(result.state.open) == MAX_OPEN
+    assert 10 in result.state.open
+    assert verdicts(step(result.state, recorded(10), 0.0))[(1, 10)] is Verdict.COMMITTED
+
+
+SLOTS = 3
+slot_numbers, numbers, incarnations = st.integers(0, SLOTS), st.integers(0, 5), st.integers(0, 3)
+
+
+class AnyCommit(RuleBasedStateMachine):
+    """Calls, records and incarnations in any order, against a bookkeeping of what is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = CommitState()
+        self.now = 0.0
+        self.held: dict[Generation, set[int]] = {}
+        self.asked: set[Generation] = set()
+        self.heard = 0
+        self.plan = 0
+        self.newest = Generation(-1, -1)
+
+    def apply(self, event: Event) -> None:
+        result = step(self.state, event, self.now)
+        assert step(self.state, event, self.now) == result
+        self.state = result.state
+        if result.write:
+            # Every slot holds a call, and nobody has heard of anything later.
+            assert self.held[result.write] >= set(range(SLOTS))
+            assert result.write.incarnation == self.plan == self.heard
+            assert result.write > self.newest
+            self.asked.add(result.write)
+        for generation, verdict in result.verdicts:
+            if verdict is Verdict.COMMITTED and generation != self.newest:
+                assert generation in self.asked
+                assert event == Recorded(generation)
+                assert generation.incarnation == self.heard
+                assert generation > self.newest
+                self.newest = generation
+            if verdict is Verdict.COMMITTED:
+                assert generation == self.newest
+            self.held.pop(generation, None)
+            self.asked.discard(generation)
+
+    @rule(incarnation=st.integers(1, 3))
+    def planned(self, incarnation: int) -> None:
+        self.heard = max(self.heard, incarnation)
+        self.plan = max(self.plan, incarnation)
+        self.apply(Planned(incarnation, SLOTS))
+
+    @rule(incarnation=incarnations)
+    def seen(self, incarnation: int) -> None:
+        self.heard = max(self.heard, incarnation)
+        self.apply(Seen(incarnation))
+
+    @rule(slot=slot_numbers, incarnation=incarnations, number=numbers)
+    def prepares(self, slot: int, incarnation: int, number: int) -> None:
+        generation = Generation(incarnation, number)
+        self.heard = max(self.heard, incarnation)
+        self.held.setdefault(generation, set()).add(slot)
+        self.apply(Prepare(slot, generation))
+
+    @precondition(lambda self: self.plan)
+    @rule(number=numbers)
+    def all_prepare(self, number: int) -> None:
+        for slot in range(SLOTS):
+            self.prepares(slot, self.plan, number)
+
+    @rule(slot=slot_numbers, incarnation=incarnations, number=numbers)
+    def withdraws(self, slot: int, incarnation: int, number: int) -> None:
+        generation = Generation(incarnation, number)
+        if generation not in self.asked:
+            self.held.get(generation, set()).discard(slot)
+        self.apply(Withdraw(slot, generation))
+
+    @rule(incarnation=incarnations, number=numbers)
+    def records(self, incarnation: int, number: int) -> None:
+        self.apply(Recorded(Generation(incarnation, number)))
+
+    @precondition(lambda self: self.asked)
+    @rule()
+    def records_what_was_asked(self) -> None:
+        self.apply(Recorded(max(self.asked)))
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
+    def waits(self, seconds: float) -> None:
+        self.now += seconds
+        self.apply(Tick())
+
+    @invariant()
+    def nothing_grows_without_end(self) -> None:
+        assert len(self.state.open) <= MAX_OPEN
+        assert all(self.now - entry.since < 2 * DEADLINE_SECONDS for entry in self.state.open.values())
+
+
+TestAnyCommit = AnyCommit.TestCase
+TestAnyCommit.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.pods.messages import (
+    LauncherHello,
+    MessageError,
+    PortPicked,
+    Progress,
+    RankHello,
+    RankPrepared,
+    RankUpdate,
+    Recorded,
+    parse_from_launcher,
+    parse_from_rank,
+    parse_hello,
+)
+from convoy_agents.pods.report import to_wire
+from convoy_agents.pods.rules import reduce
+from convoy_agents.pods.state import FromRank, PodState
+
+HELLO = {"type": "hello", "role": "launcher", "incarnation": 2, "pid": 1, "python": "3.11.2"}
+RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCode": 1}
+
+
+@pytest.mark.parametrize(
+    ("parse", "frame", "message"),
+    [
+        (parse_hello, HELLO, LauncherHello(2, 1, "3.11.2")),
+        (parse_hello, {"type": "hello", "role": "rank", "incarnation": 2, "rank": 3}, RankHello(2, 3)),
+        (parse_from_launcher, {"type": "portPicked", "incarnation": 2, "port": 29500}, PortPicked(2, 29500)),
+        (parse_from_launcher, RANK, RankUpdate(2, 3, "EXITED", exit_code=1)),
+        (
+            parse_from_launcher,
+            {**RANK, "signal": 9, "oom": True, "hung": True, "commandNotFound": True, "stderr": "é"},
+            RankUpdate(2, 3, "EXITED", 1, 9, True, True, True, "é"),
+        ),
+        (parse_from_rank, {"type": "progress", "step": 4}, Progress(4)),
+        (
+            parse_from_rank,
+            {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
+             "heldOutLoss": 0.5, "timeMs": 7},
+            Progress(4, 9, 2.0, None, 0.5, 7),
+        ),
+        (
+            parse_from_rank,
+            {"type": "prepared", "incarnation": 2, "step": 4, "parent": [1, 3]},
+            RankPrepared(2, 4, (1, 3)),
+        ),
+        (parse_from_rank, {"type": "prepared", "incarnation": 2, "step": 4}, RankPrepared(2, 4)),
+        (parse_from_rank, {"type": "recorded", "incarnation": 2, "step": 4}, Recorded(2, 4)),
+        (parse_from_rank, {"type": "of a later version"}, None),
+        (parse_from_launcher, {"type": "of a later version"}, None),
+        (parse_from_rank, RANK, None),
+    ],
+)  # fmt: skip
+def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> None:
+    assert parse(frame) == message
+
+
+@pytest.mark.parametrize(
+    ("parse", "frame", "field"),
+    [
+        (parse_hello, {"type": "progress"}, "type"),
+        (parse_hello, {**HELLO, "role": "operator"}, "role"),
+        (parse_hello, {**HELLO, "role": None}, "role"),
+        (parse_hello, {**HELLO, "incarnation": -1}, "incarnation"),
+        (parse_hello, {**HELLO, "incarnation": 2**31 + 1}, "incarnation"),
+        (parse_hello, {**HELLO, "incarnation": 2.0}, "incarnation"),
+        (parse_hello, {**HELLO, "incarnation": True}, "incarnation"),
+        (parse_hello, {**HELLO, "python": 3}, "python"),
+        (parse_from_launcher, {"type": "portPicked", "incarnation": 1, "port": 0}, "port"),
+        (parse_from_launcher, {"type": "portPicked", "incarnation": 1, "port": 65536}, "port"),
+        (parse_from_launcher, {**RANK, "state": "PAUSED"}, "state"),
+        (parse_from_launcher, {**RANK, "exitCode": "1"}, "exitCode"),
+        (parse_from_launcher, {**RANK, "signal": 129}, "signal"),
+        (parse_from_launcher, {**RANK, "oom": 1}, "oom"),
+        (parse_from_launcher, {**RANK, "stderr": ["x"]}, "stderr"),
+        (parse_from_launcher, {**RANK, "rank": 2**20 + 1}, "rank"),
+        (parse_from_rank, {"type": "progress"}, "step"),
+        (parse_from_rank, {"type": "progress", "step": 10**400}, "step"),
+        (parse_from_rank, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
+        (parse_from_rank, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),
+        (parse_from_rank, {"type": "progress", "step": 1, "loss": float("inf")}, "loss"),
+        (parse_from_rank, {"type": "prepared", "incarnation": 1, "step": 1, "parent": [1]}, "parent"),
+        (parse_from_rank, {"type": "prepared", "incarnation": 1, "step": 1, "parent": [0, 1]}, "parent"),
+        (parse_from_rank, {"type": "prepared", "incarnation": 1, "step": 1, "parent": [1, -1]}, "parent"),
+        (parse_from_rank, {"type": "recorded", "incarnation": 1}, "step"),
+    ],
+)
+def test_a_bad_field_is_named(parse: Any, frame: dict[str, Any], field: str) -> None:
+    with pytest.raises(MessageError, match=rf"^{field}"):
+        parse(frame)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=5,
+)
+launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "stderr"]
+rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "timeMs", "parent"]
+names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields])
+types = st.sampled_from(["hello", "rank", "portPicked", "progress", "prepared", "recorded", "?"])
+
+
+@given(types, st.dictionaries(names, values))
+def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, body: dict[str, Any]) -> None:
+    for parse in (parse_hello, parse_from_launcher, parse_from_rank):
+        try:
+            message = parse({**body, "type": kind})
+        except MessageError as error:
+            assert len(str(error)) < 200
+            continue
+        state = PodState("uid", connected=True)
+        if isinstance(message, Progress | RankPrepared | Recorded):
+            message = FromRank(0, 0, message)
+        if message is not None and not isinstance(message, RankHello):
+            to_wire(reduce(state, message).state).SerializeToString()
+
+
+def test_the_end_of_stderr_is_kept_in_whole_characters() -> None:
+    update = parse_from_launcher({**RANK, "stderr": "begin" + "é" * 3000})
+    assert isinstance(update, RankUpdate)
+    assert len(update.stderr.encode()) <= 2048
+    assert set(update.stderr) == {"é"}
+    broken = parse_from_launcher({**RANK, "stderr": "half a \ud800 pair"})
+    assert isinstance(broken, RankUpdate)
+    assert broken.stderr == "half a ? pair"

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.backoff import Backoff
+from convoy_agents.outbox import FOLD_SECONDS, MAX_GONE, NOW_SECONDS, Outbox
+from convoy_agents.pods.limits import Bucket
+from convoy_agents.pods.state import Urgency
+
+FOLD, NOW, NONE = Urgency.FOLD, Urgency.NOW, Urgency.NONE
+
+
+def sent_at(puts: list[tuple[float, Urgency]]) -> list[float]:
+    """When one pod's reports leave, for an outbox that is emptied the moment something is due."""
+    outbox, sent, pending = Outbox(), [], sorted(puts, key=lambda entry: entry[0])
+    while pending or outbox.next_due() is not None:
+        due = outbox.next_due()
+        if pending and (due is None or pending[0][0] <= due):
+            when, urgency = pending.pop(0)
+            outbox.put("pod", urgency, when)
+            continue
+        assert due is not None
+        assert outbox.take(due) == ([], ["pod"])
+        sent.append(due)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("puts", "sent"),
+    [
+        ([(5.0, NONE)], []),
+        ([(5.0, FOLD)], [5.0]),
+        ([(5.0, FOLD), (5.1, FOLD), (5.2, FOLD)], [5.0, 6.0]),
+        ([(5.0, FOLD), (5.5, NOW)], [5.0, 5.5]),
+        ([(5.0, FOLD), (5.1, FOLD), (5.5, NOW)], [5.0, 5.5]),
+        ([(5.0, NOW), (5.01, NOW), (5.02, NOW)], [5.0, 5.05]),
+        ([(5.0, NOW), (5.01, NOW), (5.02, FOLD)], [5.0, 5.05]),
+        ([(5.0, FOLD), (9.0, FOLD)], [5.0, 9.0]),
+    ],
+    ids=[
+        "nothing",
+        "first",
+        "folded",
+        "urgent",
+        "urgent overtakes folded",
+        "flapping",
+        "never later",
+        "rare",
+    ],
+)
+def test_when_reports_leave(puts: list[tuple[float, Urgency]], sent: list[float]) -> None:
+    assert sent_at(puts) == pytest.approx(sent)
+
+
+@given(st.lists(st.tuples(st.floats(10, 20), st.sampled_from([FOLD, NOW])), min_size=1, max_size=40))
+def test_rates_hold_and_the_last_change_is_always_sent(puts: list[tuple[float, Urgency]]) -> None:
+    sent = sent_at(puts)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(sent)]
+    assert all(gap >= NOW_SECONDS - 1e-9 for gap in gaps)
+    if all(urgency is FOLD for _, urgency in puts):
+        assert all(gap >= FOLD_SECONDS - 1e-9 for gap in gaps)
+    last = max(when for when, _ in puts)
+    assert last <= sent[-1] + 1e-9 <= last + FOLD_SECONDS + 1e-6
+
+
+def test_a_pod_that_is_gone_is_only_that() -> None:
+    outbox = Outbox()
+    outbox.put("a", NOW, 1.0)
+    outbox.put("b", NOW, 1.0)
+    outbox.gone("a")
+    assert outbox.next_due() == 0.0
+    assert outbox.take(2.0) == (["a"], ["b"])
+    assert outbox.next_due() is None
+
+
+def test_a_hello_says_it_all() -> None:
+    outbox = Outbox()
+    outbox.put("a", NOW, 1.0)
+    outbox.gone("b")
+    outbox.all_told(["a"], 1.5)
+    assert outbox.next_due() is None
+    outbox.put("a", FOLD, 1.6)
+    assert outbox.next_due() == 2.5
+
+
+def test_departures_are_bounded_while_the_hub_is_away() -> None:
+    outbox = Outbox()
+    for number in range(MAX_GONE + 10):
+        outbox.gone(str(number))
+    gone, _ = outbox.take(0.0)
+    assert len(gone) == MAX_GONE
+    assert gone[-1] == str(MAX_GONE + 9)
+
+
+def test_pauses_double_are_jittered_and_capped() -> None:
+    backoff = Backoff(first=0.2, cap=5.0, random=random.Random(1))
+    pauses = [backoff.next() for _ in range(10)]
+    for pause, bound in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5, 5], strict=True):
+        assert bound / 2 <= pause <= bound
+    assert len(set(pauses)) == 10
+    backoff.reset()
+    assert backoff.next() <= 0.2
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 50), st.floats(0, 5)), min_size=1, max_size=50))
+def test_a_bucket_that_is_obeyed_lets_no_more_through_than_its_rate(takes: list[tuple[float, float]]) -> None:
+    rate, burst = 10.0, 50.0
+    bucket, now, spent = Bucket(rate, burst, 0.0), 0.0, 0.0
+    for cost, idle in takes:
+        now += bucket.take(cost, now)
+        spent += cost
+        assert spent <= burst + rate * now + 1e-6
+        now += idle

@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from convoy_agents.pods import memory
+from convoy_agents.pods.assignment import Assignment, Member
+from convoy_agents.pods.messages import (
+    RANK_STATES,
+    LauncherHello,
+    PortPicked,
+    Progress,
+    RankPrepared,
+    RankUpdate,
+    Recorded,
+)
+from convoy_agents.pods.report import to_wire
+from convoy_agents.pods.rules import MAX_PREPARING, reduce
+from convoy_agents.pods.state import (
+    Committed,
+    Decided,
+    Event,
+    FromRank,
+    Generation,
+    LauncherGone,
+    Outcome,
+    PickPort,
+    PodState,
+    Shutdown,
+    Urgency,
+    Verdict,
+)
+
+UID = "pod"
+
+
+def plan(
+    incarnation: int, *, slot: int = 0, processes: int = 2, address: str = "10.0.0.1:8472"
+) -> Assignment:
+    """Slot `slot` of two; ranks 0 and 1, or 2 and 3."""
+    members = (Member(0, UID, "one", address, 2), Member(1, UID, "two", "10.0.0.2:8472", 2))
+    return Assignment(
+        pod_uid=UID, job_uid="job", job="ns/job", incarnation=incarnation, slot=slot, rank_offset=2 * slot,
+        processes=processes, world_size=4, master_addr="10.0.0.1", master_port=29500, hang_seconds=600,
+        role="worker", replica=slot, command=("python", "x.py"), members=members,
+    )  # fmt: skip
+
+
+def run(*events: Event, state: PodState | None = None) -> Outcome:
+    """The outcome of the last of the events."""
+    outcome = Outcome(state or PodState(UID))
+    for event in events:
+        outcome = reduce(outcome.state, event)
+    return outcome
+
+
+def hello(incarnation: int = 0) -> LauncherHello:
+    return LauncherHello(incarnation, 1, "3.11")
+
+
+def says(rank: int, message: Any, incarnation: int = 1) -> FromRank:
+    return FromRank(incarnation, rank, message)
+
+
+def prepares(rank: int, step: int, incarnation: int = 1, parent: tuple[int, int] | None = None) -> FromRank:
+    return says(rank, RankPrepared(incarnation, step, parent), incarnation)
+
+
+UP = run(hello(), plan(1)).state
+REFUSED = {"type": "refused", "incarnation": 1, "step": 10}
+
+
+class TestLauncher:
+    def test_an_assignment_is_saved_before_it_is_told_and_reported_at_once(self) -> None:
+        outcome = run(hello(), plan(1))
+        assert outcome.save
+        assert [frame["incarnation"] for frame in outcome.to_launcher] == [1]
+        assert outcome.urgency is Urgency.NOW
+        assert to_wire(outcome.state).incarnation == 1
+
+    def test_without_a_launcher_it_waits_for_the_hello(self) -> None:
+        outcome = run(plan(1))
+        assert outcome.to_launcher == ()
+        assert to_wire(outcome.state).incarnation == 0
+        outcome = run(hello(), state=outcome.state)
+        assert outcome.to_launcher == (plan(1).frame(),)
+        assert to_wire(outcome.state).incarnation == 1
+
+    @pytest.mark.parametrize(
+        ("at", "told"), [(0, [3]), (2, [3]), (3, []), (4, [])], ids=["new", "behind", "same", "ahead"]
+    )
+    def test_a_launcher_that_dials_again_is_told_what_it_lacks(self, at: int, told: list[int]) -> None:
+        state = run(hello(), plan(3), LauncherGone()).state
+        outcome = run(hello(at), state=state)
+        assert [frame["incarnation"] for frame in outcome.to_launcher] == told
+        assert outcome.state.told == max(3, at)
+
+    @pytest.mark.parametrize("incarnation", [1, 2])
+    def test_an_assignment_that_is_not_newer_starts_nothing(self, incarnation: int) -> None:
+        state = run(hello(), plan(2)).state
+        outcome = run(plan(incarnation), state=state)
+        assert outcome.to_launcher == ()
+        assert outcome.state.assignment == plan(2)
+        assert not outcome.save
+        assert outcome.urgency is Urgency.NOW  # the hub has not heard that it is there already
+
+    def test_the_same_incarnation_may_bring_a_peer_s_new_address(self) -> None:
+        moved = plan(1, address="10.0.0.9:8472")
+        outcome = run(moved, state=UP)
+        assert outcome.to_launcher == ()
+        assert outcome.save
+        assert outcome.state.assignment == moved
+
+    def test_a_new_incarnation_forgets_the_ranks_of_the_old(self) -> None:
+        state = run(RankUpdate(1, 0, "RUNNING"), prepares(0, 10), state=UP).state
+        state = run(plan(2), state=state).state
+        assert (state.ranks, state.preparing) == ({}, {})
+        assert run(RankUpdate(1, 0, "EXITED"), state=state).state == state
+
+    def test_shutdown_outlasts_a_lost_line_and_ends_with_a_new_incarnation(self) -> None:
+        outcome = run(Shutdown(3, "why"), LauncherGone(), hello(1), state=UP)
+        assert outcome.to_launcher == ({"type": "shutdown", "exitCode": 3, "reason": "why"},)
+        assert run(plan(2), LauncherGone(), hello(2), state=outcome.state).to_launcher == ()
+
+    def test_a_port_is_asked_for_once_and_kept(self) -> None:
+        outcome = run(PickPort(2), state=UP)
+        assert outcome.to_launcher == ({"type": "pickPort", "incarnation": 2},)
+        assert outcome.save
+        assert run(PickPort(2), state=outcome.state).to_launcher == ()
+        again = run(LauncherGone(), hello(1), state=outcome.state)
+        assert again.to_launcher == ({"type": "pickPort", "incarnation": 2},)
+        picked = run(PortPicked(2, 31000), PortPicked(2, 31001), state=again.state).state
+        assert (picked.port_incarnation, picked.master_port) == (2, 31000)
+        repeated = run(PickPort(2), state=picked)
+        assert (repeated.to_launcher, repeated.urgency) == ((), Urgency.NOW)
+
+    @pytest.mark.parametrize("incarnation", [1, 3])
+    def test_a_port_nobody_asked_for_is_not_believed(self, incarnation: int) -> None:
+        state = run(PickPort(2), state=UP).state
+        assert run(PortPicked(incarnation, 31000), state=state).state == state
+
+    def test_a_new_agent_learns_the_port_unasked(self) -> None:
+        assert run(hello(), PortPicked(2, 31000)).state.master_port == 31000
+
+
+class TestRanks:
+    @pytest.mark.parametrize("before", RANK_STATES)
+    @pytest.mark.parametrize("after", RANK_STATES)
+    def test_states_only_move_forward(self, before: str, after: str) -> None:
+        state = run(RankUpdate(1, 0, before), state=UP).state
+        outcome = run(RankUpdate(1, 0, after), state=state)
+        forward = RANK_STATES.index(after) > RANK_STATES.index(before)
+        assert outcome.state.ranks[0].update.state == (after if forward else before)
+        assert outcome.urgency is (Urgency.NOW if forward else Urgency.NONE)
+
+    @pytest.mark.parametrize(
+        ("update", "problem"),
+        [
+            (RankUpdate(1, 1, "RUNNING"), False),
+            (RankUpdate(1, 2, "RUNNING"), True),
+            (RankUpdate(0, 0, "RUNNING"), False),
+            (RankUpdate(9, 0, "RUNNING"), False),
+        ],
+        ids=["own", "another pod's", "of an older incarnation", "of one to come"],
+    )
+    def test_only_the_pod_s_own_ranks_count(self, update: RankUpdate, problem: bool) -> None:
+        outcome = run(update, state=UP)
+        assert bool(outcome.problem) is problem
+        assert (update.rank in outcome.state.ranks) is (update == RankUpdate(1, 1, "RUNNING"))
+
+    def test_without_an_assignment_ranks_are_few(self) -> None:
+        state = run(hello(1)).state
+        for rank in range(64):
+            state = run(RankUpdate(1, rank, "RUNNING"), state=state).state
+        assert run(RankUpdate(1, 64, "RUNNING"), state=state).problem
+        assert not run(RankUpdate(1, 63, "EXITED"), state=state).problem
+
+    def test_a_first_step_makes_a_rank_run_and_the_rest_is_folded(self) -> None:
+        outcome = run(RankUpdate(1, 0, "STARTING"), says(0, Progress(0)), state=UP)
+        assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("STARTING", Urgency.FOLD)
+        outcome = run(says(0, Progress(1)), state=outcome.state)
+        assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("RUNNING", Urgency.NOW)
+        outcome = run(says(0, Progress(2)), state=outcome.state)
+        assert outcome.urgency is Urgency.FOLD
+
+    def test_an_exit_keeps_the_last_progress(self) -> None:
+        state = run(says(0, Progress(5, loss=0.5)), RankUpdate(1, 0, "EXITED", exit_code=1), state=UP).state
+        [report] = to_wire(state).ranks
+        assert (report.exit_code, report.progress.step, report.progress.loss) == (1, 5, 0.5)
+
+
+class TestGenerations:
+    def test_the_slot_is_prepared_when_all_its_ranks_are(self) -> None:
+        first = run(prepares(0, 10), prepares(0, 10), state=UP)
+        assert first.prepare is None
+        assert run(prepares(1, 10), state=first.state).prepare == (Generation(1, 10), None)
+
+    def test_generations_do_not_mix(self) -> None:
+        outcome = run(prepares(0, 10), prepares(1, 11), state=UP)
+        assert outcome.prepare is None
+
+    def test_a_rank_that_says_it_again_has_it_asked_again(self) -> None:
+        outcome = run(prepares(0, 10), prepares(1, 10), prepares(0, 10), state=UP)
+        assert outcome.prepare == (Generation(1, 10), None)
+
+    def test_ranks_must_agree_on_the_parent(self) -> None:
+        assert run(prepares(0, 10, parent=(1, 5)), prepares(1, 10), state=UP).problem
+
+    def test_at_most_a_few_are_under_way(self) -> None:
+        state = UP
+        for step in range(1, 20):
+            state = run(prepares(0, step), state=state).state
+        assert sorted(state.preparing) == [Generation(1, step) for step in range(20 - MAX_PREPARING, 20)]
+        old = run(prepares(1, 1), prepares(0, 1), state=state)
+        assert old.prepare is None
+
+    @pytest.mark.parametrize(
+        "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port asked for", "launcher knows it"]
+    )
+    def test_a_later_incarnation_refuses(self, later: Event) -> None:
+        state = run(prepares(0, 10), later, state=UP).state
+        outcome = run(prepares(1, 10), state=state)
+        assert outcome.to_ranks == ((1, {**REFUSED, "seen": 2}),)
+        assert outcome.prepare is None
+
+    def test_a_rank_cannot_speak_for_another_incarnation(self) -> None:
+        assert run(FromRank(1, 0, RankPrepared(2, 10)), state=UP).problem
+        assert run(FromRank(1, 0, Recorded(2, 10)), state=UP).problem
+
+    def test_only_rank_0_records(self) -> None:
+        assert run(says(0, Recorded(1, 10)), state=UP).recorded == Generation(1, 10)
+        assert run(says(1, Recorded(1, 10)), state=UP).problem
+        other = run(hello(), plan(1, slot=1)).state
+        assert run(says(0, Recorded(1, 10)), state=other).problem
+
+    def test_committed_is_told_to_all_reported_and_kept(self) -> None:
+        state = run(prepares(0, 9), prepares(0, 10), prepares(0, 11), state=UP).state
+        outcome = run(Decided(Generation(1, 10), Verdict.COMMITTED, 1, 77), state=state)
+        assert outcome.to_ranks == ((None, {"type": "committed", "incarnation": 1, "step": 10}),)
+        assert (outcome.save, outcome.urgency) == (True, Urgency.NOW)
+        assert list(outcome.state.preparing) == [Generation(1, 11)]
+        report = to_wire(outcome.state).committed
+        assert (report.incarnation, report.step, report.time_unix_ms, report.tier) == (1, 10, 77, "remote")
+        again = run(prepares(1, 10), state=outcome.state)
+        assert again.to_ranks == ((1, {"type": "committed", "incarnation": 1, "step": 10}),)
+        assert run(prepares(1, 9), state=outcome.state).to_ranks == ()
+
+    def test_a_late_verdict_never_takes_the_newest_commit_back(self) -> None:
+        newest = Committed(Generation(2, 5), 1)
+        state = replace(UP, committed=newest)
+        outcome = run(Decided(Generation(1, 90), Verdict.COMMITTED, 1, 2), state=state)
+        assert outcome.state.committed == newest
+
+    @pytest.mark.parametrize(
+        ("verdict", "seen", "told"),
+        [(Verdict.STALE, 2, True), (Verdict.STALE, 1, False), (Verdict.EXPIRED, 0, False)],
+        ids=["a later incarnation", "overtaken", "no answer"],
+    )
+    def test_only_a_later_incarnation_is_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
+        state = run(prepares(0, 10), prepares(1, 10), state=UP).state
+        outcome = run(Decided(Generation(1, 10), verdict, seen, 0), state=state)
+        assert outcome.to_ranks == (((None, {**REFUSED, "seen": 2}),) if told else ())
+        assert outcome.state.preparing == {}
+        assert outcome.state.committed is None
+
+
+def test_what_is_remembered_is_what_a_new_agent_needs() -> None:
+    state = run(PickPort(2), Decided(Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP).state
+    again = memory.load(UID, memory.dump(state))
+    assert (again.assignment, again.committed, again.seen) == (state.assignment, state.committed, 2)
+    assert to_wire(again).incarnation == 1
+    assert not again.connected
+    assert memory.load(UID, memory.dump(PodState(UID))) == PodState(UID)
+
+
+incarnations, ranks, steps = st.integers(0, 4), st.integers(0, 5), st.integers(0, 6)
+events: st.SearchStrategy[Event] = st.one_of(
+    st.builds(hello, incarnations),
+    st.just(LauncherGone()),
+    st.builds(PortPicked, incarnations, st.integers(1, 3)),
+    st.builds(RankUpdate, incarnations, ranks, st.sampled_from(RANK_STATES)),
+    st.builds(FromRank, incarnations, ranks, st.builds(Progress, steps)),
+    st.builds(FromRank, incarnations, ranks, st.builds(RankPrepared, incarnations, steps)),
+    st.builds(FromRank, incarnations, ranks, st.builds(Recorded, incarnations, steps)),
+    st.builds(plan, st.integers(1, 4)),
+    st.builds(PickPort, incarnations),
+    st.builds(Shutdown, st.integers(0, 3), st.just("")),
+    st.builds(
+        Decided, st.builds(Generation, incarnations, steps), st.sampled_from(Verdict), incarnations, steps
+    ),
+)  # fmt: skip
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Whatever a pod and the hub say, in whatever order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = PodState(UID)
+        self.seen = 0
+        self.committed = Generation(-1, -1)
+        self.assigned = 0
+
+    @rule(event=events)
+    def happens(self, event: Event) -> None:
+        outcome = reduce(self.state, event)
+        if outcome.prepare:
+            generation, _ = outcome.prepare
+            assert self.state.assignment
+            assert generation.incarnation == self.state.assignment.incarnation == outcome.state.seen
+            assert outcome.state.preparing[generation].ranks == set(self.state.assignment.ranks)
+        if (
+            outcome.state.assignment != self.state.assignment
+            or outcome.state.committed != self.state.committed
+        ):
+            assert outcome.save
+        if outcome.problem:
+            assert outcome.state == self.state
+        for frame in outcome.to_launcher:
+            assert outcome.state.connected
+            assert frame["type"] in ("assignment", "pickPort", "shutdown")
+        assert reduce(self.state, event) == outcome  # it is a function
+        self.state = outcome.state
+
+    @invariant()
+    def nothing_goes_back(self) -> None:
+        state = self.state
+        assigned = state.assignment.incarnation if state.assignment else 0
+        assert assigned >= self.assigned
+        self.assigned = assigned
+        if state.committed:
+            assert state.committed.generation >= self.committed
+            self.committed = state.committed.generation
+
+    @invariant()
+    def nothing_grows_without_end(self) -> None:
+        assert len(self.state.preparing) <= MAX_PREPARING
+        assert len(self.state.ranks) <= 64
+        assert set(self.state.ranks) <= set(range(6))
+
+    @invariant()
+    def the_report_can_be_made(self) -> None:
+        report = to_wire(self.state)
+        assert report.launcher_connected == self.state.connected
+        assert all(entry.update.incarnation == self.state.current for entry in self.state.ranks.values())
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@given(st.lists(events, max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_memory_round_trips_from_any_state(history: list[Event]) -> None:
+    state = run(*history).state
+    again = memory.load(UID, memory.dump(state))
+    assert again.assignment == state.assignment
+    assert again.committed == state.committed
+    assert again.port_wanted == state.port_wanted
