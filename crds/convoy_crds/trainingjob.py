@@ -223,6 +223,7 @@ class Progress(Model):
     total_steps: int | None = None
     percent: int | None = None
     samples_per_second: float | None = None
+    """Of all ranks together."""
     loss: float | None = None
     held_out_loss: float | None = None
     eta_at: datetime | None = None

@@ -181,7 +181,7 @@ class Reconciler:
         patch = merge_patch(parent.status, status) if status is not None else {}
         if not patch:
             return parent, None
-        if wait := self.throttle.wait(key, patch, self._world.active, self._clock()):
+        if wait := self.throttle.wait(key, parent.status, patch, self._world.active, self._clock()):
             return parent, wait
         try:
             raw = await self._gateway.patch_status(

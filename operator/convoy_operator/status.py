@@ -36,10 +36,15 @@ class ProgressThrottle:
         """Seconds between two progress writes of one job while `jobs` are active."""
         return max(self._seconds, jobs / self._rate)
 
-    def wait(self, key: Key, patch: Mapping[str, Any], jobs: int, now: float) -> float:
-        """Seconds until `patch` may be written; 0 for now."""
+    def wait(
+        self, key: Key, stored: Mapping[str, Any], patch: Mapping[str, Any], jobs: int, now: float
+    ) -> float:
+        """Seconds until `patch` of the `stored` status may be written; 0 for now.
+
+        The first progress and the first checkpoint are news, and go at once.
+        """
         last = self._written.get(key)
-        if last is None or not patch.keys() <= PROGRESS_FIELDS:
+        if last is None or not patch.keys() <= PROGRESS_FIELDS & stored.keys():
             return 0.0
         return max(0.0, last + self.interval(jobs) - now)
 

@@ -10,7 +10,7 @@ from convoy_crds.trainingjob import CheckpointStatus, Progress
 
 
 def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None) -> Progress | None:
-    """The progress of the slowest rank, with the loss of the lowest rank that knows one.
+    """The progress of the slowest rank, with loss and rate of the lowest rank that knows them.
 
     Keeps what is stored until a rank of this incarnation reports a step.
     """
@@ -33,7 +33,7 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
     held_out = next((rank.held_out_loss for rank in ranks if rank.held_out_loss is not None), None)
     if held_out is None and stored is not None:
         held_out = stored.held_out_loss
-    rates = [rank.samples_per_second for rank in ranks if rank.samples_per_second is not None]
+    rate = next((rank.samples_per_second for rank in ranks if rank.samples_per_second is not None), None)
     time = datetime.fromtimestamp(slowest.time, UTC).replace(microsecond=0)
     if stored is not None and stored.step == step and stored.total_steps == total:
         time = stored.time or time
@@ -41,7 +41,7 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
         step=step,
         total_steps=total,
         percent=min(100, 100 * step // total) if total else None,
-        samples_per_second=round(sum(rates), 3) if rates else None,
+        samples_per_second=round(rate, 3) if rate is not None else None,
         loss=round(loss, 6) if loss is not None else None,
         held_out_loss=round(held_out, 6) if held_out is not None else None,
         eta_at=_eta(stored, step, total, time),

@@ -37,15 +37,16 @@ def test_a_patch_holds_only_what_changed() -> None:
 
 
 KEY = Key("TrainingJob", "ns", "job")
+STORED = {"phase": "Running", "progress": {"step": 1}, "checkpoint": {}}
 
 
 def test_progress_waits_and_a_transition_does_not() -> None:
     throttle = ProgressThrottle(10, 5)
-    assert throttle.wait(KEY, {"progress": {}}, 1, 0) == 0, "a job never written is written at once"
+    assert throttle.wait(KEY, STORED, {"progress": {}}, 1, 0) == 0, "a job never written is written at once"
     throttle.written(KEY, 100)
-    assert throttle.wait(KEY, {"progress": {"step": 2}, "checkpoint": {}}, 1, 104) == 6
-    assert throttle.wait(KEY, {"progress": {"step": 2}, "phase": "Failed"}, 1, 104) == 0
-    assert throttle.wait(KEY, {"progress": {"step": 2}}, 1, 110) == 0
+    assert throttle.wait(KEY, STORED, {"progress": {"step": 2}, "checkpoint": {}}, 1, 104) == 6
+    assert throttle.wait(KEY, STORED, {"progress": {"step": 2}, "phase": "Failed"}, 1, 104) == 0
+    assert throttle.wait(KEY, STORED, {"progress": {"step": 2}}, 1, 110) == 0
 
 
 def test_many_jobs_share_the_budget_of_writes() -> None:
@@ -53,4 +54,12 @@ def test_many_jobs_share_the_budget_of_writes() -> None:
     assert throttle.interval(1) == 10
     assert throttle.interval(1000) == 200, "1000 jobs / 5 per second"
     throttle.written(KEY, 0)
-    assert throttle.wait(KEY, {"progress": {}}, 1000, 50) == 150
+    assert throttle.wait(KEY, STORED, {"progress": {}}, 1000, 50) == 150
+
+
+def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> None:
+    throttle = ProgressThrottle(10, 5)
+    throttle.written(KEY, 100)
+    running = {"phase": "Running"}
+    assert throttle.wait(KEY, running, {"progress": {"step": 1}}, 1, 101) == 0
+    assert throttle.wait(KEY, {**running, "progress": {}}, {"checkpoint": {"step": 1}}, 1, 101) == 0

@@ -175,7 +175,8 @@ class Job(Generic[P]):
         )
         self._tell()
         pause = PRINT_SECONDS if self._link is not None else 1.0
-        if self.rank == 0 and now - self._printed >= pause:
+        told = held_out_loss is not None or step == self._meter.total
+        if self.rank == 0 and (told or now - self._printed >= pause):
             self._printed = now
             print(self._line(), file=sys.stderr, flush=True)
 
