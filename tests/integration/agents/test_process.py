@@ -18,7 +18,6 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import PATIENCE, FakeHub, Host, assignment
 
 from convoy_agents.csi import library
-from convoy_agents.daemon import Agent
 from convoy_agents.wire import hub_pb2
 
 UID = "aaaa-1111"
@@ -107,7 +106,3 @@ async def test_the_real_launcher_runs_from_the_mounted_folder(
         if launcher.returncode is None:
             launcher.kill()
     await hub.report(UID, lambda report: not report.launcher_connected and report.incarnation == 1)
-
-
-def test_the_daemon_finds_the_sources_it_ships() -> None:
-    assert Agent.__init__.__defaults__ == (library.installed,)
