@@ -144,15 +144,19 @@ def _download_tool(tool: Tool, target: Path, progress: Progress) -> None:
 
 def go() -> Path:
     """The Go tool; raises ClusterError when it is missing or too old."""
-    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     needed = ".".join(map(str, GO_NEEDED))
+    own = files.cache_root() / "go" / "bin" / "go"
+    found = (
+        shutil.which("go")
+        or shutil.which("go", path="/usr/local/go/bin")
+        or (str(own) if own.exists() else "")
+    )
     if not found:
-        raise ClusterError(
-            f"Go {needed} or newer is needed to build the cluster's programs; run `make setup`"
-        )
-    version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"]))
+        raise ClusterError(f"Go {needed} or newer is needed to build the cluster's programs; run `make host`")
+    # In our module's folder, where a Go that can fetch newer ones answers with the one it would use.
+    version = re.search(r"go(\d+)\.(\d+)", run([found, "env", "GOVERSION"], cwd=MODULE, deadline=300))
     if not version or (int(version[1]), int(version[2])) < GO_NEEDED:
-        raise ClusterError(f"{found} is older than Go {needed}; run `make setup`")
+        raise ClusterError(f"{found} is older than Go {needed}; remove it or run `make host`")
     return Path(found)
 
 

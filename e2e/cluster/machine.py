@@ -57,7 +57,7 @@ def cni_folder() -> Path:
         if Path(folder, "bridge").exists():
             return Path(folder)
     raise ClusterError(
-        "no CNI plugins (package containernetworking-plugins) on this machine; run `make setup`"
+        "no CNI plugins (package containernetworking-plugins) on this machine; run `make host`"
     )
 
 
@@ -66,7 +66,7 @@ def need_root_and_tools() -> None:
     missing = [
         tool for tool in ("runc", "nft", "ip", "nsenter", "unshare", "mount") if not shutil.which(tool)
     ]
-    problems = [f"programs missing: {', '.join(missing)} (run `make setup`)"] if missing else []
+    problems = [f"programs missing: {', '.join(missing)} (run `make host`)"] if missing else []
     if os.geteuid() != 0:
         problems.append("nodes need root: run this as root or with sudo")
     if problems:

@@ -40,7 +40,7 @@ def compile_static() -> bytes:
     """The program, as bytes."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if not compiler:
-        raise ClusterError("no C compiler on this machine for the sandbox image; run `make setup`")
+        raise ClusterError("no C compiler on this machine for the sandbox image; run `make host`")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "pause")
         run([compiler, "-Os", "-static", "-s", "-Wall", "-Werror", "-o", out, _SOURCE], deadline=60)

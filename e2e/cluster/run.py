@@ -39,7 +39,7 @@ def run(
             check=False,
         )
     except FileNotFoundError as error:
-        raise CommandError(program, "is not installed; run `make setup`", str(error)) from None
+        raise CommandError(program, "is not installed; run `make host`", str(error)) from None
     except subprocess.TimeoutExpired as error:
         printed = (error.stderr or b"") + (error.stdout or b"")
         raise CommandError(
@@ -67,7 +67,7 @@ def stream(argv: Sequence[str | os.PathLike[str]], *, deadline: float, log: Path
                 **options,  # type: ignore[call-overload]
             )
         except FileNotFoundError as error:
-            raise CommandError(words[0], "is not installed; run `make setup`", str(error)) from None
+            raise CommandError(words[0], "is not installed; run `make host`", str(error)) from None
         except subprocess.TimeoutExpired:
             raise CommandError(words[0], f"took longer than {deadline:g} s (log: {log})", tail(log)) from None
     if done.returncode != 0:

@@ -1,8 +1,8 @@
 """Ready-made container stores: images are imported and unpacked once, then shared by all nodes.
 
 The parts of a containerd root that never change once written are shared: blobs by hard links, unpacked
-layers by symbolic links to the template's. So a node's store is there at once, costs no disk, and its files are
-in the page cache once for all nodes. The databases are copied.
+layers by symbolic links to the template's. So a node's store is there at once, costs no disk, and its
+files are in the page cache once for all nodes. The databases are copied.
 """
 
 from __future__ import annotations

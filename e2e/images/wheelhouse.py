@@ -44,8 +44,8 @@ def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, 
         if not final.exists():
             if needs_torch and not sources:
                 progress.say(
-                    "no folder in CONVOY_WHEELS or PIP_FIND_LINKS has a torch wheel, and PyTorch's index of CPU"
-                    " builds is closed: taking the registry's torch, which brings gigabytes of CUDA"
+                    "no folder in CONVOY_WHEELS or PIP_FIND_LINKS has a torch wheel, and PyTorch's index"
+                    " of CPU builds is closed: taking the registry's torch, which brings gigabytes of CUDA"
                 )
             with (
                 progress.long(f"fetching wheels for {', '.join(requirements)}"),

@@ -1,0 +1,211 @@
+"""Prepares this machine for a local cluster: `python3 -m e2e.setup.host`, as root.
+
+Runs on the bare system Python. Says what it installs, and does nothing when all is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+# Debian package -> a file that shows it is there, so that the usual case asks no package manager.
+PACKAGES = {
+    "runc": ("runc",),
+    "containernetworking-plugins": ("/usr/lib/cni/bridge", "/opt/cni/bin/bridge"),
+    "nftables": ("nft",),
+    "iptables": ("iptables",),
+    "conntrack": ("conntrack",),
+    "iproute2": ("ip",),
+    "util-linux": ("nsenter",),
+    "buildah": ("buildah",),
+    "debootstrap": ("debootstrap",),
+    "gcc": ("gcc", "cc"),
+    "libc6-dev": ("/usr/include/stdlib.h",),
+}
+GO_NEEDED = (1, 26)
+GO_SITE = "https://go.dev/dl/"
+RELEASES = "https://dl.k8s.io/"
+# Every kubelet, containerd and watching program takes several; the usual 128 is for one of each.
+INOTIFY_INSTANCES = 1024
+_INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin"
+
+
+class SetupError(Exception):
+    """What is missing, and what to do about it."""
+
+
+def say(text: str) -> None:
+    """Print one line of progress."""
+    print(f"host: {text}", file=sys.stderr, flush=True)
+
+
+def present(names: tuple[str, ...]) -> bool:
+    """Whether one of these programs or files is there."""
+    return any(
+        Path(name).exists() if name.startswith("/") else shutil.which(name, path=_PATH) for name in names
+    )
+
+
+def missing_packages() -> list[str]:
+    """The packages to install."""
+    return [package for package, names in PACKAGES.items() if not present(names)]
+
+
+def install(packages: list[str]) -> None:
+    """Install Debian packages with apt-get."""
+    listed = " ".join(packages)
+    if not shutil.which("apt-get"):
+        raise SetupError(f"this machine has no apt-get; install what these Debian packages hold: {listed}")
+    if os.geteuid() != 0:
+        raise SetupError(f"packages are missing; as root: apt-get install {listed}")
+    say(f"installing {listed}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # A busy package manager is waited for; a list that is too old is fetched anew and tried once more.
+    command = [
+        "apt-get",
+        "install",
+        "--yes",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=120",
+        *packages,
+    ]
+    for attempt in (1, 2):
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=900,
+            check=False,
+        )
+        if done.returncode == 0:
+            return
+        if attempt == 1:
+            say("updating the package lists")
+            subprocess.run(
+                ["apt-get", "update", "--quiet"], stdout=subprocess.DEVNULL, timeout=300, check=False
+            )
+    raise SetupError(f"apt-get could not install {listed}:\n{done.stdout.decode(errors='replace')[-2000:]}")
+
+
+def raise_limits() -> None:
+    """Raise the kernel's limit of inotify instances when it is too low for several nodes."""
+    if int(_INOTIFY.read_text()) >= INOTIFY_INSTANCES:
+        return
+    if os.geteuid() != 0:
+        raise SetupError(
+            f"fs.inotify.max_user_instances is too low; as root: sysctl -w it to {INOTIFY_INSTANCES}"
+        )
+    say(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next boot")
+    _INOTIFY.write_text(str(INOTIFY_INSTANCES))
+
+
+def parse_go(version: str) -> tuple[int, int] | None:
+    """`go1.26.8` -> (1, 26)."""
+    found = re.match(r"go(\d+)\.(\d+)", version.strip())
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def reachable(address: str, seconds: float = 4.0) -> bool:
+    """Whether the host of a web address takes connections."""
+    try:
+        socket.create_connection((address.split("/")[2], 443), timeout=seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+def go_folder() -> Path:
+    """Where a Go of our own goes."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "convoy" / "go"
+
+
+def ensure_go() -> None:
+    """Make sure that the cluster's programs can be had: as official archives, or built by a new enough Go."""
+    found = shutil.which("go", path=_PATH) or shutil.which("go", path=str(go_folder() / "bin"))
+    if found:
+        module = Path(__file__).resolve().parents[1] / "cluster" / "binaries"
+        # In the module's folder a Go that can fetch newer ones answers with the one it would use.
+        asked = subprocess.run(
+            [found, "env", "GOVERSION"], cwd=module, capture_output=True, text=True, timeout=300, check=False
+        )
+        version = parse_go(asked.stdout)
+        if version and version >= GO_NEEDED:
+            return
+    if reachable(RELEASES):
+        return
+    needed = ".".join(map(str, GO_NEEDED))
+    if not reachable(GO_SITE):
+        raise SetupError(
+            f"neither {RELEASES} nor {GO_SITE} can be reached, and there is no Go {needed} to build the"
+            f" cluster's programs with: install Go {needed} or newer and put it on the PATH"
+        )
+    download_go(needed)
+
+
+def download_go(needed: str) -> None:
+    """Install the newest official Go into our cache folder, checked against its published digest."""
+    try:
+        with urllib.request.urlopen(f"{GO_SITE}?mode=json", timeout=30) as answer:
+            releases = json.load(answer)
+        arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        file = pick(releases, arch)
+        say(f"installing {file['version']} into {go_folder()}")
+        with urllib.request.urlopen(GO_SITE + file["filename"], timeout=300) as answer:
+            content = answer.read()
+    except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
+        raise SetupError(f"Go {needed} cannot be downloaded from {GO_SITE}: {error}") from None
+    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        raise SetupError(f"{file['filename']} does not have its published digest; nothing was installed")
+    go_folder().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=go_folder().parent) as temporary:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+            tar.extractall(temporary, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(
+                temporary
+            )
+        shutil.rmtree(go_folder(), ignore_errors=True)
+        (Path(temporary) / "go").rename(go_folder())
+
+
+def pick(releases: list[dict[str, object]], arch: str) -> dict[str, str]:
+    """The archive for this machine in the newest stable release of the site's list."""
+    for release in releases:
+        version = parse_go(str(release.get("version", "")))
+        if release.get("stable") and version and version >= GO_NEEDED:
+            for file in release.get("files", []):  # type: ignore[attr-defined]
+                if (file["os"], file["arch"], file["kind"]) == ("linux", arch, "archive"):
+                    return dict(file)
+    raise ValueError(f"no release for linux/{arch} is new enough")
+
+
+def main() -> None:
+    """Prepare the machine."""
+    try:
+        if not sys.platform.startswith("linux"):
+            raise SetupError("a local cluster needs Linux")
+        if packages := missing_packages():
+            install(packages)
+        raise_limits()
+        ensure_go()
+    except SetupError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

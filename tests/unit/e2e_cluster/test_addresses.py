@@ -1,0 +1,73 @@
+"""Which addresses and names clusters get."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+from e2e.cluster.addresses import MAX_NODES, SLOTS, Addresses, choose_slot, cluster_id, link_name
+from e2e.cluster.errors import ClusterError
+
+
+def test_the_ranges_of_a_cluster_do_not_overlap_and_lie_in_its_whole() -> None:
+    for slot in range(SLOTS):
+        addresses = Addresses(slot)
+        whole = ipaddress.ip_network(addresses.whole)
+        pods, services = ipaddress.ip_network(addresses.pods), ipaddress.ip_network(addresses.services)
+        machines = ipaddress.ip_network(f"{addresses.host}/18", strict=False)
+        assert all(part.subnet_of(whole) for part in (pods, services, machines))
+        assert not pods.overlaps(services)
+        assert not machines.overlaps(pods)
+        assert not machines.overlaps(services)
+        assert ipaddress.ip_address(addresses.dns) in services
+        assert ipaddress.ip_address(addresses.kubernetes) == services[1]
+
+
+def test_every_node_has_an_address_and_pods_of_its_own() -> None:
+    addresses = Addresses(3)
+    nodes = range(1, MAX_NODES + 1)
+    assert len({addresses.node(index) for index in nodes}) == MAX_NODES
+    assert len({addresses.pods_of(index) for index in nodes}) == MAX_NODES
+    pods = ipaddress.ip_network(addresses.pods)
+    assert all(ipaddress.ip_network(addresses.pods_of(index)).subnet_of(pods) for index in nodes)
+
+
+@pytest.mark.parametrize("index", [0, -1, MAX_NODES + 1])
+def test_a_node_number_out_of_range_is_refused(index: int) -> None:
+    with pytest.raises(ClusterError, match="outside"):
+        Addresses(0).node(index)
+
+
+def test_identities_differ_by_checkout_and_by_name() -> None:
+    identities = {cluster_id(Path(path), name) for path in ("/a", "/b") for name in ("dev", "ci")}
+    assert len(identities) == 4
+    assert cluster_id(Path("/a"), "dev") == cluster_id(Path("/a"), "dev")
+    assert len({link_name(identity) for identity in identities}) == 4
+
+
+def test_link_names_fit_the_kernel() -> None:
+    assert len(link_name("a-very-long-cluster-name-0123ab", MAX_NODES)) <= 15
+    assert link_name("x", 7).startswith(link_name("x"))
+
+
+def test_a_slot_is_stable_and_avoids_what_is_taken() -> None:
+    first = choose_slot("dev-1", set(), [])
+    assert choose_slot("dev-1", set(), []) == first
+    second = choose_slot("dev-1", {first}, [])
+    assert second != first
+    third = choose_slot("dev-1", {first}, [Addresses(second).whole])
+    assert third not in (first, second)
+
+
+def test_a_slot_avoids_routes_that_contain_it_or_lie_in_it() -> None:
+    first = choose_slot("dev-1", set(), [])
+    inside = Addresses(first).pods_of(9)
+    assert choose_slot("dev-1", set(), [inside]) != first
+    with pytest.raises(ClusterError, match="no free address range"):
+        choose_slot("dev-1", set(), ["10.0.0.0/8"])
+
+
+def test_no_slot_is_left_when_all_are_taken() -> None:
+    with pytest.raises(ClusterError, match=f"{SLOTS} clusters hold"):
+        choose_slot("dev-1", set(range(SLOTS)), [])

@@ -1,0 +1,162 @@
+"""The image store, what goes into images, and checked downloads."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from e2e.cluster import downloads
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.oci import CONTAINERD_NAME, REF_NAME, Image, Store, full_name, layer
+from e2e.images.recipes import RECIPES, Recipe, distribution, requirements, wanted
+from e2e.setup import host
+
+PROJECT = {
+    "name": "Convoy.Operator",
+    "dependencies": ["pyyaml>=6"],
+    "optional-dependencies": {
+        "base": ["numpy>=2"],
+        "workloads": ["convoy-operator[base]", "torch==2.13.0", "torchvision"],
+        "dev": ["convoy-operator[workloads, base]", "pytest"],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("convoy/operator:dev", "docker.io/convoy/operator:dev"),
+        ("busybox", "docker.io/library/busybox:latest"),
+        ("localhost/x:1", "localhost/x:1"),
+        ("registry.example:5000/a/b", "registry.example:5000/a/b:latest"),
+        ("docker.io/convoy/pause:1", "docker.io/convoy/pause:1"),
+    ],
+)
+def test_references_are_completed_as_the_kubelet_does(short: str, full: str) -> None:
+    assert full_name(short) == full
+
+
+def archive(store: Store, images: list[Image], present: set[str]) -> dict[str, bytes]:
+    buffer = io.BytesIO()
+    store.write_archive(images, buffer, present)
+    buffer.seek(0)
+    with tarfile.open(fileobj=buffer) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def test_an_archive_holds_only_what_the_receiver_lacks(tmp_path: Path) -> None:
+    store = Store(tmp_path, Path("/checkout"))
+    store.create()
+    image = store.add("convoy/a:1", {"os": "linux"}, [layer({"f": (b"one", 0o644)})])
+    manifest, config, content = store.blobs(image)
+    full = archive(store, [image], set())
+    assert {name for name in full if name.startswith("blobs/")} == {
+        f"blobs/{digest.replace(':', '/')}" for digest in (manifest, config, content)
+    }
+    entry = json.loads(full["index.json"])["manifests"][0]
+    assert entry["annotations"][CONTAINERD_NAME] == "docker.io/convoy/a:1"
+    partial = archive(store, [image], {manifest, config, content})
+    assert [name for name in partial if name.startswith("blobs/")] == [f"blobs/{manifest.replace(':', '/')}"]
+
+
+def test_checkouts_share_blobs_but_not_names(tmp_path: Path) -> None:
+    one, two = Store(tmp_path, Path("/one")), Store(tmp_path, Path("/two"))
+    one.create()
+    shared = layer({"f": (b"same", 0o644)})
+    first = one.add("convoy/a:dev", {"os": "linux", "author": "one"}, [shared])
+    second = two.add("convoy/a:dev", {"os": "linux", "author": "two"}, [shared])
+    assert first.digest != second.digest
+    assert one.get("convoy/a:dev") == first
+    assert two.get("convoy/a:dev") == second
+    assert one.blobs(first)[2] == two.blobs(second)[2]
+    newer = one.add("convoy/a:dev", {"os": "linux", "author": "newer"}, [shared])
+    assert one.prune() == 2
+    assert one.has("convoy/a:dev") and two.has("convoy/a:dev")
+    assert not one.blob(first.digest).exists()
+    assert one.images() == {newer.name: newer}
+    with pytest.raises(ClusterError, match="has not been built"):
+        one.get("convoy/b")
+
+
+def test_packed_layers_are_unpacked_and_checked(tmp_path: Path) -> None:
+    store = Store(tmp_path, Path("/checkout"))
+    store.create()
+    plain = layer({"f": (b"content", 0o644)})
+    built = store.add("convoy/a:1", {"os": "linux"}, [plain])
+    manifest = json.loads(store.blob(built.digest).read_bytes())
+
+    def pushed(content: bytes) -> None:
+        packed = gzip.compress(content)
+        digest = hashlib.sha256(packed).hexdigest()
+        (store.layout / "blobs" / "sha256" / digest).write_bytes(packed)
+        layers = [
+            {"mediaType": "x+gzip", "digest": f"sha256:{digest}", "size": len(packed)},
+        ]
+        text = json.dumps({**manifest, "layers": layers}).encode()
+        name = hashlib.sha256(text).hexdigest()
+        (store.layout / "blobs" / "sha256" / name).write_bytes(text)
+        entry = {
+            "digest": f"sha256:{name}",
+            "size": len(text),
+            "annotations": {REF_NAME: store.tag("convoy/a:1")},
+        }
+        (store.layout / "index.json").write_text(json.dumps({"manifests": [entry]}))
+        store.blob(manifest["layers"][0]["digest"]).unlink()
+
+    pushed(plain)
+    assert store.enter("convoy/a:1") == built
+    assert store.blob(store.blobs(built)[2]).read_bytes() == plain
+    pushed(b"something else")
+    with pytest.raises(ClusterError, match="does not unpack"):
+        store.enter("convoy/a:1")
+
+
+def test_requirements_follow_extras_that_name_extras() -> None:
+    assert requirements(PROJECT, "dev") == ["numpy>=2", "pytest", "pyyaml>=6", "torch==2.13.0", "torchvision"]
+    assert distribution('Jinja2>=3; python_version > "3"') == "jinja2"
+    with pytest.raises(ClusterError, match="no extra"):
+        requirements(PROJECT, "missing")
+
+
+def test_an_image_of_chosen_requirements_gets_exactly_those() -> None:
+    assert wanted(Recipe("t", "workloads", only=("torch",)), PROJECT) == ["torch==2.13.0"]
+    with pytest.raises(ClusterError, match="does not ask for jax"):
+        wanted(Recipe("t", "workloads", only=("jax",)), PROJECT)
+
+
+def test_parents_stand_before_their_children() -> None:
+    names = [recipe.name for recipe in RECIPES]
+    for recipe in RECIPES:
+        assert recipe.parent is None or names.index(recipe.parent) < names.index(recipe.name)
+
+
+@pytest.mark.parametrize(
+    "sums",
+    ["ABCD\n", "abcd  dir/file.tgz\nffff  other", "ffff  x\nabcd *file.tgz\n"],
+    ids=["bare", "path", "binary"],
+)
+def test_published_digests_are_read_in_the_usual_forms(sums: str) -> None:
+    assert downloads.listed_digest(sums, "file.tgz") == "abcd"
+
+
+def test_a_file_without_a_published_digest_is_refused() -> None:
+    with pytest.raises(ClusterError, match="do not list"):
+        downloads.listed_digest("abcd  other.tgz\n", "file.tgz")
+
+
+def test_the_newest_go_that_fits_is_picked() -> None:
+    def release(version: str, *, stable: bool = True) -> dict[str, object]:
+        archive = {"os": "linux", "arch": "amd64", "kind": "archive", "filename": version}
+        return {"version": version, "stable": stable, "files": [{**archive, "arch": "arm64"}, archive]}
+
+    releases = [release("go1.27rc1", stable=False), release("go1.26.8"), release("go1.25.1")]
+    assert host.pick(releases, "amd64")["filename"] == "go1.26.8"
+    with pytest.raises(ValueError, match="riscv64"):
+        host.pick(releases, "riscv64")
+    assert host.parse_go("go1.26.8") == (1, 26)
+    assert host.parse_go("devel") is None
