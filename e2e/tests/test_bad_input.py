@@ -138,6 +138,12 @@ def test_a_condition_says_what_is_wrong_and_where(
     assert reason in jobs.wait(lambda: jobs.events(name), 10, "an event")
 
 
+def test_parameters_that_only_the_engine_can_refuse_fail_the_job(jobs: Jobs) -> None:
+    jobs.create("refused", engine={"name": "gpt", "params": {**SMALL, "width": 63}})
+    status = jobs.wait_reason("refused", "ParamsRefused", 60)
+    assert status["phase"] == "Failed" and "width: 63 is no multiple of heads=2" in status["message"]
+
+
 def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:
     engine = jobs.custom.get_cluster_custom_object("convoy.dev", "v1alpha1", "engines", "gpt")
     late = {**engine, "metadata": {"name": "late"}}

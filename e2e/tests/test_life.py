@@ -6,7 +6,10 @@ import re
 import time
 from pathlib import Path
 
+import yaml
+
 from e2e.cluster.cluster import Cluster
+from e2e.tests.faults import kill_rank
 from e2e.tests.jobs import SMALL, Jobs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -41,25 +44,19 @@ def test_kubectl_shows_the_job_at_a_glance(cluster: Cluster, jobs: Jobs) -> None
 
 
 def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: Jobs) -> None:
-    script = (EXAMPLES / "torchrun" / "train.py").read_text()
-    assert "convoy" not in script.lower()
+    script = (EXAMPLES / "ddp.py").read_text()
+    assert "import convoy" not in script
+    manifest = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())
     jobs.core.create_namespaced_config_map(
-        jobs.namespace, {"metadata": {"name": "script"}, "data": {"train.py": script}}
+        jobs.namespace, {"metadata": {"name": "ddp"}, "data": {"ddp.py": script}}
     )
-    container = {
-        "name": "worker",
-        "image": "convoy/torch:dev",
-        "command": ["torchrun", "/code/train.py"],
-        "volumeMounts": [{"name": "code", "mountPath": "/code"}],
-    }
-    spec = {"containers": [container], "volumes": [{"name": "code", "configMap": {"name": "script"}}]}
     try:
-        jobs.create("own", engine=None, roles=[{"name": "worker", "replicas": 2, "template": {"spec": spec}}])
+        jobs.create("own", **{"engine": None, **manifest["spec"]})
         status = jobs.wait_phase("own", "Succeeded", 120)
     finally:
-        jobs.core.delete_namespaced_config_map("script", jobs.namespace)
+        jobs.core.delete_namespaced_config_map("ddp", jobs.namespace)
+    assert (status["ready"], status["restarts"]["total"]) == ("2/2", 0)
     assert status["progress"]["step"] > 0, "steps are seen without any change in the script"
-    assert len({pod.spec.node_name for pod in jobs.pods("own")}) >= 1
 
 
 def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(
@@ -135,7 +132,7 @@ def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume:
     jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
     before = [pod.metadata.uid for pod in jobs.pods("tough")]
     pod = jobs.pods("tough")[1]
-    cluster.kubectl("exec", "-n", jobs.namespace, pod.metadata.name, "--", "python", "-c", KILL_RANK)
+    kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
     status = jobs.wait_phase("tough", "Succeeded", 180)
     assert [pod.metadata.uid for pod in jobs.pods("tough")] == before
     assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)

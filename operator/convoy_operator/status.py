@@ -41,10 +41,12 @@ class ProgressThrottle:
     ) -> float:
         """Seconds until `patch` of the `stored` status may be written; 0 for now.
 
-        The first progress and the first checkpoint are news, and go at once.
+        The first progress and the first checkpoint are news and go at once; so does what a job that comes up
+        or goes away still has to tell, since its pods may not be there to be asked again.
         """
         last = self._written.get(key)
-        if last is None or not patch.keys() <= PROGRESS_FIELDS & stored.keys():
+        steady = stored.get("phase") == "Running" and patch.keys() <= PROGRESS_FIELDS & stored.keys()
+        if last is None or not steady:
             return 0.0
         return max(0.0, last + self.interval(jobs) - now)
 

@@ -64,8 +64,10 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.incarnation,
         view.master_port,
         view.port_incarnation,
+        (view.committed_incarnation, view.committed_step),
         tuple(
-            (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom) for rank in view.ranks
+            (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom, rank.step is None)
+            for rank in view.ranks
         ),
     )
 

@@ -63,3 +63,9 @@ def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> No
     running = {"phase": "Running"}
     assert throttle.wait(KEY, running, {"progress": {"step": 1}}, 1, 101) == 0
     assert throttle.wait(KEY, {**running, "progress": {}}, {"checkpoint": {"step": 1}}, 1, 101) == 0
+
+
+def test_a_job_that_goes_away_tells_its_last_checkpoint_at_once() -> None:
+    throttle = ProgressThrottle(10, 5)
+    throttle.written(KEY, 100)
+    assert throttle.wait(KEY, {**STORED, "phase": "Suspending"}, {"checkpoint": {"step": 9}}, 1, 101) == 0

@@ -1,0 +1,76 @@
+"""`make demo`: a local cluster, the chart, the first example trained on it, and how its loss fell."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+from convoy_workloads.plot import curve
+from e2e.cluster import files
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.images.build import Builder
+from e2e.install import TAG, install
+
+NAME = "demo"
+NODES = 3
+EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
+JOB = "gpt"
+SECONDS = 600.0
+LINE = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
+
+
+def main() -> None:
+    """Sets everything up, trains, shows the curve; the cluster stays up. SystemExit 1 when the job fails."""
+    progress = Progress()
+    try:
+        changed = Builder(TAG, progress=progress).build()
+        cluster = Cluster.up(NODES, NAME, progress=progress)
+        cluster.update_images(changed)
+        install(cluster)
+        cluster.kubectl("delete", "trainingjob", JOB, "--ignore-not-found", "--timeout=60s", deadline=90)
+        cluster.kubectl("apply", "-f", str(EXAMPLE))
+        progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
+        phase = watch(cluster, progress)
+    except ClusterError as error:
+        raise SystemExit(f"demo: {error}") from error
+    log = cluster.kubectl("logs", f"{JOB}-worker-0", "--tail=-1")
+    points = [(int(step), float(loss)) for step, loss in LINE.findall(log)]
+    print(cluster.kubectl("get", "trainingjob", JOB, "-o", "wide"))
+    print("\n".join(line.partition("] ")[2] for line in log.splitlines() if "---" in line or "] def" in line))
+    print(curve(points, title="loss by step"))
+    print(f"\nThe cluster is up: export KUBECONFIG={cluster.kubeconfig}")
+    print("Look around: kubectl get convoy -A; convoy why gpt. Take it down: make clean")
+    if phase != "Succeeded":
+        raise SystemExit(f"the job is {phase}: convoy why {JOB}")
+
+
+def watch(cluster: Cluster, progress: Progress) -> str:
+    """Says how the job does, whenever that changes, until it has ended; its last phase."""
+    deadline = time.monotonic() + SECONDS
+    said = ""
+    while time.monotonic() < deadline:
+        status = json.loads(cluster.kubectl("get", "trainingjob", JOB, "-o", "json")).get("status") or {}
+        step = status.get("progress") or {}
+        words = [
+            str(status.get("phase", "Pending")),
+            status.get("reason", ""),
+            f"{status.get('ready', '0')} ready",
+        ]
+        if step:
+            words.append(
+                f"step {step['step']}/{step.get('totalSteps', '?')} loss {step.get('loss', float('nan')):.3f}"
+            )
+        if (line := "  ".join(words)) != said:
+            progress.say(f"  {line}")
+            said = line
+        if status.get("phase") in ("Succeeded", "Failed"):
+            return str(status["phase"])
+        time.sleep(0.5)
+    raise ClusterError(f"the job did not end within {SECONDS:.0f} s; see kubectl describe trainingjob {JOB}")
+
+
+if __name__ == "__main__":
+    main()
