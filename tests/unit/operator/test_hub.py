@@ -227,8 +227,10 @@ class TestAgents:
         self.join("n0", report(ranks=[rank()]))
         self.queue.take()
         self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
+        assert self.queue.take() == [0.15], "the first step is news"
+        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
         assert self.queue.take() == [10.0]
-        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=1))]))
+        self.agents.report("n0", report(ranks=[rank(progress=wire.Progress(step=2))]))
         assert self.queue.take() == [], "nothing new"
         self.agents.report("n0", report(ranks=[rank(STATE.EXITED)]))
         assert self.queue.take() == [0.0]

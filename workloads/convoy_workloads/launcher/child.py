@@ -37,6 +37,7 @@ def _settle(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    _take_name("rank-" + os.environ.get("RANK", "?"))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     faulthandler.enable()
@@ -50,6 +51,15 @@ def _settle(request: dict[str, Any]) -> None:
         threads = os.environ.get("OMP_NUM_THREADS", "1").split(",")[0]
         torch.set_num_threads(int(threads) if threads.isdigit() and int(threads) else 1)
         _count_steps()
+
+
+def _take_name(name: str) -> None:
+    """What `ps` and `top` show for this process; without it all ranks look like the zygote."""
+    try:
+        with open("/proc/self/comm", "w") as comm:
+            comm.write(name)
+    except OSError:
+        pass
 
 
 def _count_steps() -> None:
