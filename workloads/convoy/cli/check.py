@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Failure
-from convoy.cli.manifest import Manifest, problems, read
+from convoy.cli.manifest import problems, read
 
 File = Annotated[Path, typer.Argument(help="A manifest: YAML, any number of documents.", exists=True)]
 
@@ -26,24 +26,22 @@ def validate(file: File) -> None:
 
 def run(
     file: File,
-    workdir: Annotated[
-        Path | None, typer.Option(help="Folder for checkpoints; a restart continues from it.")
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints; the job continues from what it finds there.")
     ] = None,
 ) -> None:
     """Run a TrainingJob's manifest as local processes, with no cluster."""
-    from convoy_workloads.local.run import run_local  # noqa: PLC0415 - needs the workloads extra
+    # Needs the workloads extra, which no other command does.
+    from convoy_workloads.local.run import LocalError, run_local  # noqa: PLC0415
 
     manifests = read(file)
     if found := [problem for manifest in manifests for problem in problems(manifest, manifests)]:
         raise Failure("; ".join(found))
-    jobs = [manifest for manifest in manifests if manifest.job is not None]
-    if len(jobs) != 1:
-        raise Failure(f"{file} holds {len(jobs)} TrainingJobs; run takes exactly one")
-    raise typer.Exit(_run(jobs[0], manifests, workdir, run_local))
-
-
-def _run(chosen: Manifest, manifests: list[Manifest], workdir: Path | None, run_local: object) -> int:
-    job = chosen.job
-    assert job is not None  # noqa: S101 - narrowed by the caller
-    engine = chosen.engine_of(manifests)
-    return int(run_local(job, engine, workdir=workdir))  # type: ignore[operator]
+    chosen = [manifest for manifest in manifests if manifest.job is not None]
+    if len(chosen) != 1 or chosen[0].job is None:
+        raise Failure(f"{file} holds {len(chosen)} TrainingJobs; run takes exactly one")
+    try:
+        code = run_local(chosen[0].job, chosen[0].engine_of(manifests), checkpoint_dir=checkpoints)
+    except LocalError as error:
+        raise Failure(str(error)) from error
+    raise typer.Exit(code)
