@@ -27,8 +27,8 @@ def curve(points: Sequence[tuple[float, float]], title: str = "", width: int = 6
     lines = [title] if title else []
     for row, cells in enumerate(grid):
         label = {0: f"{high:.3g}", height - 1: f"{low:.3g}"}.get(row, "")
-        lines.append(f"{label:>8} |{''.join(cells).rstrip()}")
-    lines.append(" " * 9 + "+" + "-" * width)
+        lines.append(f"{label:>9} |{''.join(cells).rstrip()}")
+    lines.append(" " * 10 + "+" + "-" * width)
     start, end = f"{left:g}", f"{right:g}"
-    lines.append(" " * 10 + start + end.rjust(max(1, width - len(start))))
+    lines.append(" " * 11 + start + end.rjust(max(1, width - len(start))))
     return "\n".join(lines)

@@ -277,6 +277,19 @@ async def test_an_unmodified_torchrun_script_trains_and_shows_its_steps(
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.timeout(120)
+async def test_ranks_that_destroy_their_group_before_their_module_end(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    """torch deadlocks there in one run of eight unless somebody holds the group: so several runs."""
+    (tmp_path / "ddp.py").write_text((ROOT / "examples" / "ddp.py").read_text())
+    launch(torch=True, STEPS="20", SNAPSHOT=str(tmp_path / "none.pt"))
+    await connected(agent)
+    for incarnation in range(1, 17):
+        await agent.form(["python", "ddp.py"], incarnation)
+        assert [(await agent.hears_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
+
+
 async def test_a_warm_start_against_a_cold_one(agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> None:
     """Prints both; asserts only that the warm one was warm and the cold one cold."""
     launcher = launch(torch=True, **environment(tmp_path, steps=1))

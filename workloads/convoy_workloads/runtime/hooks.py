@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from convoy_workloads.runtime.beat import Beat
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.processes import keep_groups
 from convoy_workloads.runtime.progress import Meter
 
 
@@ -43,6 +44,8 @@ class StepHook:
             return
         count = self._counts.get(optimizer, 0) + 1
         self._counts[optimizer] = count
+        if count == 1:
+            keep_groups()
         if count <= self._meter.step:
             return
         self._beat.step()

@@ -9,6 +9,22 @@ from typing import Any
 from convoy_workloads.runtime.place import Place
 
 
+_kept: list[Any] = []
+
+
+def keep_groups() -> None:
+    """Holds on to the process groups of this process until it ends.
+
+    Otherwise a DDP module may be a group's last owner. Its reducer then joins gloo's thread with the interpreter's
+    lock held, while that thread, dropping its last collective, waits for the lock: the rank never ends
+    (pytorch#56297; with torch 2.13 about one run in eight that destroys its group before its module).
+    """
+    import torch.distributed as dist  # noqa: PLC0415
+
+    if dist.is_available() and dist.is_initialized():
+        _kept.extend(group for group in dist.distributed_c10d._world.pg_map if group not in _kept)
+
+
 @dataclass
 class Processes:
     """Device and groups of this rank. Groups are None when the rank is alone."""
@@ -24,6 +40,7 @@ class Processes:
             import torch.distributed as dist  # noqa: PLC0415
 
             if dist.is_initialized():
+                keep_groups()
                 dist.destroy_process_group()
         self.control = None
         self.owned = False

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from convoy_workloads.runtime.agreement import Gate, Wish, decode, merge
+from hypothesis import given
+from hypothesis import strategies as st
+
+WISHES = st.builds(Wish, save=st.booleans(), stop=st.booleans())
+
+
+@given(st.lists(WISHES, min_size=1, max_size=8))
+def test_what_one_wishes_all_do(wishes: list[Wish]) -> None:
+    merged = merge(wishes)
+    assert merged == Wish(save=any(one.save for one in wishes), stop=any(one.stop for one in wishes))
+    assert decode(merged.encode()) == merged
+
+
+class Lockstep:
+    """A maximum over ranks that are stepped one after the other: each result is known once all have given theirs."""
+
+    def __init__(self, world: int) -> None:
+        self._world = world
+        self._rounds: list[list[Sequence[int]]] = []
+        self._given = [0] * world
+
+    def of(self, rank: int) -> Callable[[Sequence[int]], Callable[[], Sequence[int]]]:
+        def start(numbers: Sequence[int]) -> Callable[[], Sequence[int]]:
+            turn = self._given[rank]
+            self._given[rank] += 1
+            if turn == len(self._rounds):
+                self._rounds.append([])
+            self._rounds[turn].append(numbers)
+
+            def wait() -> Sequence[int]:
+                assert len(self._rounds[turn]) == self._world, "a collective that not all ranks entered"
+                return [max(column) for column in zip(*self._rounds[turn], strict=True)]
+
+            return wait
+
+        return start
+
+
+@given(
+    st.lists(st.integers(min_value=0, max_value=12), min_size=1, max_size=6),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_all_ranks_stop_after_the_same_step_whoever_is_asked_when(asked: list[int], due: list[bool]) -> None:
+    """`asked[r]`: the step before which rank r gets SIGTERM (12: never); `due`: when rank 0 wishes a save."""
+    world = len(asked)
+    lockstep = Lockstep(world)
+    gates = [Gate(lockstep.of(rank)) for rank in range(world)]
+    stopped: list[int | None] = [None] * world
+    saves: list[list[int]] = [[] for _ in range(world)]
+    for step in range(12):
+        running = [rank for rank in range(world) if stopped[rank] is None]
+        for rank in running:
+            gates[rank].open(Wish(save=rank == 0 and due[step], stop=asked[rank] <= step))
+        for rank in running:
+            verdict = gates[rank].verdict()
+            assert gates[rank].verdict() == verdict
+            if verdict.save:
+                saves[rank].append(step)
+            if verdict.stop:
+                stopped[rank] = step
+    expected = min(asked)
+    assert stopped == [expected if expected < 12 else None] * world
+    assert all(one == saves[0] for one in saves)
+
+
+def test_alone_the_wish_is_the_verdict() -> None:
+    gate = Gate()
+    gate.open(Wish(stop=True))
+    assert gate.verdict() == Wish(stop=True)
+
+
+def test_a_step_without_a_verdict_is_a_mistake() -> None:
+    gate = Gate()
+    gate.open(Wish())
+    with pytest.raises(RuntimeError, match="no verdict"):
+        gate.open(Wish())

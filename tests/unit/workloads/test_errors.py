@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost, exit_code_of, worst
+
+
+class DistBackendError(RuntimeError):
+    """Named as torch's own."""
+
+
+GLOO = "[gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:1234"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("x"), 1),
+        (ParamsError("x"), 10),
+        (DataError("x"), 20),
+        (Interrupted(), 75),
+        (PeerLost("x"), 76),
+        (RuntimeError(GLOO), 76),
+        (RuntimeError("Timed out waiting 1800000ms for recv operation to complete"), 76),
+        (DistBackendError("The client socket has timed out: socket timeout"), 76),
+        (DistBackendError("invalid argument"), 1),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), 1),
+        (ConnectionResetError("Connection reset by peer"), 1),
+        (SystemExit(), 0),
+        (SystemExit(3), 3),
+        (SystemExit(-1), 255),
+        (SystemExit("sorry"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=str,
+)
+def test_what_an_exception_tells_the_operator(error: BaseException, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+@pytest.mark.parametrize(
+    ("codes", "one"),
+    [
+        ([], 0),
+        ([0, 0], 0),
+        ([0, 75], 75),
+        ([75, 76], 76),
+        ([76, 137, 76], 137),
+        ([1, 10, 137], 10),
+        ([20, 1], 20),
+        ([127, 75], 127),
+    ],
+)
+def test_one_code_stands_for_several_ranks(codes: list[int], one: int) -> None:
+    assert worst(codes) == one

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from convoy_workloads.runtime.exactness import rng_state, set_rng_state, throw_away
+from torch import nn
+
+
+def draws() -> list[float]:
+    return [random.random(), float(np.random.rand()), float(torch.rand(1))]
+
+
+def test_generators_go_back_to_where_they_were() -> None:
+    state = rng_state()
+    first = draws()
+    set_rng_state(state)
+    assert draws() == first
+    assert draws() != first
+
+
+def test_throw_away_passes_leave_no_trace() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = rng_state()
+    passes = []
+
+    def one_pass() -> None:
+        passes.append(model(torch.randn(8, 4)).sum().backward())
+
+    throw_away(model, one_pass)
+    assert len(passes) == 2
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    after: Callable[[], list[float]] = draws
+    found = after()
+    set_rng_state(state)
+    assert draws() == found

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from convoy_crds.params import params_error, schema_error
+from convoy_workloads.engines.gpt import data
+from convoy_workloads.engines.gpt.engine import HELD_OUT_SEED, learning_rate
+from convoy_workloads.engines.gpt.model import GPT, VOCABULARY
+from convoy_workloads.engines.gpt.params import Params
+from pydantic import ValidationError
+
+
+def test_the_schema_of_the_parameters_is_one_and_refuses_what_is_unknown() -> None:
+    schema = Params.model_json_schema()
+    assert schema_error(schema) is None
+    assert params_error(schema, {"steps": 3}) is None
+    assert params_error(schema, {"stepz": 3}) is not None
+    assert all("description" in entry for entry in schema["properties"].values())
+
+
+def test_heads_divide_the_width() -> None:
+    with pytest.raises(ValidationError, match="no multiple of heads=5"):
+        Params(width=64, heads=5)
+
+
+def test_the_rate_rises_then_falls_to_a_tenth() -> None:
+    params = Params(steps=100, warmup=10, learning_rate=1.0)
+    rates = [learning_rate(step, params) for step in range(1, 101)]
+    assert rates[9] == max(rates) == 1.0
+    assert rates[:10] == sorted(rates[:10])
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(60):
+        (tmp_path / f"module{number}.py").write_text(f"# file {number}\n" * 40)
+    return tmp_path
+
+
+def test_the_text_depends_on_nothing_but_the_files(folder: Path) -> None:
+    one, other = data.load(10**6, folder), data.load(10**6, folder)
+    assert one.train.tobytes() == other.train.tobytes()
+    assert one.held_out.tobytes() == other.held_out.tobytes()
+
+
+def test_no_held_out_file_is_trained_on(folder: Path) -> None:
+    corpus = data.load(10**6, folder)
+    train, held_out = (set(part.tobytes().splitlines()) for part in (corpus.train, corpus.held_out))
+    assert len(train - {b""}) + len(held_out - {b""}) == 60
+    assert not train & held_out - {b""}
+
+
+def test_the_limit_is_kept(folder: Path) -> None:
+    corpus = data.load(20_000, folder)
+    assert len(corpus.train) + len(corpus.held_out) <= 20_000 + 60
+
+
+def test_an_image_without_sources_is_a_data_error(tmp_path: Path) -> None:
+    with pytest.raises(data.DataError, match="lacks the sources"):
+        data.load(10**6, tmp_path)
+
+
+def test_the_real_library_gives_both_parts() -> None:
+    corpus = data.load(2_000_000)
+    assert len(corpus.train) > 5 * len(corpus.held_out) > 50_000
+
+
+def test_a_batch_is_a_pure_function_and_its_targets_are_the_next_bytes() -> None:
+    text = np.arange(4096, dtype=np.int64).astype(np.uint8)
+    inputs, targets = data.batch(text, 1, 7, 0, 4, 16)
+    again, _ = data.batch(text, 1, 7, 0, 4, 16)
+    assert torch.equal(inputs, again)
+    assert torch.equal(inputs[:, 1:], targets[:, :-1])
+    others = [data.batch(text, *key, 4, 16)[0] for key in ((2, 7, 0), (1, 8, 0), (1, 7, 1), (HELD_OUT_SEED, 7, 0))]
+    assert not any(torch.equal(inputs, other) for other in others)
+
+
+def test_the_model_sees_no_future() -> None:
+    torch.manual_seed(0)
+    model = GPT(context=16, layers=2, width=32, heads=4).eval()
+    tokens = torch.randint(0, VOCABULARY, (1, 16))
+    changed = tokens.clone()
+    changed[0, 10] = (changed[0, 10] + 1) % VOCABULARY
+    before, after = model(tokens), model(changed)
+    assert torch.allclose(before[:, :10], after[:, :10], atol=1e-6)
+    assert not torch.allclose(before[:, 10:], after[:, 10:], atol=1e-6)
+
+
+def test_a_fresh_model_guesses_uniformly_and_learns_one_batch_by_heart() -> None:
+    torch.manual_seed(0)
+    model = GPT(context=16, layers=2, width=32, heads=4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    tokens = torch.randint(0, VOCABULARY, (4, 17))
+    losses = []
+    for _ in range(150):
+        loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(np.log(VOCABULARY), abs=0.3)
+    assert losses[-1] < 0.5
+
+
+def test_writing_is_reproducible() -> None:
+    torch.manual_seed(0)
+    model = GPT(context=8, layers=1, width=16, heads=2)
+    texts = [model.write(b"def ", 20, torch.Generator().manual_seed(4)) for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 20

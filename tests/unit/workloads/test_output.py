@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from convoy_workloads.launcher.output import LONGEST_LINE, TAIL, LinePrefixer, Tail
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\xc3\xa4", b" "]), max_size=60).map(b"".join)
+
+
+@given(TEXT, st.integers(min_value=1, max_value=7))
+def test_every_line_is_marked_and_no_byte_lost_however_it_arrives(text: bytes, step: int) -> None:
+    prefixer = LinePrefixer(3, 11)
+    found = b"".join(prefixer.feed(text[at : at + step]) for at in range(0, len(text), step)) + prefixer.end()
+    lines = text.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    assert found == b"".join(b"[3/11] " + line + b"\n" for line in lines)
+
+
+def test_an_endless_line_is_broken() -> None:
+    prefixer = LinePrefixer(1, 0)
+    found = prefixer.feed(b"x" * (2 * LONGEST_LINE + 5)) + prefixer.end()
+    assert [len(line) for line in found.splitlines()] == [6 + LONGEST_LINE, 6 + LONGEST_LINE, 6 + 5]
+
+
+def test_of_a_progress_bar_the_last_drawing_is_kept() -> None:
+    assert LinePrefixer(1, 0).feed(b"10%\r50%\r100%\r\n") == b"[1/0] 100%\n"
+
+
+@given(st.lists(st.binary(max_size=300), max_size=30))
+def test_a_tail_is_the_end_of_what_was_printed(parts: list[bytes]) -> None:
+    tail = Tail(200)
+    for part in parts:
+        tail.feed(part)
+    text = tail.text()
+    assert len(text.encode()) <= 200
+    assert b"".join(parts).decode("utf-8", "ignore").strip().endswith(text.rsplit("\n", 1)[-1].lstrip("\ufffd"))
+
+
+def test_a_tail_begins_with_a_whole_line() -> None:
+    tail = Tail()
+    tail.feed(b"x" * TAIL + b"\nsecond\nthird\n")
+    assert tail.text() == "second\nthird"

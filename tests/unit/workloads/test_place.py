@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from convoy_workloads.runtime.errors import ParamsError
+from convoy_workloads.runtime.place import Place, from_environment
+
+
+def test_outside_a_job_a_program_is_alone() -> None:
+    place = from_environment({})
+    assert place == Place()
+    assert not place.launched
+
+
+def test_a_rank_knows_its_place() -> None:
+    place = from_environment(
+        {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "CONVOY_INCARNATION": "2", "CONVOY_JOB": "ml/gpt",
+         "CONVOY_PARAMS": '{"steps": 5}', "CONVOY_CHECKPOINT_DIR": "/ck/uid", "CONVOY_CHECKPOINT_SECONDS": "60"}
+    )  # fmt: skip
+    assert (place.rank, place.world, place.local_rank, place.incarnation) == (3, 8, 1, 2)
+    assert (place.params, place.checkpoint_dir, place.checkpoint_seconds) == ({"steps": 5}, Path("/ck/uid"), 60.0)
+    assert place.launched
+
+
+@pytest.mark.parametrize("name", ["RANK", "CONVOY_PARAMS", "CONVOY_CHECKPOINT_SECONDS"])
+def test_what_is_malformed_is_a_parameter_error(name: str) -> None:
+    with pytest.raises(ParamsError, match="malformed"):
+        from_environment({name: "x"})
+
+
+def test_parameters_are_an_object() -> None:
+    with pytest.raises(ParamsError, match="JSON object"):
+        from_environment({"CONVOY_PARAMS": "[]"})

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from convoy_workloads.runtime.progress import RATE_WINDOW, Meter
+
+
+def test_the_newest_value_of_each_quantity_is_told() -> None:
+    meter = Meter(total=9)
+    meter.observe(1, 0.0, loss=3.0, samples=8, held_out_loss=4.0)
+    meter.observe(2, 2.0, loss=2.5, samples=8)
+    assert meter.message(77) == {
+        "type": "progress", "step": 2, "totalSteps": 9, "timeMs": 77, "samplesPerSecond": 4.0, "loss": 2.5,
+        "heldOutLoss": 4.0,
+    }  # fmt: skip
+
+
+def test_what_was_never_reported_is_left_out() -> None:
+    meter = Meter()
+    meter.observe(1, 0.0)
+    assert meter.message(5) == {"type": "progress", "step": 1, "timeMs": 5}
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_diverged_loss_is_no_number(loss: float) -> None:
+    meter = Meter()
+    meter.observe(1, 0.0, loss=loss)
+    assert "loss" not in meter.message(0)
+
+
+def test_the_rate_forgets_what_is_older_than_the_window() -> None:
+    meter = Meter()
+    for second in range(100):
+        meter.observe(second, float(second), samples=1 if second < 50 else 5)
+    assert meter.samples_per_second() == pytest.approx(5.0)
+    assert RATE_WINDOW < 50
+
+
+def test_many_reports_within_the_window_stay_bounded_and_right() -> None:
+    meter = Meter()
+    for number in range(20_000):
+        meter.observe(number, number / 10_000, samples=2)
+    assert meter.samples_per_second() == pytest.approx(20_000, rel=0.01)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from convoy_workloads.runtime import storage
+from convoy_workloads.runtime.lineage import Generation, Record
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Record]:
+    """A root with one committed generation of two files."""
+    folder = tmp_path / "gen-2-30"
+    folder.mkdir()
+    (folder / "__0_0.distcp").write_bytes(b"weights" * 100)
+    (folder / "__1_0.distcp").write_bytes(b"moments" * 100)
+    (folder / storage.METADATA).write_bytes(b"index")
+    files = storage.digests(folder / name for name in ("__0_0.distcp", "__1_0.distcp"))
+    record = Record(Generation(2, 30), None, 2, "2.13.0", storage.digest(folder / storage.METADATA), files)
+    storage.write_json(folder / storage.COMMIT, record.to_json())
+    return tmp_path, record
+
+
+def test_a_record_is_read_back(saved: tuple[Path, Record]) -> None:
+    assert storage.records(saved[0]) == ([saved[1]], [])
+
+
+def test_a_generation_without_commit_does_not_exist(saved: tuple[Path, Record]) -> None:
+    root, _ = saved
+    (root / "gen-3-40").mkdir()
+    assert [one.generation for one in storage.records(root)[0]] == [Generation(2, 30)]
+    assert storage.generations(root) == [Generation(2, 30), Generation(3, 40)]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"incarnation": 2}'])
+def test_an_unreadable_record_is_complained_about(saved: tuple[Path, Record], text: str) -> None:
+    root, _ = saved
+    (root / "gen-2-30" / storage.COMMIT).write_text(text)
+    found, complaints = storage.records(root)
+    assert found == []
+    assert len(complaints) == 1
+
+
+def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, Record]) -> None:
+    root, _ = saved
+    (root / "gen-2-30").rename(root / "gen-2-31")
+    assert storage.records(root) == ([], [f"{root}/gen-2-31/COMMIT.json names generation gen-2-30"])
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", "__1_0.distcp", ".metadata"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "grow"])
+def test_any_damage_to_any_file_is_found_by_one_of_the_shares(
+    saved: tuple[Path, Record], name: str, damage: str
+) -> None:
+    root, record = saved
+    folder = root / "gen-2-30"
+    assert [storage.fault(folder, record, share, 2) for share in range(2)] == ["", ""]
+    path = folder / name
+    data = bytearray(path.read_bytes())
+    if damage == "remove":
+        path.unlink()
+    else:
+        data[0] ^= damage == "flip"
+        path.write_bytes(data[:-1] if damage == "cut" else data + b"x" * (damage == "grow"))
+    faults = [storage.fault(folder, record, share, 2) for share in range(2)]
+    assert sum(name in fault for fault in faults) == 1
+
+
+def test_an_atomic_write_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    storage.write_atomic(tmp_path / "a", b"one")
+    storage.write_atomic(tmp_path / "a", b"two")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"two")]
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.write_atomic(tmp_path / "a", b"one")
+    monkeypatch.setattr(storage.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space"):
+        storage.write_atomic(tmp_path / "a", b"two")
+    assert (tmp_path / "a").read_bytes() == b"one"
+
+
+def test_a_removed_generation_is_gone(saved: tuple[Path, Record]) -> None:
+    root, record = saved
+    storage.remove(root, record.generation)
+    assert list(root.iterdir()) == []
+    storage.remove(root, record.generation)
