@@ -156,7 +156,13 @@ class Cluster:
             if state:
                 cluster.progress.say(f"cluster {name} is not whole ({state.phase}); taking its rest away")
             cluster._destroy(state)
-            cluster._create(nodes, images, audit=audit)
+            try:
+                cluster._create(nodes, images, audit=audit)
+            except ClusterError as error:
+                hint = (
+                    f"What was made is left in {cluster.folder} for a look; `down --name {name}` removes it."
+                )
+                raise ClusterError(f"{error}\n{hint}") from error
         return cluster
 
     def _whole(self) -> bool:

@@ -32,14 +32,17 @@ class ProcessId:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """The process that has `pid` now, or None when there is none or it is a zombie."""
+    """The process that has `pid` now, or None when there is none or it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        # The second field is the program's name in parentheses and may hold spaces and parentheses.
+        words = stat[stat.rindex(")") + 2 :].split()
+        # The first thread may be a zombie while others still hold the sockets open.
+        if words[0] in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1:
+            return None
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the program's name in parentheses and may hold spaces and parentheses.
-    words = stat[stat.rindex(")") + 2 :].split()
-    return None if words[0] in "ZX" else ProcessId(pid, int(words[19]))
+    return ProcessId(pid, int(words[19]))
 
 
 def spawn(
