@@ -1,4 +1,4 @@
-"""An ordinary PyTorch DistributedDataParallel script, as one writes it for torchrun. It knows nothing of Convoy.
+"""An ordinary PyTorch DistributedDataParallel script, written for torchrun. It knows nothing of Convoy.
 
 Learns to tell two spirals apart, and keeps a snapshot so that a restart goes on where it was.
 """

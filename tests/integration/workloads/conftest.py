@@ -36,7 +36,7 @@ async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> Non
 
 
 class Agent:
-    """The agent's end of one pod's socket. It only does what a test tells it, except commits when `commits` is set."""
+    """The agent's end of one pod's socket. Does what a test tells it, and commits while `commits` is set."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,23 +92,21 @@ class Agent:
 
     async def hears_exit(self, rank: int, incarnation: int = 1) -> Message:
         return await self.hears(
-            lambda m: m["type"] == "rank"
-            and m["state"] == "EXITED"
-            and (m["rank"], m["incarnation"]) == (rank, incarnation)
+            lambda m: (
+                m["type"] == "rank"
+                and m["state"] == "EXITED"
+                and (m["rank"], m["incarnation"]) == (rank, incarnation)
+            )
         )
 
     async def hears_step(self, step: int, rank: int = 0) -> Message:
-        return await self.hears(
-            lambda m: m["type"] == "progress" and m["from"] == rank and m["step"] >= step
-        )
+        return await self.hears(lambda m: m["type"] == "progress" and m["from"] == rank and m["step"] >= step)
 
     async def form(self, command: list[str], incarnation: int = 1, ranks: int = 2, **more: Any) -> None:
         """Port, then assignment, as the plan does."""
         self.world = ranks
         self.tell(type="pickPort", incarnation=incarnation)
-        picked = await self.hears(
-            lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation
-        )
+        picked = await self.hears(lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation)
         self.tell(
             **{
                 "type": "assignment",

@@ -15,13 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.local import LocalError, run_local
 
 from .conftest import WORKLOADS
 
-SIZE = {"layers": 1, "width": 32, "heads": 2, "context": 32, "batch": 4, "data_megabytes": 0.3, "sample_bytes": 0}
+SIZE = {
+    "layers": 1,
+    "width": 32,
+    "heads": 2,
+    "context": 32,
+    "batch": 4,
+    "data_megabytes": 0.3,
+    "sample_bytes": 0,
+}
 Run = Callable[..., int]
 
 
@@ -75,7 +84,10 @@ def test_gpt_runs_from_its_manifest_and_shows_how_it_learns(run: Run, tmp_path: 
 
 def test_a_failed_rank_restarts_the_job_within_its_budget(run: Run, tmp_path: Path) -> None:
     out = io.StringIO()
-    source = "import os\nraise SystemExit(os.environ['RANK'] == '1' and int(os.environ['CONVOY_INCARNATION']) < 3)\n"
+    source = (
+        "import os\n"
+        "raise SystemExit(os.environ['RANK'] == '1' and int(os.environ['CONVOY_INCARNATION']) < 3)\n"
+    )
     assert run(job(script(tmp_path, source)), out=out) == 0
     assert "incarnation 3: 2 ranks" in out.getvalue()
 
@@ -141,7 +153,7 @@ def test_on_a_laptop_a_program_needs_neither_launcher_nor_agent(tmp_path: Path) 
         "OMP_NUM_THREADS": "1",
     }
 
-    def again() -> "subprocess.CompletedProcess[str]":
+    def again() -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "convoy_workloads.engines.gpt.engine"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 

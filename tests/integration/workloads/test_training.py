@@ -17,7 +17,7 @@ from .conftest import ROOT, Agent, Launcher, until
 
 Launch = Callable[..., Launcher]
 
-PROGRAM = '''
+PROGRAM = """
 import os, signal, sys, time
 import torch
 from torch import nn
@@ -54,7 +54,7 @@ with convoy.join() as job:
         time.sleep(params.get("pause", 0))
     if job.rank == 0:
         torch.save([p.detach() for p in model.parameters()], params["out"])
-'''
+"""
 
 
 @pytest.fixture
@@ -83,7 +83,13 @@ async def connected(agent: Agent) -> None:
 
 
 async def run_to_end(
-    agent: Agent, launch: Launch, program: list[str], tmp_path: Path, ranks: int, incarnations: int, **params: Any
+    agent: Agent,
+    launch: Launch,
+    program: list[str],
+    tmp_path: Path,
+    ranks: int,
+    incarnations: int,
+    **params: Any,
 ) -> list[torch.Tensor]:
     """The final weights after this many incarnations, all of which but the last end with 75."""
     launcher = launch(torch=True, **environment(tmp_path, **params))
@@ -174,7 +180,9 @@ async def test_a_killed_rank_is_replaced_in_place_and_training_continues(
     await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and m["step"] >= 30)
     print(f"\nreplaced in place and done after {time.monotonic() - began:.2f} s")
     assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
-    restored = re.search(r"\[2/0\] convoy: continues after step (\d+) from (gen-1-\d+), the same bits", launcher.log)
+    restored = re.search(
+        r"\[2/0\] convoy: continues after step (\d+) from (gen-1-\d+), the same bits", launcher.log
+    )
     assert restored is not None, launcher.log
     assert restored[2] in saved
     assert "gen-2-30" in committed(tmp_path)
@@ -246,7 +254,14 @@ async def test_gpt_trains_on_two_ranks_and_its_held_out_loss_falls(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:
     size = {"layers": 1, "width": 32, "heads": 2, "context": 32, "batch": 8, "data_megabytes": 0.5}
-    params = {"steps": 60, "warmup": 5, "held_out_every": 1, "learning_rate": 1e-2, "sample_bytes": 20, **size}
+    params = {
+        "steps": 60,
+        "warmup": 5,
+        "held_out_every": 1,
+        "learning_rate": 1e-2,
+        "sample_bytes": 20,
+        **size,
+    }
     environment_ = {**environment(tmp_path), "CONVOY_PARAMS": json.dumps(params)}
     launcher = launch(torch=True, **environment_)
     await connected(agent)
@@ -290,13 +305,17 @@ async def test_ranks_that_destroy_their_group_before_their_module_end(
         assert [(await agent.hears_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
 
 
-async def test_a_warm_start_against_a_cold_one(agent: Agent, launch: Launch, program: list[str], tmp_path: Path) -> None:
+async def test_a_warm_start_against_a_cold_one(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
     """Prints both; asserts only that the warm one was warm and the cold one cold."""
     launcher = launch(torch=True, **environment(tmp_path, steps=1))
     await connected(agent)
     seconds = {}
     cold = ["bash", "-c", f"exec {program[0]} {program[1]}"]
-    for incarnation, (name, command) in enumerate({"first": program, "warm": program, "cold": cold}.items(), 1):
+    for incarnation, (name, command) in enumerate(
+        {"first": program, "warm": program, "cold": cold}.items(), 1
+    ):
         for path in (tmp_path / "checkpoints").glob("*/COMMIT.json"):
             path.unlink()
         began = time.monotonic()

@@ -3,9 +3,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from convoy_workloads.runtime.agreement import Gate, Wish, decode, merge
 from hypothesis import given
 from hypothesis import strategies as st
+
+from convoy_workloads.runtime.agreement import Gate, Wish, decode, merge
 
 WISHES = st.builds(Wish, save=st.booleans(), stop=st.booleans())
 
@@ -18,7 +19,7 @@ def test_what_one_wishes_all_do(wishes: list[Wish]) -> None:
 
 
 class Lockstep:
-    """A maximum over ranks that are stepped one after the other: each result is known once all have given theirs."""
+    """A maximum over ranks stepped one after the other: known once all have given theirs."""
 
     def __init__(self, world: int) -> None:
         self._world = world

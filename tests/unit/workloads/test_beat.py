@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from convoy_workloads.runtime.beat import FINISHED, SILENT, STARTED, STEPPING, Beat, Pulse, hung, read
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from convoy_workloads.launcher.command import CommandError, parse, resolve
 
 

@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 import pytest
+
 from convoy_workloads.local.commit import CommitDesk
 from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, PENDING, REFUSED, Commits
 from convoy_workloads.runtime.lineage import Generation
@@ -140,7 +141,9 @@ def test_the_local_desk_commits_once_every_rank_is_prepared() -> None:
     assert desk.take(1, message("prepared", 1, 10)) == []
     assert desk.take(1, message("prepared", 1, 10)) == []
     assert desk.take(0, message("prepared", 1, 10)) == [(0, message("commit", 1, 10))]
-    assert desk.take(0, message("recorded", 1, 10)) == [(rank, message("committed", 1, 10)) for rank in (0, 1)]
+    assert desk.take(0, message("recorded", 1, 10)) == [
+        (rank, message("committed", 1, 10)) for rank in (0, 1)
+    ]
     assert desk.committed == [(1, 10)]
     assert desk.take(1, message("prepared", 1, 10)) == [(1, message("committed", 1, 10))]
 

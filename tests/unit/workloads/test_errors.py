@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost, exit_code_of, worst
 
 

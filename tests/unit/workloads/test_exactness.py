@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from convoy_workloads.runtime.exactness import rng_state, set_rng_state, throw_away
 from torch import nn
+
+from convoy_workloads.runtime.exactness import rng_state, set_rng_state, throw_away
 
 
 def draws() -> list[float]:

@@ -4,9 +4,10 @@ import json
 import struct
 
 import pytest
-from convoy_workloads.runtime.frames import MAX_FRAME, Decoder, FrameError, encode
 from hypothesis import given
 from hypothesis import strategies as st
+
+from convoy_workloads.runtime.frames import MAX_FRAME, Decoder, FrameError, encode
 
 MESSAGES = st.lists(
     st.builds(
@@ -19,7 +20,9 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES, st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=30))
-def test_messages_come_out_whole_however_the_bytes_are_cut(messages: list[dict[str, object]], cuts: list[int]) -> None:
+def test_messages_come_out_whole_however_the_bytes_are_cut(
+    messages: list[dict[str, object]], cuts: list[int]
+) -> None:
     stream = b"".join(encode(message) for message in messages)
     decoder, found, at, turn = Decoder(), [], 0, 0
     while at < len(stream):

@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
+
 from convoy_crds.params import params_error, schema_error
 from convoy_workloads.engines.gpt import data
 from convoy_workloads.engines.gpt.engine import HELD_OUT_SEED, learning_rate
 from convoy_workloads.engines.gpt.model import GPT, VOCABULARY
 from convoy_workloads.engines.gpt.params import Params
-from pydantic import ValidationError
 
 
 def test_the_schema_of_the_parameters_is_one_and_refuses_what_is_unknown() -> None:
@@ -76,7 +77,9 @@ def test_a_batch_is_a_pure_function_and_its_targets_are_the_next_bytes() -> None
     again, _ = data.batch(text, 1, 7, 0, 4, 16)
     assert torch.equal(inputs, again)
     assert torch.equal(inputs[:, 1:], targets[:, :-1])
-    others = [data.batch(text, *key, 4, 16)[0] for key in ((2, 7, 0), (1, 8, 0), (1, 7, 1), (HELD_OUT_SEED, 7, 0))]
+    others = [
+        data.batch(text, *key, 4, 16)[0] for key in ((2, 7, 0), (1, 8, 0), (1, 7, 1), (HELD_OUT_SEED, 7, 0))
+    ]
     assert not any(torch.equal(inputs, other) for other in others)
 
 

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from convoy_workloads.runtime.lineage import (
     KEEP,
     Generation,
@@ -12,8 +15,6 @@ from convoy_workloads.runtime.lineage import (
     parse_name,
     record_from_json,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 Pair = tuple[int, int]
 
@@ -31,7 +32,11 @@ def test_without_records_there_is_nothing_to_restore() -> None:
 
 
 def test_the_newest_comes_first_and_its_parents_follow() -> None:
-    assert line(record((1, 10)), record((1, 20), (1, 10)), record((2, 25), (1, 20))) == [(2, 25), (1, 20), (1, 10)]
+    assert line(record((1, 10)), record((1, 20), (1, 10)), record((2, 25), (1, 20))) == [
+        (2, 25),
+        (1, 20),
+        (1, 10),
+    ]
 
 
 def test_a_late_commit_of_a_replaced_incarnation_is_a_dead_branch() -> None:
@@ -88,7 +93,9 @@ def histories(draw: st.DrawFn) -> tuple[list[Record], list[Generation]]:
 
 
 @given(histories(), st.randoms())
-def test_a_restore_never_takes_a_dead_branch(history: tuple[list[Record], list[Generation]], random: object) -> None:
+def test_a_restore_never_takes_a_dead_branch(
+    history: tuple[list[Record], list[Generation]], random: object
+) -> None:
     records, behind = history
     random.shuffle(records)  # type: ignore[attr-defined]
     assert [one.generation for one in lineage(records)] == behind

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from convoy_workloads.launcher.output import LONGEST_LINE, TAIL, LinePrefixer, Tail
 from hypothesis import given
 from hypothesis import strategies as st
+
+from convoy_workloads.launcher.output import LONGEST_LINE, TAIL, LinePrefixer, Tail
 
 TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\xc3\xa4", b" "]), max_size=60).map(b"".join)
 
@@ -34,7 +35,9 @@ def test_a_tail_is_the_end_of_what_was_printed(parts: list[bytes]) -> None:
         tail.feed(part)
     text = tail.text()
     assert len(text.encode()) <= 200
-    assert b"".join(parts).decode("utf-8", "ignore").strip().endswith(text.rsplit("\n", 1)[-1].lstrip("\ufffd"))
+    assert (
+        b"".join(parts).decode("utf-8", "ignore").strip().endswith(text.rsplit("\n", 1)[-1].lstrip("\ufffd"))
+    )
 
 
 def test_a_tail_begins_with_a_whole_line() -> None:

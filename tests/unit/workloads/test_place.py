@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from convoy_workloads.runtime.errors import ParamsError
 from convoy_workloads.runtime.place import Place, from_environment
 
@@ -19,7 +20,11 @@ def test_a_rank_knows_its_place() -> None:
          "CONVOY_PARAMS": '{"steps": 5}', "CONVOY_CHECKPOINT_DIR": "/ck/uid", "CONVOY_CHECKPOINT_SECONDS": "60"}
     )  # fmt: skip
     assert (place.rank, place.world, place.local_rank, place.incarnation) == (3, 8, 1, 2)
-    assert (place.params, place.checkpoint_dir, place.checkpoint_seconds) == ({"steps": 5}, Path("/ck/uid"), 60.0)
+    assert (place.params, place.checkpoint_dir, place.checkpoint_seconds) == (
+        {"steps": 5},
+        Path("/ck/uid"),
+        60.0,
+    )
     assert place.launched
 
 

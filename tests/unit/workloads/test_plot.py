@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import math
 
-from convoy_workloads.plot import curve
 from hypothesis import given
 from hypothesis import strategies as st
+
+from convoy_workloads.plot import curve
 
 
 def test_a_falling_line_falls() -> None:
@@ -21,7 +22,10 @@ def test_a_falling_line_falls() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10**6), st.floats(allow_nan=True, allow_infinity=True, width=32)), max_size=50)
+    st.lists(
+        st.tuples(st.integers(0, 10**6), st.floats(allow_nan=True, allow_infinity=True, width=32)),
+        max_size=50,
+    )
 )
 def test_anything_can_be_drawn_within_its_frame(points: list[tuple[float, float]]) -> None:
     drawn = curve(sorted(points, key=lambda point: point[0]), width=30, height=5)

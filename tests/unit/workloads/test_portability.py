@@ -1,4 +1,4 @@
-"""The launcher and the runtime must run in any image: old Python, no packages, torch only where it is there."""
+"""Launcher and runtime run in any image: old Python, no packages, torch only where it is there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ast
 import sys
 from pathlib import Path
 
-import convoy_workloads
 import pytest
+
+import convoy_workloads
 
 PACKAGE = Path(convoy_workloads.__file__).parent
 SOURCES = sorted(path for part in ("launcher", "runtime") for path in (PACKAGE / part).glob("*.py"))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from convoy_workloads.runtime.progress import RATE_WINDOW, Meter
 
 

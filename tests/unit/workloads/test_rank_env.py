@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from convoy_workloads.launcher.rank_env import (
     available_cpus,
     default_interface,

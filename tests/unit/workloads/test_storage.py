@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.lineage import Generation, Record
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from convoy_workloads.runtime.place import Place
 
-
 _kept: list[Any] = []
 
 
