@@ -36,7 +36,10 @@ def main() -> None:
     if sys.version_info < (3, 11):
         raise SystemExit(f"Convoy needs Python 3.11 or later, this is {sys.version.split()[0]}")
     started = time.monotonic()
-    print("environment: installing the pinned dependencies into .venv (a few minutes the first time)", flush=True)
+    print(
+        "environment: installing the pinned dependencies into .venv (a few minutes the first time)",
+        flush=True,
+    )
     if not (FOLDER / "bin" / "python").exists():
         venv.create(FOLDER, with_pip=True)
     pip = [str(FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

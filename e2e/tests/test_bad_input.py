@@ -117,13 +117,6 @@ def test_the_api_server_refuses_it_at_the_door(
             "RankFailed",
             ["rank 0", "code 1", "no data here"],
         ),
-        (
-            "refused",
-            {"engine": {"name": "gpt", "params": {**SMALL, "width": 63}}},
-            "Failed",
-            "ParamsRefused",
-            ["width"],
-        ),
     ],
     ids=lambda value: value if isinstance(value, str) and value.islower() else "",
 )

@@ -21,7 +21,7 @@ def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(jobs: Jo
     assert (status["incarnation"], status["restarts"]["total"], status["ready"]) == (1, 0, "2/2")
     assert (status["progress"]["step"], status["progress"]["percent"]) == (SMALL["steps"], 100)
     losses = [float(found) for found in re.findall(r"held-out ([0-9.]+)", jobs.log("first-worker-0"))]
-    assert len(losses) >= 2 and losses[-1] < losses[0] - 0.5
+    assert len(losses) >= 2 and losses[-1] < losses[0] - 0.3
     jobs.wait(
         lambda: {pod.status.phase for pod in jobs.pods("first")} == {"Succeeded"}, 30, "launchers let go"
     )
@@ -62,7 +62,7 @@ def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: J
 def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(
     jobs: Jobs, volume: str
 ) -> None:
-    params = {**SMALL, "steps": 400}
+    params = {**SMALL, "steps": 150}
     checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
     jobs.create("paused", engine={"name": "gpt", "params": params}, checkpoint=checkpoint)
     jobs.wait_step("paused", 5)
@@ -74,13 +74,13 @@ def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(
     jobs.patch("paused", suspend=False)
     jobs.wait_phase("paused", "Running", 60)
     first = jobs.wait(
-        lambda: re.search(r"restored step (\d+)", jobs.log("paused-worker-0")),
+        lambda: re.search(r"continues after step (\d+)", jobs.log("paused-worker-0")),
         60,
-        "the restored step in the log",
+        "the step it continues from, in the log",
     )
     assert int(first[1]) == saved
     status = jobs.wait_phase("paused", "Succeeded", 180)
-    assert (status["incarnation"], status["progress"]["step"]) == (2, 400)
+    assert (status["incarnation"], status["progress"]["step"]) == (2, 150)
     assert status["restarts"]["total"] == 0
 
 
@@ -128,7 +128,7 @@ def traces(cluster: Cluster, uids: list[str]) -> dict[str, list[str]]:
 
 def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     checkpoint = {"interval": "2s", "tiers": {"remote": {"claimName": volume}}}
-    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 300}}, checkpoint=checkpoint)
+    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 150}}, checkpoint=checkpoint)
     jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
     before = [pod.metadata.uid for pod in jobs.pods("tough")]
     pod = jobs.pods("tough")[1]
@@ -137,4 +137,4 @@ def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume:
     assert [pod.metadata.uid for pod in jobs.pods("tough")] == before
     assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)
     assert status["restarts"]["last"]["reason"] == "RankKilled"
-    assert status["progress"]["step"] == 300
+    assert status["progress"]["step"] == 150
