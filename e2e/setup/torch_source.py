@@ -25,7 +25,7 @@ def pip_arguments(timeout_seconds: float = 5.0) -> list[str]:
         if any(folder.glob("torch-*.whl")):
             return ["--find-links", str(folder)]
     try:
-        with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=timeout_seconds):  # noqa: S310 - https
+        with urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=timeout_seconds):
             return ["--extra-index-url", CPU_INDEX]
     except (urllib.error.URLError, TimeoutError, OSError):
         return []

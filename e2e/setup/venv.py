@@ -33,7 +33,7 @@ def main() -> None:
     if STAMP.exists() and STAMP.read_text() == made_from():
         print("environment: .venv is up to date", flush=True)
         return
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this runs before anything is installed
         raise SystemExit(f"Convoy needs Python 3.11 or later, this is {sys.version.split()[0]}")
     started = time.monotonic()
     print(

@@ -19,7 +19,8 @@ def generate(out: Path) -> None:
     protos = [f"{PACKAGE}/{path.name}" for path in sorted(HERE.glob("*.proto"))]
     bundled = str(files("grpc_tools") / "_proto")
     arguments = ["protoc", f"-I{ROOT}", f"-I{bundled}", f"--python_out={out}", f"--grpc_python_out={out}"]
-    if protoc.main([*arguments, f"--mypy_out={out}", *protos]):
+    plugin = Path(sys.executable).with_name("protoc-gen-mypy")
+    if protoc.main([*arguments, f"--plugin=protoc-gen-mypy={plugin}", f"--mypy_out={out}", *protos]):
         raise SystemExit("protoc failed")
 
 
