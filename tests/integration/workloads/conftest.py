@@ -24,6 +24,9 @@ WORKLOADS = ROOT / "workloads"
 DEADLINE = 50.0
 """No single thing that a test waits for takes longer; torch's import on a busy machine is the slowest."""
 
+PYTHON = os.environ.get("CONVOY_TEST_PYTHON", sys.executable)
+"""Interpreter of the launcher; the oldest one supported is worth a run."""
+
 Message = dict[str, Any]
 
 
@@ -237,7 +240,7 @@ async def launch(
     """Starts a launcher with further environment variables; with `torch`, its `python` has torch."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(python: str = sys.executable, torch: bool = False, **environment: str) -> Launcher:
+    def start(torch: bool = False, python: str = PYTHON, **environment: str) -> Launcher:
         log = tmp_path / f"log-{len(started)}"
         with log.open("wb") as file:
             process = subprocess.Popen(

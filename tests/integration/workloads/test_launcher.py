@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +27,36 @@ async def test_a_launcher_says_hello_at_once(agent: Agent, launch: Launch) -> No
     launcher = launch()
     hello = await agent.hears(lambda m: m["type"] == "hello")
     assert (hello["role"], hello["incarnation"], hello["pid"]) == ("launcher", 0, launcher.process.pid)
+
+
+def old_pythons() -> list[str]:
+    """Interpreters of this machine that are older than this one, each found by running it."""
+    found = []
+    for minor in range(9, sys.version_info.minor):
+        for name in (f"python3.{minor}", *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")):
+            path = shutil.which(name)
+            if (
+                path
+                and subprocess.run([path, "-I", "-S", "-c", "import asyncio"], capture_output=True).returncode
+                == 0
+            ):
+                found.append(path)
+                break
+    return found
+
+
+@pytest.mark.skipif(not old_pythons(), reason="no Python older than this one is installed")
+async def test_it_runs_under_old_pythons(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    for python in old_pythons():
+        agent.forget()
+        launcher = launch(python=python)
+        hello = await agent.hears(lambda m: m["type"] == "hello")
+        assert tuple(map(int, hello["python"].split(".")[:2])) < sys.version_info[:2]
+        for incarnation, command in enumerate((["true"], script(tmp_path, "print('ran')\n")), 1):
+            await agent.form(command, incarnation)
+            assert [(await agent.hears_exit(rank, incarnation))["exitCode"] for rank in (0, 1)] == [0, 0]
+        agent.tell(type="shutdown", exitCode=0)
+        assert await launcher.ends() == 0
 
 
 async def test_the_ranks_see_what_torchrun_would_set(agent: Agent, launch: Launch, tmp_path: Path) -> None:

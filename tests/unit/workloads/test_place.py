@@ -16,8 +16,9 @@ def test_outside_a_job_a_program_is_alone() -> None:
 
 def test_a_rank_knows_its_place() -> None:
     place = from_environment(
-        {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "CONVOY_INCARNATION": "2", "CONVOY_JOB": "ml/gpt",
-         "CONVOY_PARAMS": '{"steps": 5}', "CONVOY_CHECKPOINT_DIR": "/ck/uid", "CONVOY_CHECKPOINT_SECONDS": "60"}
+        {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "CONVOY_INCARNATION": "2",
+         "CONVOY_JOB": "ml/gpt", "CONVOY_PARAMS": '{"steps": 5}', "CONVOY_CHECKPOINT_DIR": "/ck/uid",
+         "CONVOY_CHECKPOINT_SECONDS": "60"}
     )  # fmt: skip
     assert (place.rank, place.world, place.local_rank, place.incarnation) == (3, 8, 1, 2)
     assert (place.params, place.checkpoint_dir, place.checkpoint_seconds) == (

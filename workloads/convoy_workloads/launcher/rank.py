@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from convoy_workloads.launcher.nursery import Nursery
-from convoy_workloads.launcher.output import LinePrefixer, Tail
+from convoy_workloads.launcher.output import TAIL, LinePrefixer, Tail
 
 STARTING = "STARTING"
 RUNNING = "RUNNING"
@@ -126,8 +126,11 @@ class Rank:
         self._signal(signal.SIGKILL, group=True)
 
     def stderr(self) -> str:
-        """The end of what it printed to stderr, after what the launcher knows."""
-        return "\n".join(part for part in (self.message, self._tail.text()) if part)[-2048:]
+        """What the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes."""
+        head = self.message.encode()[: TAIL // 2].decode(errors="ignore")
+        room = TAIL - len(head.encode()) - 1
+        tail = self._tail.text().encode()[-room:].decode(errors="ignore") if room > 0 else ""
+        return "\n".join(part for part in (head, tail) if part)
 
     def report(self) -> dict[str, Any]:
         """Its `rank` message."""

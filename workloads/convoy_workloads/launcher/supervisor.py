@@ -46,7 +46,13 @@ def say(text: str) -> None:
 
 def run() -> int:
     """Runs the launcher until it is told to end; its exit code."""
-    return asyncio.run(Supervisor().run())
+
+    async def main() -> int:
+        return (
+            await Supervisor().run()
+        )  # made on the loop: before Python 3.10 its events bind to the current one
+
+    return asyncio.run(main())
 
 
 class Supervisor:
@@ -93,6 +99,7 @@ class Supervisor:
             for rank in self._ranks:
                 rank.kill()
             await self._link.flush()
+            loop.remove_signal_handler(signal.SIGCHLD)  # the zygote's end may come after the loop's
             if self._nursery is not None:
                 self._nursery.stop()
             if self._beats:

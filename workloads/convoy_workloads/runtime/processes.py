@@ -14,9 +14,10 @@ _kept: list[Any] = []
 def keep_groups() -> None:
     """Holds on to the process groups of this process until it ends.
 
-    Otherwise a DDP module may be a group's last owner. Its reducer then joins gloo's thread with the interpreter's
-    lock held, while that thread, dropping its last collective, waits for the lock: the rank never ends
-    (pytorch#56297; with torch 2.13 about one run in eight that destroys its group before its module).
+    Otherwise a DDP module may be a group's last owner. Its reducer then joins gloo's thread with the
+    interpreter's lock held, while that thread, dropping its last collective, waits for the lock: the rank
+    never ends (pytorch#56297; with torch 2.13 about one run in eight that destroys its group before its
+    module).
     """
     import torch.distributed as dist  # noqa: PLC0415
 
