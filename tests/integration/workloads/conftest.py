@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from convoy_agents.pods import messages
+
 ROOT = Path(__file__).resolve().parents[3]
 WORKLOADS = ROOT / "workloads"
 DEADLINE = 50.0
@@ -44,6 +46,8 @@ class Agent:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.heard: list[Message] = []
+        self.refused: list[str] = []
+        """What the real agent would not have understood."""
         self.commits = True
         self.world = 1
         self._changed = asyncio.Condition()
@@ -147,6 +151,7 @@ class Agent:
             while True:
                 (length,) = struct.unpack(">I", await reader.readexactly(4))
                 message = json.loads(await reader.readexactly(length))
+                self._check(message, rank)
                 if message["type"] == "hello" and message["role"] == "launcher":
                     self._launcher = writer
                 elif message["type"] == "hello":
@@ -157,6 +162,18 @@ class Agent:
                 async with self._changed:
                     self.heard.append(message if rank is None else {**message, "from": rank})
                     self._changed.notify_all()
+
+    def _check(self, message: Message, rank: int | None) -> None:
+        """Reads the message as the real agent does."""
+        try:
+            if message["type"] == "hello":
+                messages.parse_hello(message)
+            elif rank is None:
+                assert messages.parse_from_launcher(message) is not None
+            else:
+                assert messages.parse_from_rank(message) is not None
+        except (messages.MessageError, AssertionError) as error:
+            self.refused.append(f"{error!r}: {message}")
 
     def _commit(self, message: Message) -> None:
         if message["type"] not in ("prepared", "recorded"):
@@ -223,6 +240,7 @@ async def agent(short: Path) -> AsyncIterator[Agent]:
     await agent.listen()
     yield agent
     await agent.hang_up()
+    assert agent.refused == []
 
 
 @pytest.fixture(scope="session")

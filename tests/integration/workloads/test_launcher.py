@@ -37,7 +37,9 @@ def old_pythons() -> list[str]:
             path = shutil.which(name)
             if (
                 path
-                and subprocess.run([path, "-I", "-S", "-c", "import asyncio"], capture_output=True).returncode
+                and subprocess.run(
+                    [path, "-I", "-S", "-c", "import asyncio"], capture_output=True, check=False
+                ).returncode
                 == 0
             ):
                 found.append(path)
