@@ -35,13 +35,8 @@ def old_pythons() -> list[str]:
     for minor in range(9, sys.version_info.minor):
         for name in (f"python3.{minor}", *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")):
             path = shutil.which(name)
-            if (
-                path
-                and subprocess.run(
-                    [path, "-I", "-S", "-c", "import asyncio"], capture_output=True, check=False
-                ).returncode
-                == 0
-            ):
+            probe = [path or "", "-I", "-S", "-c", "import asyncio"]
+            if path and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
                 found.append(path)
                 break
     return found
