@@ -17,7 +17,7 @@ host: ## Install the Debian packages and the Go toolchain that a local cluster n
 
 .PHONY: venv
 venv: host ## Make .venv from the pinned constraints.
-	@$(PYTHON) e2e/setup/venv.py
+	@$(PYTHON) -m e2e.setup.environment
 
 .PHONY: binaries
 binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (cached).

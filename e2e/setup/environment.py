@@ -1,4 +1,4 @@
-"""Makes the project's virtual environment from the pinned constraints: `python3 e2e/setup/venv.py`.
+"""Makes the project's virtual environment from the pinned constraints: `python3 -m e2e.setup.environment`.
 
 Runs on the bare system Python; does nothing when what it was made from has not changed.
 """
@@ -13,11 +13,9 @@ import time
 import venv
 from pathlib import Path
 
+from e2e.setup.torch_source import pip_arguments
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from e2e.setup.torch_source import pip_arguments  # noqa: E402 - the root is on the path from here on
-
 FOLDER = ROOT / ".venv"
 STAMP = FOLDER / ".made-from"
 
