@@ -6,6 +6,8 @@ import json
 import re
 import time
 
+import yaml
+
 from convoy_workloads.plot import curve
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
@@ -17,7 +19,7 @@ from e2e.install import TAG, install
 NAME = "demo"
 NODES = 3
 EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
-JOB = "gpt"
+JOB = "demo"
 SECONDS = 600.0
 LINE = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
 
@@ -31,7 +33,9 @@ def main() -> None:
         cluster.update_images(changed)
         install(cluster)
         cluster.kubectl("delete", "trainingjob", JOB, "--ignore-not-found", "--timeout=60s", deadline=90)
-        cluster.kubectl("apply", "-f", str(EXAMPLE))
+        manifest = yaml.safe_load(EXAMPLE.read_text())
+        manifest["metadata"]["name"] = JOB
+        cluster.kubectl("apply", "-f", "-", text=json.dumps(manifest))
         progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
         phase = watch(cluster, progress)
     except ClusterError as error:
@@ -41,8 +45,11 @@ def main() -> None:
     print(cluster.kubectl("get", "trainingjob", JOB, "-o", "wide"))
     print("\n".join(line.partition("] ")[2] for line in log.splitlines() if "---" in line or "] def" in line))
     print(curve(points, title="loss by step"))
-    print(f"\nThe cluster is up: export KUBECONFIG={cluster.kubeconfig}")
-    print("Look around: kubectl get convoy -A; convoy why gpt. Take it down: make clean")
+    programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
+    print("\nThe cluster is up. To look around:")
+    print(f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH")
+    print(f"  kubectl get convoy -A; convoy why {JOB}")
+    print("To take it down: make clean")
     if phase != "Succeeded":
         raise SystemExit(f"the job is {phase}: convoy why {JOB}")
 

@@ -7,14 +7,18 @@ from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import best_match
+from referencing.exceptions import Unresolvable
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:
     """Why `schema` is no JSON Schema (2020-12), or None when it is one."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.Draft202012Validator(schema).is_valid({})
     except jsonschema.SchemaError as error:
         return f"{error.json_path}: {error.message}"
+    except Unresolvable as error:
+        return f"$ref: {error.ref} leads nowhere"
     return None
 
 
@@ -24,7 +28,10 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
     Parameters the schema does not name are refused unless it says `additionalProperties` itself.
     """
     strict = {"additionalProperties": False, "type": "object", **schema}
-    error = best_match(jsonschema.Draft202012Validator(strict).iter_errors(dict(params)))
+    try:
+        error = best_match(jsonschema.Draft202012Validator(strict).iter_errors(dict(params)))
+    except Unresolvable as broken:
+        return "spec.engine.params", f"the engine's schema is broken: {broken.ref} leads nowhere"
     if error is None:
         return None
     return "spec.engine.params" + error.json_path[1:], error.message

@@ -23,6 +23,7 @@ ANNOTATION_INTENT = "convoy.dev/intent-hash"
 ENV_PARAMS = "CONVOY_PARAMS"
 ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
 ENV_CHECKPOINT_SECONDS = "CONVOY_CHECKPOINT_SECONDS"
+ENV_GRACE_SECONDS = "CONVOY_GRACE_SECONDS"
 ENV_HANG_SECONDS = "CONVOY_HANG_SECONDS"
 ENV_SOCKET = "CONVOY_SOCKET"
 
@@ -107,13 +108,13 @@ class Reasons:
     )
     UNSCHEDULABLE = Reason(
         "Unschedulable",
-        "pod {pod} cannot be placed: {why}; lower its requests or add nodes",
+        "pod {pod} cannot be placed: {why}; {advice}",
         warning=True,
     )
     SCHEDULE_DEADLINE = Reason(
         "ScheduleDeadline",
-        "not all pods were placed within {seconds} s (spec.recovery.scheduleSeconds): gave them back, "
-        "trying again",
+        "not all pods were up within {seconds} s (spec.recovery.scheduleSeconds): {why}; gave them back, "
+        "trying again in {pause} s",
         warning=True,
     )
     ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are placed")
@@ -152,7 +153,6 @@ class Reasons:
 
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
     TRAINING = Reason("Training", "incarnation {incarnation}: {world} ranks run")
-    NOT_RUNNING = Reason("NotRunning", "no rank runs")
 
     RANK_FAILED = Reason(
         "RankFailed",
@@ -188,7 +188,6 @@ class Reasons:
         "PeerLost", "rank {rank} on node {node} lost a peer (exit code 76). {stderr}", warning=True
     )
     POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
-    RESTARTED = Reason("Restarted", "incarnation {incarnation} forms after: {why}")
     RESTART_REQUESTED = Reason(
         "RestartRequested",
         "spec.recovery.restartId changed to {restart_id!r}: the process group forms anew",
@@ -206,8 +205,6 @@ class Reasons:
     RESUMED = Reason("Resumed", "spec.suspend is false again")
     COMPLETED = Reason("Completed", "{what}")
     EXPIRED = Reason("Expired", "finished {seconds} s ago: deleted as spec.ttlSecondsAfterFinished asks")
-    CREATED_POD = Reason("PodsCreated", "created {count} pods")
-    DELETED_POD = Reason("PodsDeleted", "deleted {count} pods")
     RECONCILE_FAILED = Reason(
         "ReconcileFailed",
         "Convoy failed to work on this object, a fault of its own: {why}; it is tried again, please report",

@@ -80,7 +80,7 @@ class Role(Model):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
     """Pods of this role."""
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """The fewest pods this role may run with; `replicas` when absent."""
+    """The fewest pods this role is worth running with. The job still waits for all its `replicas`."""
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Ranks in each pod."""
     template: PodTemplate | None = None
@@ -90,7 +90,7 @@ class Role(Model):
 class Recovery(Model):
     """How the job survives faults."""
 
-    max_restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 10
+    max_restarts: Annotated[int, Field(ge=0, le=1000)] = 10
     """Counted restarts allowed within the window; one more fails the job."""
     window_seconds: Annotated[int, Field(ge=1, le=31_536_000)] = 3600
     """Length of the sliding window, in seconds."""
@@ -99,7 +99,7 @@ class Recovery(Model):
     restart_id: Annotated[str, Field(max_length=64)] = ""
     """Any change of it forms the process group anew, once; not counted."""
     schedule_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
-    """A job whose pods are not all placed after this long, in seconds, gives them back and tries again."""
+    """A job whose pods are not all up after this long, in seconds, gives them back and tries again."""
 
 
 class RemoteTier(Model):
@@ -138,6 +138,12 @@ class TrainingJobSpec(Model):
             " && has(r.template.spec.containers[0].command))",
             "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
             "ranks itself and cannot read the image's entrypoint",
+            ".roles",
+        ),
+        Rule(
+            "!has(self.engine) || self.roles.all(r, !has(r.template) || size(r.template.spec.containers) == 0"
+            " || !has(r.template.spec.containers[0].args) || has(r.template.spec.containers[0].command))",
+            "args without command would be dropped: the engine brings its own command line",
             ".roles",
         ),
         Rule(
@@ -200,6 +206,8 @@ class LastRestart(Model):
     message: str = ""
     rank: int | None = None
     node: str | None = None
+    counted: bool = True
+    """Against `recovery.maxRestarts`."""
     at: datetime
 
 
@@ -259,7 +267,7 @@ class TrainingJobStatus(Model):
     start_time: datetime | None = None
     """When the job last became active; a resume starts it anew, as in batch/v1."""
     pending_since: datetime | None = None
-    """Since when its pods have waited to be placed."""
+    """Since when its pods have been coming up; in the future while it holds back before it tries again."""
     completion_time: datetime | None = None
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list
@@ -282,13 +290,13 @@ class TrainingJob(Model):
             "shorten metadata.name or a role's name",
         ),
         Rule(
-            "(self.spec.roles == oldSelf.spec.roles"
+            "(self.spec.roles == oldSelf.spec.roles && self.spec.checkpoint == oldSelf.spec.checkpoint"
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
             " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
             " || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspended']",
-            "engine and roles may change only while the job is Pending or suspended",
+            "engine, roles and checkpoint may change only while the job is Pending or suspended",
             ".spec",
         ),
     )

@@ -103,26 +103,30 @@ def test_deletion_leaves_no_object_process_mount_or_cgroup(cluster: Cluster, job
     jobs.create("gone", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=checkpoint)
     jobs.wait_step("gone", 3)
     uids = [pod.metadata.uid for pod in jobs.pods("gone")]
-    assert any(traces(cluster, uids).values()), "the looking works"
+    before = traces(cluster, uids)
+    assert all(before.values()), f"the looking works: {before}"
     jobs.delete("gone")
     jobs.wait(lambda: not any(traces(cluster, uids).values()), 60, f"no trace, but {traces(cluster, uids)}")
 
 
+LOOK = """
+cat /proc/mounts | sed 's/^/mounts /'
+find /sys/fs/cgroup -type d 2>/dev/null | sed 's/^/cgroups /'
+cat /run/convoy/state/*.json 2>/dev/null | sed 's/^/agent /'
+for pid in /proc/[0-9]*; do sed "s|^|processes |" $pid/cgroup 2>/dev/null; done
+true
+"""
+
+
 def traces(cluster: Cluster, uids: list[str]) -> dict[str, list[str]]:
-    """What is left of pods on the nodes: mounts, cgroups, and folders of the agent."""
-    found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "agent": []}
+    """What the nodes hold of pods: mounts, cgroups, processes, and what the agent keeps of them."""
+    found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
+    names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}
     for node in cluster.nodes:
-        mounts = node.run(["cat", "/proc/mounts"])
-        groups = node.run(
-            ["sh", "-c", "find /sys/fs/cgroup -maxdepth 8 -type d -name 'pod*' 2>/dev/null || true"]
-        )
-        agent = node.run(["sh", "-c", "cat /run/convoy/state/*.json 2>/dev/null || true"])
-        for uid in uids:
-            found["mounts"] += [line for line in mounts.splitlines() if uid in line]
-            found["cgroups"] += [
-                line for line in groups.splitlines() if uid in line or uid.replace("-", "_") in line
-            ]
-            found["agent"] += [line for line in agent.splitlines() if uid in line]
+        for line in node.run(["sh", "-c", LOOK]).splitlines():
+            kind, _, rest = line.partition(" ")
+            if kind in found and any(name in rest for name in names):
+                found[kind].append(f"{node.name} {rest[:120]}")
     return found
 
 

@@ -49,7 +49,7 @@ def training_job(
         engine=_engine(world, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(engine.name for engine in world.engines)),
         pods=pods,
-        slots=slots.slots(pods),
+        slots=slots.slots(tuple(pod for pod in pods if pod.owner_uid == parent.uid)),
         agent_nodes=world.agent_nodes,
         create_errors=refused,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -137,7 +138,9 @@ class Reconciler:
         if plan.create and (refused := await self._create(parent, plan)):
             log.warning("pods refused", pods=refused)
             # Said in this very status: written before, it would change with every try.
+            told = plan.events if plan.status_first else ()
             plan = self._plan(key, parent)
+            plan = replace(plan, events=(*told, *plan.events), status_first=False)
             waits.append(plan.requeue_after)
         waits.append(self._refusals.wait(parent.uid, self._clock()))
         if not plan.status_first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,10 +10,11 @@ from typing import Any
 
 from convoy_controllers.plan import Command, DeletePod, Plan, PodView
 from convoy_controllers.trainingjob import budget, ending, formation, recovering, waiting
+from convoy_controllers.trainingjob.faults import ended, failed
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import pod as pod_body
 from convoy_controllers.trainingjob.status import Draft, is_up
-from convoy_controllers.trainingjob.validity import violation
+from convoy_controllers.trainingjob.validity import Violation, violation
 from convoy_crds.layout import Slot, slots, world_size
 from convoy_crds.terms import ANNOTATION_INTENT, ConditionType, Reasons
 from convoy_crds.trainingjob import Phase
@@ -45,13 +47,19 @@ def plan(observed: Observed, now: datetime) -> Plan:
 def _children(
     observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
 ) -> tuple[list[dict[str, Any]], list[DeletePod]]:
-    """Pods to create, and pods to delete: broken, superfluous, or not as the spec now asks."""
+    """Pods to create, and pods to delete: ended, superfluous, or (while forming) not as the spec now asks."""
+    forming = not draft.status.membership
     names = {pod.name for pod in observed.pods}
     create: list[dict[str, Any]] = []
+
+    def over(pod: PodView) -> bool:
+        # Of an incarnation that runs, a pod that ended well still stands for its ranks.
+        return ended(pod) if forming else failed(pod)
+
     delete = [
         DeletePod(pod.name, pod.uid)
         for pod in own.values()
-        if not pod.deleting and (pod.phase == "Failed" or pod.name not in {slot.pod for slot in layout})
+        if not pod.deleting and (over(pod) or pod.name not in {slot.pod for slot in layout})
     ]
     for slot in layout:
         body = pod_body(observed.job, observed.engine, slot)
@@ -59,9 +67,9 @@ def _children(
         if existing is None:
             create += [body] if slot.pod not in names and slot.pod not in observed.create_errors else []
         elif (
-            draft.status.phase in (None, Phase.PENDING)
+            forming
             and not existing.deleting
-            and existing.phase != "Failed"
+            and not over(existing)
             and existing.annotations.get(ANNOTATION_INTENT)
             != body["metadata"]["annotations"][ANNOTATION_INTENT]
         ):
@@ -89,25 +97,31 @@ def _form(
         )
     draft.condition(ConditionType.VALID, True, Reasons.ACCEPTED, Reasons.ACCEPTED.message)
 
-    create, delete = _children(observed, draft, layout, own) if wrong is None else ([], [])
     waits = [_deadline(observed, draft)]
-    if len([pod for pod in own.values() if pod.node]) < len(layout):
-        if given_back := _schedule(draft, layout, own, recovery.schedule_seconds, waits):
-            return replace(given_back, requeue_after=_earliest(waits))
-    else:
+    if status.pending_since is not None and now < status.pending_since and not own:
+        waits.append((status.pending_since - now).total_seconds())
+        return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
+    create, delete = _children(observed, draft, layout, own) if wrong is None else ([], [])
+    whole = formation.whole(layout, own, observed.slots)
+    if status.membership or whole:
         status.pending_since = None
-        draft.condition(
-            ConditionType.SCHEDULED,
-            True,
-            Reasons.ALL_SCHEDULED,
-            Reasons.ALL_SCHEDULED.format(desired=len(layout)),
-        )
+    elif given_back := _hurry(draft, layout, own, recovery.schedule_seconds, waits):
+        return replace(given_back, requeue_after=_earliest(waits))
+    if all((pod := own.get(slot.pod)) is not None and pod.node for slot in layout):
+        message = Reasons.ALL_SCHEDULED.format(desired=len(layout))
+        draft.condition(ConditionType.SCHEDULED, True, Reasons.ALL_SCHEDULED, message)
+    else:
+        found = waiting.why(observed, layout, own, observed.slots)
+        draft.condition(ConditionType.SCHEDULED, False, found.reason, found.message)
 
     commands: tuple[Command, ...] = ()
-    status_first = status.incarnation != observed.job.status.incarnation
-    if not status.membership and not create and not delete and formation.whole(layout, own, observed.slots):
+    stored = observed.job.status
+    status_first = (status.incarnation, status.restarts) != (stored.incarnation, stored.restarts)
+    paused_until: datetime | None = None
+    if not status.membership and not create and not delete and whole:
         earliest = budget.earliest_formation(status.restarts)
         if earliest is not None and now < earliest and status.phase is Phase.RESTARTING:
+            paused_until = earliest
             waits.append((earliest - now).total_seconds())
         else:
             formation.form(status, observed, [own[slot.pod].uid for slot in layout])
@@ -116,12 +130,10 @@ def _form(
         commands = formation.commands(observed, own, status.incarnation) if wrong is None else ()
         waits.append(5.0 if commands else None)
         _say_formed(observed, draft, layout, own)
-    elif status.phase is not Phase.RESTARTING:
-        found = waiting.why(observed, layout, own, observed.slots)
-        draft.phase(Phase.PENDING, found.reason, found.message)
-        draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
     else:
-        found = waiting.why(observed, layout, own, observed.slots)
+        found = _back_off(draft, paused_until) or waiting.why(observed, layout, own, observed.slots)
+        if status.phase is not Phase.RESTARTING:
+            draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
     return Plan(
         status=draft.stored(),
@@ -134,23 +146,38 @@ def _form(
     )
 
 
-def _schedule(
+def _back_off(draft: Draft, until: datetime | None) -> Violation | None:
+    """The words for a job that is whole but pauses before it forms again."""
+    restarts = draft.status.restarts
+    if until is None or restarts.last is None:
+        return None
+    reason = Reasons.BACK_OFF
+    facts = {"at": f"{until:%H:%M:%SZ}", "count": restarts.in_window, "why": restarts.last.message}
+    return Violation(reason, reason.format(incarnation=draft.status.incarnation, **facts))
+
+
+def _hurry(
     draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], limit: int, waits: list[float | None]
 ) -> Plan | None:
-    """Gives the pods back when they were not all placed in time: a part of a gang only blocks others."""
+    """Gives the pods back when they were not all up in time: a part of a gang only blocks others.
+
+    Then holds back for a share of the limit that differs from job to job, or two jobs that each hold half of
+    what both need would meet again and again.
+    """
     status = draft.status
     status.pending_since = status.pending_since or draft.now
-    found = waiting.why(draft.observed, layout, own, draft.observed.slots)
-    draft.condition(ConditionType.SCHEDULED, False, found.reason, found.message)
     left = (status.pending_since + timedelta(seconds=limit) - draft.now).total_seconds()
     if left > 0:
         waits.append(left)
         return None
-    status.pending_since = None
-    formation.disband(status)
-    message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit)
+    share = int(hashlib.sha256(draft.observed.job.metadata.uid.encode()).hexdigest()[:4], 16) / 0xFFFF
+    pause = 1 + round(share * min(limit, 120))
+    status.pending_since = draft.now + timedelta(seconds=pause)
+    waits.append(pause)
+    found = waiting.why(draft.observed, layout, own, draft.observed.slots)
+    message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, pause=pause, why=found.message)
     draft.phase(Phase.PENDING, Reasons.SCHEDULE_DEADLINE, message)
-    waits.append(min(limit, 60))
+    draft.condition(ConditionType.RUNNING, False, Reasons.SCHEDULE_DEADLINE, message)
     return Plan(
         status=draft.stored(),
         delete=tuple(DeletePod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),

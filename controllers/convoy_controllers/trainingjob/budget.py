@@ -32,14 +32,26 @@ def after(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -
         in_window=len(times),
         times=times[-1024:],
         last=LastRestart(
-            reason=fault.reason.name, message=fault.message[-4096:], rank=fault.rank, node=fault.node, at=now
+            reason=fault.reason.name,
+            message=fault.message[-4096:],
+            rank=fault.rank,
+            node=fault.node,
+            counted=fault.counted,
+            at=now,
         ),
     )
 
 
 def earliest_formation(restarts: Restarts) -> datetime | None:
-    """When the next incarnation may form: at once after one counted restart, then 1, 2, 4 ... 60 s later."""
-    if restarts.last is None or restarts.in_window < 2:
+    """When the next incarnation may form: at once after one counted restart, then 1, 2, 4 ... 60 s later.
+
+    One second after a restart that does not count: nothing may restart as fast as the machine can.
+    """
+    if restarts.last is None:
+        return None
+    if not restarts.last.counted:
+        return restarts.last.at + timedelta(seconds=1)
+    if restarts.in_window < 2:
         return None
     pause = min(2.0 ** (restarts.in_window - 2), MAX_PAUSE_SECONDS)
     return restarts.last.at + timedelta(seconds=pause)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from convoy_controllers.plan import Plan, PodView
 from convoy_controllers.trainingjob import finished
+from convoy_controllers.trainingjob.faults import ended, failed
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot
@@ -35,8 +36,8 @@ def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], 
     pod = own.get(slot.pod)
     if pod is None:
         return False
-    if pod.phase == "Succeeded":
-        return True
+    if ended(pod):
+        return not failed(pod)
     view = observed.slots.get(pod.uid)
     return (
         view is not None

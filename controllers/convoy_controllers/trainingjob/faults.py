@@ -24,15 +24,28 @@ class Fault:
     message: str
     rank: int | None = None
     node: str | None = None
-    exit_code: int = 1
     counted: bool = True
     """Against `recovery.maxRestarts`."""
     terminal: bool = False
     """No restart can heal it."""
 
 
-def _rank_reason(rank: RankView) -> tuple[Reason, bool, bool]:
-    """The reason of a rank's exit, whether it counts, whether it is terminal."""
+def ended(pod: PodView) -> bool:
+    """Whether the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
+    return pod.phase in ("Succeeded", "Failed") or pod.exit_code is not None
+
+
+def failed(pod: PodView) -> bool:
+    """Whether the pod ended, and not well."""
+    return pod.phase == "Failed" or pod.exit_code not in (None, 0)
+
+
+def _rank_reason(rank: RankView, leaving: bool) -> tuple[Reason, bool, bool]:
+    """The reason of a rank's exit, whether it counts, whether it is terminal.
+
+    A preemption is free only where the pod was told to leave: a program that ends with 75 of its own accord
+    must not restart for ever.
+    """
     if rank.command_not_found:
         return Reasons.COMMAND_NOT_FOUND, True, True
     if rank.oom:
@@ -44,17 +57,17 @@ def _rank_reason(rank: RankView) -> tuple[Reason, bool, bool]:
     by_code = {
         BAD_PARAMS: (Reasons.BAD_PARAMS_EXIT, True, True),
         BAD_DATA: (Reasons.DATA_ERROR, True, True),
-        PREEMPTED: (Reasons.PREEMPTED, False, False),
+        PREEMPTED: (Reasons.PREEMPTED, not leaving, False),
         PEER_LOST: (Reasons.PEER_LOST, True, False),
     }
     return by_code.get(rank.exit_code, (Reasons.RANK_FAILED, True, False))
 
 
-def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int) -> Fault | None:
+def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool) -> Fault | None:
     """The fault of one rank, or None while it runs or ended well."""
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
-    reason, counted, terminal = _rank_reason(rank)
+    reason, counted, terminal = _rank_reason(rank, leaving)
     tail = rank.stderr.strip()
     message = reason.format(
         rank=rank.rank,
@@ -66,12 +79,12 @@ def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int) -> Faul
         why=tail or "not found",
         stderr=f"The end of its stderr: {tail}" if tail else "It wrote nothing to stderr.",
     )
-    return Fault(reason, message, rank.rank, node, rank.exit_code or 128 + rank.signal, counted, terminal)
+    return Fault(reason, message, rank.rank, node, counted, terminal)
 
 
 def pod_fault(pod: PodView) -> Fault | None:
     """The fault of a pod that failed or is going away, or None."""
-    if pod.phase == "Failed":
+    if failed(pod):
         text = pod.termination_message
         if pod.termination_reason in ("StartError", "ContainerCannotRun") and "python3" in text:
             reason = Reasons.NO_PYTHON
@@ -88,7 +101,7 @@ def pod_fault(pod: PodView) -> Fault | None:
 
 def _pod_lost(pod: PodView, why: str, counted: bool) -> Fault:
     message = Reasons.POD_LOST.format(pod=pod.name, node=pod.node, why=why)
-    return Fault(Reasons.POD_LOST, message, node=pod.node, exit_code=pod.exit_code or 1, counted=counted)
+    return Fault(Reasons.POD_LOST, message, node=pod.node, counted=counted)
 
 
 def missing_fault(slot: Slot) -> Fault:
@@ -112,9 +125,11 @@ def primary(faults: Iterable[Fault]) -> Fault | None:
     return ranked[0] if ranked else None
 
 
-def slot_faults(slot: Slot, view: SlotView, incarnation: int, hang_seconds: int) -> list[Fault]:
-    """The faults of one slot's ranks in this incarnation."""
+def slot_faults(
+    slot: Slot, view: SlotView, incarnation: int, hang_seconds: int, leaving: bool
+) -> list[Fault]:
+    """The faults of one slot's ranks in this incarnation; `leaving`: its pod was told to go."""
     if view.incarnation != incarnation:
         return []
-    found = (rank_fault(rank, slot, view.node, hang_seconds) for rank in view.ranks)
+    found = (rank_fault(rank, slot, view.node, hang_seconds, leaving) for rank in view.ranks)
     return [fault for fault in found if fault]

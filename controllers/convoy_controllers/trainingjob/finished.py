@@ -50,6 +50,6 @@ def plan(observed: Observed, now: datetime) -> Plan:
     own = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid]
     let_go = (ended + timedelta(seconds=LET_GO_SECONDS) - now).total_seconds()
     commands, deletions = closing(observed, own, exit_code(job.status), let_go <= 0)
-    if let_go > 0 and commands:
+    if let_go > 0 and any(pod.phase in ("Pending", "Running") for pod in own):
         waits.append(let_go)
     return Plan(commands=commands, delete=deletions, requeue_after=min(waits, default=None))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView, SlotView
+from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import command
 from convoy_crds.layout import Slot, slots, world_size
@@ -18,6 +19,7 @@ def whole(layout: tuple[Slot, ...], pods: Mapping[str, PodView], views: Mapping[
         (pod := pods.get(slot.pod)) is not None
         and not pod.deleting
         and pod.phase == "Running"
+        and not ended(pod)
         and (view := views.get(pod.uid)) is not None
         and view.launcher_connected
         for slot in layout

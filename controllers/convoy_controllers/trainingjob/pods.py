@@ -35,10 +35,11 @@ def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, .
     return tuple(engine.spec.command)
 
 
-def _environment(job: TrainingJob) -> list[dict[str, str]]:
+def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     values = {
         terms.ENV_SOCKET: f"{terms.MOUNT_PATH}/agent.sock",
-        terms.ENV_HANG_SECONDS: str(job.spec.recovery.hang_seconds),
+        # The launcher must be through before the kubelet kills it.
+        terms.ENV_GRACE_SECONDS: str(max(1, grace_seconds - 5)),
     }
     if job.spec.engine:
         values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True)
@@ -64,8 +65,10 @@ def _volumes(job: TrainingJob) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return volumes, mounts
 
 
-def _container(job: TrainingJob, engine: Engine | None, user: dict[str, Any]) -> dict[str, Any]:
-    environment = _environment(job)
+def _container(
+    job: TrainingJob, engine: Engine | None, user: dict[str, Any], grace_seconds: int
+) -> dict[str, Any]:
+    environment = _environment(job, grace_seconds)
     ours = {entry["name"] for entry in environment}
     _, mounts = _volumes(job)
     own_paths = {mount["mountPath"] for mount in user.get("volumeMounts", ())}
@@ -97,6 +100,7 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
     spec = template.spec.to_dict() if template else {}
     containers = spec.get("containers") or [{}]
     volumes, _ = _volumes(job)
+    grace = int(spec.get("terminationGracePeriodSeconds", 30))
     security = {
         "runAsNonRoot": True,
         "runAsUser": WORKER_UID,
@@ -137,7 +141,7 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
             "restartPolicy": "Never",
             "nodeSelector": {**spec.get("nodeSelector", {}), terms.LABEL_AGENT_READY: "true"},
             "securityContext": {**security, **spec.get("securityContext", {})},
-            "containers": [_container(job, engine, containers[0]), *containers[1:]],
+            "containers": [_container(job, engine, containers[0], grace), *containers[1:]],
             "volumes": [*spec.get("volumes", ()), *volumes],
         },
     }

@@ -8,7 +8,14 @@ from datetime import datetime
 from convoy_controllers.plan import Plan, PodView
 from convoy_controllers.trainingjob import budget, formation
 from convoy_controllers.trainingjob.ending import finish
-from convoy_controllers.trainingjob.faults import Fault, missing_fault, pod_fault, primary, slot_faults
+from convoy_controllers.trainingjob.faults import (
+    Fault,
+    failed,
+    missing_fault,
+    pod_fault,
+    primary,
+    slot_faults,
+)
 from convoy_controllers.trainingjob.formation import membership
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
@@ -35,11 +42,12 @@ def fault(observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodVie
         if pod is None:
             found += [missing_fault(slot)] if members else []
             continue
-        failed = pod_fault(pod)
-        if failed and (members or _fails_early(observed, pod)):
-            found.append(failed)
+        lost = pod_fault(pod)
+        if lost and (members or _fails_early(observed, pod)):
+            found.append(lost)
         if members and (view := observed.slots.get(pod.uid)):
-            found += slot_faults(slot, view, incarnation, observed.job.spec.recovery.hang_seconds)
+            hang = observed.job.spec.recovery.hang_seconds
+            found += slot_faults(slot, view, incarnation, hang, leaving=pod.deleting)
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
     if not found and members and membership(present) != members:
         found = [
@@ -53,7 +61,7 @@ def _fails_early(observed: Observed, pod: PodView) -> bool:
     """Whether a pod failed before its incarnation formed, and is no leftover of a fault already answered."""
     last = observed.job.status.restarts.last
     answered = last is not None and pod.created <= last.at.timestamp()
-    return pod.phase == "Failed" and not pod.deleting and not answered
+    return failed(pod) and not pod.deleting and not answered
 
 
 def _known(observed: Observed, incarnation: int) -> set[str]:

@@ -21,7 +21,7 @@ def _say(reason: Reason, **facts: object) -> Violation:
 def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
     """A pod that the API server would not create."""
     own_uid = observed.job.metadata.uid
-    taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid}
+    taken = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and not pod.deleting}
     for slot in layout:
         if slot.pod in taken:
             return _say(Reasons.POD_CONFLICT, pod=slot.pod)
@@ -49,7 +49,10 @@ def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
         return None
     if observed.agent_nodes == 0:
         return _say(Reasons.WAITING_FOR_AGENT)
-    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=stuck.unschedulable.rstrip("."))
+    why = stuck.unschedulable.rstrip(".")
+    claim = "persistentvolumeclaim" in why.lower()
+    advice = "create the claim, or correct its name" if claim else "lower its requests or add nodes"
+    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=advice)
 
 
 def why(

@@ -53,7 +53,7 @@ def test_the_incarnation_is_stored_before_any_command_names_it() -> None:
         (0, {"signal": 9}, "RankKilled", 1),
         (0, {"signal": 9, "oom": True}, "OutOfMemory", 1),
         (0, {"signal": 6, "hung": True}, "RankHung", 1),
-        (75, {}, "Preempted", 0),
+        (75, {}, "Preempted", 1),
         (76, {}, "PeerLost", 1),
     ],
 )
@@ -97,7 +97,7 @@ def test_the_culprit_is_blamed_not_the_peers_that_noticed(running: ToyCluster) -
 
 def test_a_lost_pod_is_replaced_alone_and_does_not_count(running: ToyCluster) -> None:
     keep = running.uids[0]
-    running.lose("job-worker-1").settle()
+    running.lose("job-worker-1").settle().wait(1).settle()
     status = running.job.status
     assert (status.phase, status.incarnation) == (Phase.RUNNING, 2)
     assert (status.restarts.total, status.restarts.counted) == (1, 0)
@@ -111,7 +111,7 @@ def test_a_pod_replaced_behind_our_back_makes_a_new_incarnation(running: ToyClus
     running.lose("job-worker-1")
     running.pods["job-worker-1"] = replace(pod, uid="other")
     running.views["other"] = replace(view, pod_uid="other", incarnation=0, ranks=())
-    running.settle()
+    running.settle().wait(1).settle()
     assert (running.job.status.phase, running.job.status.incarnation) == (Phase.RUNNING, 2)
 
 
@@ -119,7 +119,7 @@ def test_a_pod_that_is_being_deleted_is_waited_for_then_replaced(running: ToyClu
     running.pod("job-worker-1", deleting=True).settle()
     assert running.job.status.phase is Phase.RESTARTING
     assert len(running.pods) == 2, "the name is taken until the old pod is gone"
-    running.lose("job-worker-1").settle()
+    running.wait(1).lose("job-worker-1").settle()
     assert running.job.status.phase is Phase.RUNNING
     assert running.job.status.restarts.total == 1
 
@@ -235,7 +235,7 @@ def test_another_managers_job_is_left_alone() -> None:
 
 def test_a_changed_restart_id_forms_a_later_incarnation_once(running: ToyCluster) -> None:
     before = running.uids
-    running.spec(recovery={"restartId": "after-data-fix"}).settle()
+    running.spec(recovery={"restartId": "after-data-fix"}).settle().wait(1).settle()
     status = running.job.status
     assert (status.phase, status.incarnation, running.uids) == (Phase.RUNNING, 2, before)
     assert (status.restarts.total, status.restarts.counted) == (1, 0)
@@ -258,3 +258,49 @@ def test_a_pod_that_fails_before_it_forms_counts() -> None:
         cluster.wait(2).step()
         cluster.wait(2).pod("job-worker-0", phase="Failed", exit_code=1).step()
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "MaxRestartsExceeded")
+
+
+def test_a_preempted_rank_of_a_pod_that_leaves_does_not_count(running: ToyCluster) -> None:
+    running.pod("job-worker-1", deleting=True).exit(1, 75).settle()
+    assert (running.job.status.restarts.total, running.job.status.restarts.counted) == (1, 0)
+
+
+def test_no_exit_code_restarts_a_job_as_fast_as_the_machine_can(running: ToyCluster) -> None:
+    for _ in range(50):
+        if running.job.status.phase in (Phase.RUNNING, Phase.RESTARTING):
+            running.exit(0, 75).settle()
+    assert running.job.status.restarts.total <= 2, "no time has passed"
+
+
+def test_a_pod_whose_launcher_left_well_is_replaced_when_its_job_forms_anew(running: ToyCluster) -> None:
+    running.exit(0).pod("job-worker-0", phase="Succeeded", exit_code=0).step()
+    running.exit(1, 1).settle()
+    assert running.job.status.phase is Phase.RUNNING
+    assert {pod.phase for pod in running.pods.values()} == {"Running"}
+
+
+def test_a_dead_first_container_beside_a_live_sidecar_is_a_lost_pod(running: ToyCluster) -> None:
+    running.pod("job-worker-1", exit_code=137, termination_reason="OOMKilled").settle()
+    assert running.job.status.phase is Phase.RUNNING
+    assert running.job.status.restarts.last is not None
+    assert running.job.status.restarts.last.reason == "PodLost"
+    assert {pod.exit_code for pod in running.pods.values()} == {None}
+
+
+def test_an_engine_that_changed_meanwhile_replaces_all_pods_together(running: ToyCluster) -> None:
+    before = set(running.uids)
+    running.engine = make_engine(image="convoy/workloads:next")
+    running.settle()
+    assert set(running.uids) == before, "a running job keeps what it runs"
+    running.exit(0, 1).settle()
+    assert running.job.status.phase is Phase.RUNNING
+    assert not before & set(running.uids)
+
+
+def test_the_namesakes_terminating_pod_is_waited_for() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    cluster.step()
+    cluster.pod("job-worker-0", owner_uid="namesake", deleting=True).settle()
+    assert cluster.job.status.reason == "WaitingForPods"
+    cluster.lose("job-worker-0").settle()
+    assert cluster.job.status.phase is Phase.RUNNING

@@ -59,6 +59,17 @@ class Life(RuleBasedStateMachine):
         self.cluster.pod(name, phase="Failed", exit_code=code)
 
     @precondition(lambda self: self.cluster.pods)
+    @rule(data=st.data(), code=st.sampled_from([0, 137]), sidecar=st.booleans())
+    def end_first_container(self, data: st.DataObject, code: int, sidecar: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.cluster.pods)))
+        phase = "Running" if sidecar else ("Failed" if code else "Succeeded")
+        self.cluster.pod(name, phase=phase, exit_code=code)
+
+    @rule(number=st.integers(1, 3))
+    def change_engine(self, number: int) -> None:
+        self.cluster.engine = make_engine(image=f"convoy/workloads:{number}")
+
+    @precondition(lambda self: self.cluster.pods)
     @rule(data=st.data())
     def begin_deleting_pod(self, data: st.DataObject) -> None:
         self.cluster.pod(data.draw(st.sampled_from(sorted(self.cluster.pods))), deleting=True)

@@ -142,16 +142,20 @@ def test_an_image_without_python_fails_for_good() -> None:
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.FAILED, "NoPythonInImage")
 
 
-def test_pods_not_placed_in_time_are_given_back_and_tried_again() -> None:
+@pytest.mark.parametrize("stuck", ["unplaced", "never met its agent"])
+def test_pods_not_up_in_time_are_given_back_and_tried_again(stuck: str) -> None:
     cluster = ToyCluster(make_job(recovery={"scheduleSeconds": 60}), make_engine())
-    cluster.schedulable = False
+    cluster.schedulable, cluster.launchers = stuck != "unplaced", False
     cluster.settle()
     first = cluster.uids
-    assert cluster.job.status.reason == "Unschedulable"
-    cluster.wait(61).step()
+    assert cluster.job.status.reason == ("Unschedulable" if stuck == "unplaced" else "StartingPods")
+    made = cluster.wait(60).step()
     assert cluster.job.status.reason == "ScheduleDeadline"
-    cluster.schedulable = True
+    assert cluster.pods == {} and made.requeue_after is not None
+    cluster.schedulable = cluster.launchers = True
     cluster.settle()
+    assert cluster.pods == {}, "it holds back first"
+    cluster.wait(made.requeue_after).settle()
     assert cluster.job.status.phase is Phase.RUNNING
     assert not set(first) & set(cluster.uids)
 

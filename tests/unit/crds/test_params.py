@@ -42,3 +42,4 @@ def test_a_schema_may_allow_unknown_parameters() -> None:
 def test_a_broken_schema_is_explained() -> None:
     assert schema_error(SCHEMA) is None
     assert "$.type" in (schema_error({"type": "nonsense"}) or "")
+    assert "leads nowhere" in (schema_error({"$ref": "#/$defs/missing"}) or "")

@@ -46,8 +46,9 @@ class Cluster:
         """By kubeconfig, or from inside a pod; Failure when neither is there."""
         try:
             config.load_kube_config(context=context)
-            _, active = config.list_kube_config_contexts()
-            chosen = active if context is None else {"context": {}}
+            contexts, active = config.list_kube_config_contexts()
+            named = {entry["name"]: entry for entry in contexts}
+            chosen = named[context] if context else active
             default = chosen.get("context", {}).get("namespace", "default")
         except (ConfigException, TypeError):
             try:
