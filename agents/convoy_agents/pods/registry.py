@@ -13,7 +13,16 @@ from convoy_agents.outbox import Outbox
 from convoy_agents.pods import assignment
 from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.session import Hooks, PodSession
-from convoy_agents.pods.state import Decided, Generation, PickPort, PodState, Shutdown, Urgency, Verdict
+from convoy_agents.pods.state import (
+    Decided,
+    Generation,
+    PeerMoved,
+    PickPort,
+    PodState,
+    Shutdown,
+    Urgency,
+    Verdict,
+)
 from convoy_agents.wire import hub_pb2
 
 log = structlog.get_logger()
@@ -88,9 +97,9 @@ class Pods:
         return [to_wire(session.state) for session in self._sessions.values()]
 
     def command(self, message: hub_pb2.HubMessage) -> None:
-        """Performs Assignment, PickPort or Shutdown. One for a pod of another node is counted and ignored."""
+        """Performs what the hub wants of one pod. Something for a pod of another node is counted and ignored."""
         kind = message.WhichOneof("body")
-        if kind not in ("assignment", "pick_port", "shutdown"):
+        if kind not in ("assignment", "pick_port", "peer_moved", "shutdown"):
             return
         body = getattr(message, kind)
         session = self._sessions.get(body.pod_uid)
@@ -103,6 +112,8 @@ class Pods:
                 session.dispatch(assignment.from_wire(body))
             elif kind == "pick_port":
                 session.dispatch(PickPort(body.incarnation))
+            elif kind == "peer_moved":
+                session.dispatch(PeerMoved(body.node, body.peer_address))
             else:
                 session.dispatch(Shutdown(body.exit_code, body.reason))
         except assignment.AssignmentError as error:

@@ -24,6 +24,10 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         master_port=state.master_port,
         port_incarnation=state.port_incarnation,
     )
+    if state.assignment:
+        coordinator = state.assignment.members[0]
+        report.coordinator_node = coordinator.node
+        report.coordinator_address = coordinator.peer_address
     if state.told == state.current:
         report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
     if state.committed:

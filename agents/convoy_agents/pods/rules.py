@@ -27,6 +27,7 @@ from convoy_agents.pods.state import (
     Generation,
     LauncherGone,
     Outcome,
+    PeerMoved,
     PickPort,
     PodState,
     Preparing,
@@ -57,6 +58,8 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _assign(state, event)
         case PickPort():
             return _pick_port(state, event)
+        case PeerMoved():
+            return _peer_moved(state, event)
         case Shutdown():
             frames = (event.frame(),) if state.connected else ()
             return Outcome(replace(state, shutdown=event), to_launcher=frames)
@@ -182,6 +185,19 @@ def _pick_port(state: PodState, event: PickPort) -> Outcome:
     frames = ({"type": "pickPort", "incarnation": event.incarnation},) if state.connected else ()
     # Kept: an agent that has heard of it must go on refusing what is older.
     return Outcome(replace(state, port_wanted=event.incarnation), save=True, to_launcher=frames)
+
+
+def _peer_moved(state: PodState, event: PeerMoved) -> Outcome:
+    if not state.assignment:
+        return Outcome(state)
+    members = tuple(
+        replace(member, peer_address=event.peer_address) if member.node == event.node else member
+        for member in state.assignment.members
+    )
+    if members == state.assignment.members:
+        return Outcome(state)
+    moved = replace(state, assignment=replace(state.assignment, members=members))
+    return Outcome(moved, save=True, urgency=Urgency.NOW)
 
 
 def _decided(state: PodState, event: Decided) -> Outcome:

@@ -134,6 +134,14 @@ class PickPort:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerMoved:
+    """A node's agent answers its peers at another address than the assignment says."""
+
+    node: str
+    peer_address: str
+
+
+@dataclass(frozen=True, slots=True)
 class FromRank:
     """A rank, known from its connection's hello, said something."""
 
@@ -160,6 +168,7 @@ Event = (
     | FromRank
     | Assignment
     | PickPort
+    | PeerMoved
     | Shutdown
     | Decided
 )

@@ -219,6 +219,8 @@ class PodReport(_message.Message):
     PORT_INCARNATION_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
+    COORDINATOR_NODE_FIELD_NUMBER: _builtins.int
+    COORDINATOR_ADDRESS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -226,6 +228,11 @@ class PodReport(_message.Message):
     master_port: _builtins.int
     """the port slot 0's launcher picked for `port_incarnation`"""
     port_incarnation: _builtins.int
+    coordinator_node: _builtins.str
+    """Where this agent asks for the pod's commits: slot 0's node and its agent's address. Empty without an
+    assignment. The hub answers PeerMoved when it knows better.
+    """
+    coordinator_address: _builtins.str
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """of `incarnation`"""
@@ -244,10 +251,12 @@ class PodReport(_message.Message):
         port_incarnation: _builtins.int = ...,
         ranks: _abc.Iterable[Global___RankReport] | None = ...,
         committed: Global___Committed | None = ...,
+        coordinator_node: _builtins.str = ...,
+        coordinator_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_address", b"coordinator_address", "coordinator_node", b"coordinator_node", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,6 +407,7 @@ class HubMessage(_message.Message):
     SHUTDOWN_FIELD_NUMBER: _builtins.int
     REDIRECT_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
+    PEER_MOVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -408,6 +418,8 @@ class HubMessage(_message.Message):
     def redirect(self) -> Global___Redirect: ...
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
+    @_builtins.property
+    def peer_moved(self) -> Global___PeerMoved: ...
     def __init__(
         self,
         *,
@@ -416,16 +428,44 @@ class HubMessage(_message.Message):
         shutdown: Global___Shutdown | None = ...,
         redirect: Global___Redirect | None = ...,
         welcome: Global___Welcome | None = ...,
+        peer_moved: Global___PeerMoved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class PeerMoved(_message.Message):
+    """The agent that coordinates a pod's commits answers at another address than the pod's report says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    node: _builtins.str
+    peer_address: _builtins.str
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        node: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "peer_address", b"peer_address", "pod_uid", b"pod_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeerMoved: _TypeAlias = PeerMoved  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

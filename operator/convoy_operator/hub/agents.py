@@ -2,6 +2,10 @@
 
 A report is believed only for a pod that the API server says runs on the reporting node. That is asked when
 the report is used, not when it comes: a report may be faster than the watch.
+
+An agent that comes back may answer its peers elsewhere. Every report says where its pod's commits are asked
+for; when that is not where the agent of that node is, the reporter is told, again with every report until it
+says so itself. Nothing of it is kept: a new leader learns both sides from the Hellos.
 """
 
 from __future__ import annotations
@@ -49,6 +53,8 @@ class _Agent:
     stream: Stream | None = None
     peer_address: str = ""
     slots: dict[str, SlotView] = field(default_factory=dict)
+    coordinators: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By pod uid the node and address where its commits are asked for, as reported."""
 
 
 class Agents:
@@ -72,6 +78,8 @@ class Agents:
         self._clock = clock
         self._agents: dict[str, _Agent] = {}
         self._present: set[str] = set()
+        self._moved: set[str] = set()
+        """Nodes whose agents' addresses have changed since the last look."""
         self.liveness = Liveness(
             settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
         )
@@ -86,7 +94,9 @@ class Agents:
         if agent.stream is not None:
             agent.stream.superseded.set()
         agent.stream = Stream(node)
-        agent.peer_address = hello.peer_address
+        if agent.peer_address != hello.peer_address:
+            agent.peer_address = hello.peer_address
+            self._moved.add(node)
         told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
         for uid in [uid for uid in agent.slots if uid not in told]:
             self.gone(node, uid)
@@ -120,6 +130,8 @@ class Agents:
             return
         after = messages.slot_view(report, node)
         agent.slots[uid] = after
+        agent.coordinators[uid] = (report.coordinator_node, report.coordinator_address)
+        self._correct(agent, uid)
         if messages.urgent(before, after):
             self._wake(node, uid, 0.0)
         elif before is None or messages.skeleton(before) != messages.skeleton(after):
@@ -131,6 +143,7 @@ class Agents:
         """A pod's volume was unmounted."""
         agent = self._agents.get(node)
         if agent is not None and agent.slots.pop(uid, None) is not None:
+            agent.coordinators.pop(uid, None)
             self._wake(node, uid, self._debounce)
 
     def farewell(self, node: str) -> None:
@@ -166,12 +179,7 @@ class Agents:
             self._metrics.commands_dropped.inc()
             log.info("no agent to tell", node=command.node, command=type(command).__name__)
             return
-        try:
-            agent.stream.outbox.put_nowait(messages.command(command, self.peer_address))
-        except asyncio.QueueFull:
-            self._metrics.commands_dropped.inc()
-            agent.stream.superseded.set()
-            log.warning("agent takes no commands", node=command.node)
+        self._put(agent.stream, messages.command(command, self.peer_address))
 
     def peer_address(self, node: str) -> str:
         """Where a node's agent last said that it serves its peers; empty when it never did."""
@@ -194,6 +202,12 @@ class Agents:
             log.info("agent is there" if node in present else "agent is silent", node=node)
             for uid in self._agents[node].slots if node in self._agents else ():
                 self._wake(node, uid, self._debounce)
+        if self._moved:
+            moved, self._moved = self._moved, set()
+            for agent in self._agents.values():
+                for uid, (coordinator, _) in agent.coordinators.items():
+                    if coordinator in moved:
+                        self._correct(agent, uid)
         self._metrics.agents.set(len(present))
         self._metrics.agents_alarm.set(self.liveness.alarm(now))
 
@@ -202,6 +216,22 @@ class Agents:
         while True:
             self.look()
             await asyncio.sleep(seconds)
+
+    def _correct(self, agent: _Agent, uid: str) -> None:
+        """Tells an agent where a pod's commits are to be asked for, if it has that wrong."""
+        node, known = agent.coordinators[uid]
+        address = self.peer_address(node)
+        if agent.stream is not None and address and address != known:
+            log.info("peer moved", node=agent.stream.node, pod_uid=uid, coordinator=node, address=address)
+            self._put(agent.stream, messages.peer_moved(uid, node, address))
+
+    def _put(self, stream: Stream, message: wire.HubMessage) -> None:
+        try:
+            stream.outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self._metrics.commands_dropped.inc()
+            stream.superseded.set()
+            log.warning("agent takes no commands", node=stream.node)
 
     def _wake(self, node: str, uid: str, delay: float) -> None:
         pod = self._world.pods.by_uid(uid)

@@ -95,6 +95,11 @@ def command(given: Command, peer_address: Callable[[str], str]) -> wire.HubMessa
     )
 
 
+def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
+    """Where the agent of `node` serves its peers now."""
+    return wire.HubMessage(peer_moved=wire.PeerMoved(pod_uid=pod_uid, node=node, peer_address=address))
+
+
 def _assignment(given: Assign, peer_address: Callable[[str], str]) -> wire.Assignment:
     return wire.Assignment(
         pod_uid=given.pod_uid,

@@ -101,6 +101,24 @@ async def test_a_generation_is_committed_across_two_agents(make_host: HostMaker,
     assert await again.hear() == {"type": "committed", "incarnation": 1, "step": 10}
 
 
+async def test_a_commit_follows_a_coordinator_that_moved(make_host: HostMaker, hub: FakeHub) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    _, ranks = await formed(hub, one, two)
+    plan = assignment("job", 1, 1, [(A, one, 2), (B, two, 1)])
+    address, plan.members[0].peer_address = plan.members[0].peer_address, "127.0.0.1:1"
+    hub.send("two", assignment=plan)
+    await hub.report(B, lambda report: report.coordinator_address == "127.0.0.1:1")
+    for rank in ranks:
+        prepared(rank, 10)
+    hub.send("two", peer_moved=hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=address))
+    assert (await ranks[0].hear())["type"] == "commit"
+    ranks[0].say(type="recorded", incarnation=1, step=10)
+    assert (await ranks[2].hear())["type"] == "committed"
+    await hub.report(
+        B, lambda report: (report.coordinator_node, report.coordinator_address) == ("one", address)
+    )
+
+
 async def test_it_commits_while_the_hub_is_away(make_host: HostMaker, hub: FakeHub) -> None:
     one, two = await make_host("one"), await make_host("two")
     _, ranks = await formed(hub, one, two)

@@ -29,6 +29,7 @@ from convoy_agents.pods.state import (
     Generation,
     LauncherGone,
     Outcome,
+    PeerMoved,
     PickPort,
     PodState,
     Shutdown,
@@ -115,6 +116,18 @@ class TestLauncher:
         assert outcome.to_launcher == ()
         assert outcome.save
         assert outcome.state.assignment == moved
+
+    def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
+        node = plan(1).members[0].node
+        assert to_wire(run(hello()).state).coordinator_node == ""
+        assert to_wire(UP).coordinator_address == plan(1).members[0].peer_address
+        outcome = run(PeerMoved(node, "10.0.0.9:8472"), state=UP)
+        assert (outcome.save, outcome.urgency, outcome.to_launcher) == (True, Urgency.NOW, ())
+        report = to_wire(outcome.state)
+        assert (report.coordinator_node, report.coordinator_address) == (node, "10.0.0.9:8472")
+        assert not run(PeerMoved(node, "10.0.0.9:8472"), state=outcome.state).save
+        assert run(PeerMoved("elsewhere", "x:1"), state=UP).state == UP
+        assert run(PeerMoved(node, "x:1")).state == PodState(UID)
 
     def test_a_new_incarnation_forgets_the_ranks_of_the_old(self) -> None:
         state = run(RankUpdate(1, 0, "RUNNING"), prepares(0, 10), state=UP).state
@@ -289,6 +302,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(FromRank, incarnations, ranks, st.builds(Recorded, incarnations, steps)),
     st.builds(plan, st.integers(1, 4)),
     st.builds(PickPort, incarnations),
+    st.builds(PeerMoved, st.sampled_from(["one", "two"]), st.sampled_from(["a:1", "b:1"])),
     st.builds(Shutdown, st.integers(0, 3), st.just("")),
     st.builds(
         Decided, st.builds(Generation, incarnations, steps), st.sampled_from(Verdict), incarnations, steps
