@@ -97,7 +97,7 @@ class Pods:
         return [to_wire(session.state) for session in self._sessions.values()]
 
     def command(self, message: hub_pb2.HubMessage) -> None:
-        """Performs what the hub wants of one pod. Something for a pod of another node is counted and ignored."""
+        """Performs what the hub wants of one pod. What is for a pod of another node is counted, not done."""
         kind = message.WhichOneof("body")
         if kind not in ("assignment", "pick_port", "peer_moved", "shutdown"):
             return

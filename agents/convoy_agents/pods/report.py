@@ -16,11 +16,17 @@ _STATES = {
 
 
 def to_wire(state: PodState) -> hub_pb2.PodReport:
-    """The whole report; ranks of an incarnation the launcher has not been told of are left out."""
+    """The whole report; ranks of an incarnation that agent and launcher do not both know are left out.
+
+    An agent that lost its memory of the assignment says so, although the launcher remembers: the hub then
+    assigns anew. Without its slot and its peers no generation could be committed.
+    """
+    assigned = state.assignment.incarnation if state.assignment else 0
+    informed = min(state.told, assigned)
     report = hub_pb2.PodReport(
         pod_uid=state.uid,
         launcher_connected=state.connected,
-        incarnation=state.told,
+        incarnation=informed,
         master_port=state.master_port,
         port_incarnation=state.port_incarnation,
     )
@@ -28,7 +34,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         coordinator = state.assignment.members[0]
         report.coordinator_node = coordinator.node
         report.coordinator_address = coordinator.peer_address
-    if state.told == state.current:
+    if informed == state.current:
         report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
     if state.committed:
         report.committed.incarnation, report.committed.step = state.committed.generation

@@ -224,7 +224,9 @@ class PodReport(_message.Message):
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
-    """newest incarnation the launcher was told of; 0 before the first"""
+    """Newest incarnation that both the launcher and this agent know the assignment of; 0 before the first,
+    and when the agent lost what it knew.
+    """
     master_port: _builtins.int
     """the port slot 0's launcher picked for `port_incarnation`"""
     port_incarnation: _builtins.int

@@ -90,10 +90,15 @@ async def test_an_unreadable_memory_costs_the_memory_only(make_host: HostMaker, 
     [path] = (host.settings.run_dir / "state").glob("*.json")
     path.with_name(path.stem + ".memory.json").write_text(json.dumps({"assignment": {"incarnation": "x"}}))
     await host.start()
-    launcher = await host.launcher(UID)
-    await hub.report(UID, lambda report: report.launcher_connected)
-    hub.send("one", assignment=assignment("job", 1, 0, [(UID, host, 1)]))
-    assert (await launcher.hear())["incarnation"] == 1
+    mark = len(hub.heard)
+    launcher = await host.launcher(UID, incarnation=4)
+    launcher.say(type="rank", incarnation=4, rank=0, state="RUNNING")
+    await hub.report(UID, lambda report: report.launcher_connected and not report.incarnation, mark)
+    hub.send("one", assignment=assignment("job", 4, 0, [(UID, host, 1)]))
+    await hub.report(UID, lambda report: report.incarnation == 4 and bool(report.ranks), mark)
+    rank = await host.rank(UID, 0, 4)
+    rank.say(type="prepared", incarnation=4, step=10, parent=None)
+    assert await rank.hear() == {"type": "commit", "incarnation": 4, "step": 10}
 
 
 async def test_a_new_version_brings_its_library_and_leaves_running_pods_theirs(make_host: HostMaker) -> None:

@@ -117,6 +117,21 @@ class TestLauncher:
         assert outcome.save
         assert outcome.state.assignment == moved
 
+    @pytest.mark.parametrize(
+        ("remembered", "told"), [([], 0), ([plan(2)], 2)], ids=["nothing", "an older one"]
+    )
+    def test_an_agent_that_lost_its_memory_asks_to_be_told_again(
+        self, remembered: list[Event], told: int
+    ) -> None:
+        state = run(*remembered, hello(3), RankUpdate(3, 0, "RUNNING")).state
+        report = to_wire(state)
+        assert (report.incarnation, len(report.ranks)) == (told, 0)
+        outcome = run(plan(3), state=state)
+        assert (outcome.save, outcome.to_launcher) == (True, ())
+        report = to_wire(outcome.state)
+        assert (report.incarnation, len(report.ranks)) == (3, 1)
+        assert run(prepares(0, 10, 3), prepares(1, 10, 3), state=outcome.state).prepare
+
     def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
         node = plan(1).members[0].node
         assert to_wire(run(hello()).state).coordinator_node == ""
