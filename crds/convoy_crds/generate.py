@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from convoy_crds.engine import Engine
+from convoy_crds.generated import write_or_check
 from convoy_crds.meta import GROUP, VERSION
 from convoy_crds.structural import structural
 from convoy_crds.trainingjob import TrainingJob
@@ -135,16 +135,8 @@ def rendered() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Writes the files; with --check compares them instead and fails on a difference."""
-    files = rendered()
-    if "--check" in sys.argv[1:]:
-        stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
-        if stale:
-            raise SystemExit(f"stale, run python -m convoy_crds.generate: {', '.join(stale)}")
-        return
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    """Writes the files, or checks them."""
+    write_or_check(rendered(), "convoy_crds.generate")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from convoy_crds.engine import Engine
+from convoy_crds.generated import write_or_check
 
 IMAGE = "convoy/workloads:dev"
 """Stands in for the image that the chart's values name."""
@@ -72,16 +72,8 @@ def rendered() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Writes the files; with --check compares them instead and fails on a difference."""
-    files = rendered()
-    if "--check" in sys.argv[1:]:
-        stale = [path.name for path, text in files.items() if not path.exists() or path.read_text() != text]
-        if stale:
-            raise SystemExit(f"stale, run python -m convoy_workloads.engines.catalogue: {', '.join(stale)}")
-        return
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    """Writes the files, or checks them."""
+    write_or_check(rendered(), "convoy_workloads.engines.catalogue")
 
 
 if __name__ == "__main__":
