@@ -11,7 +11,6 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
-from convoy_agents.commit import DEADLINE_SECONDS
 from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import describe
 from convoy_agents.peer import PeerClient
@@ -24,6 +23,9 @@ Decide = Callable[[str, Generation, Verdict, int], None]
 
 Plan = Callable[[str], Assignment | None]
 """The assignment of a pod uid as it is now: a peer's address may change while a call is tried."""
+
+PATIENCE_SECONDS = 150.0
+"""For one generation. Longer than a call is held: slots whose ranks write at different speeds must meet."""
 
 log = structlog.get_logger()
 
@@ -41,6 +43,9 @@ class Negotiator:
 
     def prepare(self, pod: PodState, generation: Generation, parent: tuple[int, int] | None) -> None:
         """All ranks of the pod hold their part. A generation that is already asked for is not asked twice."""
+        for (uid, older), running in list(self._tasks.items()):
+            if uid == pod.uid and older not in pod.preparing:
+                running.cancel()  # newer ones have taken its place
         key = (pod.uid, generation)
         if pod.assignment is None or key in self._tasks:
             return
@@ -80,7 +85,7 @@ class Negotiator:
         began = time.monotonic()
         verdict, seen = Verdict.EXPIRED, 0
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 verdict, seen = await self._ask(plan, generation, parent)
         except TimeoutError:
             log.warning("commit not decided in time", job=plan.job, slot=plan.slot, **generation._asdict())
@@ -101,7 +106,7 @@ class Negotiator:
             slot=plan.slot,
         )
         backoff = Backoff(first=0.05, cap=2.0)
-        while True:  # until the caller's deadline
+        while True:  # until the caller's patience ends
             plan = self._plan(plan.pod_uid) or plan
             coordinator = plan.members[0]
             try:
@@ -113,4 +118,6 @@ class Negotiator:
                     return verdict, seen
             except grpc.aio.AioRpcError as error:
                 log.info("coordinator does not answer", node=coordinator.node, why=describe(error))
+            except TimeoutError:
+                log.info("no certificate to ask with", node=coordinator.node)
             await asyncio.sleep(backoff.next())
