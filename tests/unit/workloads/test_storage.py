@@ -23,7 +23,7 @@ def saved(tmp_path: Path) -> tuple[Path, Record]:
 
 
 def test_a_record_is_read_back(saved: tuple[Path, Record]) -> None:
-    assert storage.records(saved[0]) == ([saved[1]], [])
+    assert storage.records(saved[0]) == ([saved[1]], {})
 
 
 def test_a_generation_without_commit_does_not_exist(saved: tuple[Path, Record]) -> None:
@@ -39,13 +39,14 @@ def test_an_unreadable_record_is_complained_about(saved: tuple[Path, Record], te
     (root / "gen-2-30" / storage.COMMIT).write_text(text)
     found, complaints = storage.records(root)
     assert found == []
-    assert len(complaints) == 1
+    assert list(complaints) == [Generation(2, 30)]
 
 
 def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, Record]) -> None:
     root, _ = saved
     (root / "gen-2-30").rename(root / "gen-2-31")
-    assert storage.records(root) == ([], [f"{root}/gen-2-31/COMMIT.json names generation gen-2-30"])
+    complaint = f"{root}/gen-2-31/COMMIT.json names generation gen-2-30"
+    assert storage.records(root) == ([], {Generation(2, 31): complaint})
 
 
 @pytest.mark.parametrize("name", ["__0_0.distcp", "__1_0.distcp", ".metadata"])

@@ -10,6 +10,7 @@ from typing import Any
 
 from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECONDS, PENDING, Commits
+from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.lineage import Generation, Record, doomed, lineage
 
 LAG_SECONDS = 5.0
@@ -33,6 +34,7 @@ class Checkpoints:
         self._group = group
         self._last = time.monotonic()
         self._parent: Generation | None = None
+        self._spared: set[Generation] = set()
         self._flying: Generation | None = None
         self._thread: threading.Thread | None = None
         self.commits = Commits(rank, self._committed)
@@ -90,24 +92,36 @@ class Checkpoints:
             say(f"checkpoint {self._flying.name} is {state}: the job would continue from an older one")
         return state == COMMITTED
 
-    def choose(self) -> tuple[Record | None, bool]:
-        """The newest generation that every rank can read, and whether any had to be passed over."""
-        line = []
+    def choose(self) -> Record | None:
+        """The newest generation that every rank can read; None when nothing is saved yet.
+
+        DataError when there are generations and none can be read: a fresh start would throw them away.
+        """
+        line: list[Record] = []
+        complaints: dict[Generation, str] = {}
         if self._rank == 0:
             records, complaints = storage.records(self.root)
-            for complaint in complaints:
+            for complaint in complaints.values():
                 say(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
             line = lineage(records)
-        line = self._broadcast(line)
-        passed = False
+        line, complaints = self._broadcast((line, complaints))
+        self._spared.update(complaints)
+        troubles = list(complaints.values())
         for record in line:
             trouble = self._fault(record)
             if not trouble:
                 self._parent = record.generation
-                return record, passed
-            passed = True
-            say(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}; trying the one before")
-        return None, passed
+                return record
+            self._spared.add(record.generation)
+            troubles.append(trouble)
+            say(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}")
+        if troubles:
+            raise DataError(
+                f"no checkpoint in {self.root} can be read: {'; '.join(troubles)}. Nothing was deleted. "
+                f"Check the volume behind {self.root} and create the job again; to begin at step 0 instead, "
+                "delete the gen-* folders there"
+            )
+        return None
 
     def load(self, state: dict[str, Any], record: Record) -> None:
         """Reads the chosen generation into `state`."""
@@ -149,8 +163,9 @@ class Checkpoints:
         self._parent = generation
         if self._rank != 0:
             return
-        records, _ = storage.records(self.root)
-        for old in doomed(storage.generations(self.root), records, generation):
+        records, unreadable = storage.records(self.root)
+        self._spared.update(unreadable)
+        for old in doomed(storage.generations(self.root), records, generation, self._spared):
             storage.remove(self.root, old)
 
     def _broadcast(self, value: Any) -> Any:

@@ -100,6 +100,8 @@ class Job(Generic[P]):
     ) -> Restored:
         """Continues from the newest readable checkpoint of this job, or starts fresh. All ranks call it.
 
+        When there are checkpoints and none can be read, the rank ends with exit code 20.
+
         `extra`: further objects with `state_dict` and `load_state_dict`. `warm` runs one forward and backward
         pass on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one
         (same world size, torch and threads), on three or more ranks too.
@@ -109,7 +111,7 @@ class Job(Generic[P]):
             throw_away(model, warm)
         if self._checkpoints is None:
             return self.restored
-        record, _ = self._checkpoints.choose()
+        record = self._checkpoints.choose()
         if record is None:
             return self.restored
         state = self._state()

@@ -9,7 +9,7 @@ replaced when it was written (a dead branch): valid bytes of a run that did not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,13 +99,19 @@ def lineage(records: Iterable[Record]) -> list[Record]:
     return line
 
 
-def doomed(present: Iterable[Generation], records: Iterable[Record], newest: Generation) -> list[Generation]:
+def doomed(
+    present: Iterable[Generation],
+    records: Iterable[Record],
+    newest: Generation,
+    spared: Collection[Generation] = (),
+) -> list[Generation]:
     """The generations that may be deleted once `newest` is committed.
 
     Kept: the newest `KEEP` of the lineage, and whatever is not older than `newest`: a save in flight, or the
-    work of a later incarnation that has replaced this one.
+    work of a later incarnation that has replaced this one. `spared` are kept too: generations that this run
+    could not read, which may be the volume's trouble and not theirs.
     """
     kept = {record.generation for record in lineage(records)[:KEEP]}
     if newest not in kept:
         return []
-    return sorted(one for one in set(present) if one not in kept and one < newest)
+    return sorted(one for one in set(present) if one not in kept and one not in spared and one < newest)

@@ -68,10 +68,10 @@ def generations(root: Path) -> list[Generation]:
     return sorted(one for one in found if one is not None)
 
 
-def records(root: Path) -> tuple[list[Record], list[str]]:
-    """The COMMIT records below `root`, and a complaint for each that cannot be read."""
+def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
+    """The COMMIT records below `root`, and what is wrong with each generation whose record cannot be read."""
     found: list[Record] = []
-    complaints: list[str] = []
+    complaints: dict[Generation, str] = {}
     for generation in generations(root):
         path = root / generation.name / COMMIT
         try:
@@ -79,10 +79,10 @@ def records(root: Path) -> tuple[list[Record], list[str]]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:
-            complaints.append(f"{path}: {type(error).__name__}: {error}")
+            complaints[generation] = f"{path}: {type(error).__name__}: {error}"
             continue
         if record.generation != generation:
-            complaints.append(f"{path} names generation {record.generation.name}")
+            complaints[generation] = f"{path} names generation {record.generation.name}"
             continue
         found.append(record)
     return found, complaints
