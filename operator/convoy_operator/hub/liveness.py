@@ -2,7 +2,8 @@
 
 An agent is silent when nothing of it was heard for a while. A leader that has just begun judges nobody
 until the agents had time to dial; and when many fall silent at once it is the operator's own network that
-failed, so all are taken for present and an alarm is raised.
+failed, so they are taken for present and an alarm is raised. An agent that fell silent by itself, said
+goodbye, or has long been given up is no sign of that: agents are also removed for good.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass, field
 _SHARE = 0.3
 """More silent agents than this share of all, at once, are not believed."""
 _AT_LEAST = 3
+_TOGETHER = 30.0
+"""Silences that began within so many seconds may have one cause."""
+_FORGOTTEN = 300.0
+"""Seconds after which a silence says nothing about the operator's network any more."""
 """Fewer silent agents than this are always believed: in a small cluster one node is a large share."""
 
 
@@ -35,6 +40,8 @@ class Liveness:
     """How long an agent that said goodbye may be away: an update of the DaemonSet takes that long."""
     _since: float | None = None
     _heard: dict[str, _Heard] = field(default_factory=dict)
+    _judged: tuple[float, bool] | None = None
+    """The alarm and when it was found so: one pass asks for it once per silent agent."""
 
     def begin(self, now: float) -> None:
         """This replica leads from now on."""
@@ -43,14 +50,17 @@ class Liveness:
     def heard(self, node: str, now: float) -> None:
         """Something came from a node's agent."""
         self._heard[node] = _Heard(now)
+        self._judged = None
 
     def farewell(self, node: str, now: float) -> None:
         """A node's agent announced that it exits."""
         self._heard[node] = _Heard(now, farewell=True)
+        self._judged = None
 
     def forget(self, node: str) -> None:
         """The node is no more."""
         self._heard.pop(node, None)
+        self._judged = None
 
     def grace(self, now: float) -> float:
         """Seconds until judgement begins; 0 when it has."""
@@ -71,15 +81,30 @@ class Liveness:
 
     def alarm(self, now: float) -> bool:
         """Whether so many agents are silent that none of them is believed."""
-        silent = sum(1 for node in self._heard if self._silent(node, now))
-        return silent >= _AT_LEAST and silent > _SHARE * len(self._heard)
+        if self._judged is None or self._judged[0] != now:
+            self._judged = (now, self._judge(now))
+        return self._judged[1]
+
+    def _judge(self, now: float) -> bool:
+        began = sorted(heard.at for heard in self._heard.values() if self._suspicious(heard, now))
+        there = sum(1 for heard in self._heard.values() if not self._overdue(heard, now))
+        most = first = 0
+        for last, at in enumerate(began):
+            while at - began[first] > _TOGETHER:
+                first += 1
+            most = max(most, last - first + 1)
+        return most >= _AT_LEAST and most > _SHARE * (there + len(began))
 
     def connected(self, node: str, now: float) -> bool:
         """Whether the node's agent is to be taken for present."""
-        if node not in self._heard:
+        heard = self._heard.get(node)
+        if heard is None:
             return False
-        return not self._silent(node, now) or self.alarm(now)
+        return not self._overdue(heard, now) or (self._suspicious(heard, now) and self.alarm(now))
 
-    def _silent(self, node: str, now: float) -> bool:
-        heard = self._heard[node]
+    def _overdue(self, heard: _Heard, now: float) -> bool:
         return now - heard.at > (self.farewell_seconds if heard.farewell else self.silent_seconds)
+
+    def _suspicious(self, heard: _Heard, now: float) -> bool:
+        """Whether a silence may be the operator's own fault."""
+        return self._overdue(heard, now) and not heard.farewell and now - heard.at <= _FORGOTTEN

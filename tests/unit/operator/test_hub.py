@@ -65,6 +65,32 @@ class TestLiveness:
         assert alive.alarm(21.0) is alarm
         assert alive.connected("n0", 21.0) is alarm
 
+    def test_agents_that_fell_silent_one_after_another_are_believed(self) -> None:
+        alive = liveness(10)
+        for n in range(10):
+            alive.heard(f"n{n}", 100.0 + 20 * min(n, 4))
+        assert not alive.alarm(181.0)
+        assert not alive.connected("n0", 181.0)
+
+    def test_agents_that_said_goodbye_raise_no_alarm(self) -> None:
+        alive = liveness(10)
+        for n in range(10):
+            (alive.farewell if n < 8 else alive.heard)(f"n{n}", 20.0 if n < 8 else 40.0)
+        assert not alive.alarm(41.0)
+        assert not alive.connected("n0", 41.0)
+
+    def test_an_alarm_ends_and_those_removed_for_good_do_not_count_in_the_next(self) -> None:
+        alive = liveness(20)
+        for second in range(10, 400, 2):
+            for n in range(15, 20):
+                alive.heard(f"n{n}", float(second))
+            assert alive.alarm(second + 1.0) is (second < 300)
+        for n in range(15, 19):
+            alive.heard(f"n{n}", 410.0)
+        assert not alive.alarm(411.0)
+        assert alive.alarm(418.0), "all that were left, at once"
+        assert alive.connected("n15", 418.0) and not alive.connected("n0", 418.0)
+
     def test_grace_begins_with_the_leadership(self) -> None:
         alive = Liveness(5, 10, 15)
         assert alive.grace(1e9) == 10, "who does not lead has not begun to judge"
