@@ -69,6 +69,7 @@ class Assignment:
             "role": self.role,
             "replica": self.replica,
             "job": self.job,
+            "jobUid": self.job_uid,
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -275,16 +275,16 @@ class RankReport(_message.Message):
     class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RankReport._State.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STARTING: RankReport._State.ValueType  # 0
-        """the process exists"""
+        """asked for; its process may not exist yet"""
         RUNNING: RankReport._State.ValueType  # 1
-        """it made its first step, or it has no runtime and lived for 1 s"""
+        """forked or executed; it may be far from its first step"""
         EXITED: RankReport._State.ValueType  # 2
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STARTING: RankReport.State.ValueType  # 0
-    """the process exists"""
+    """asked for; its process may not exist yet"""
     RUNNING: RankReport.State.ValueType  # 1
-    """it made its first step, or it has no runtime and lived for 1 s"""
+    """forked or executed; it may be far from its first step"""
     EXITED: RankReport.State.ValueType  # 2
 
     RANK_FIELD_NUMBER: _builtins.int
@@ -299,7 +299,7 @@ class RankReport(_message.Message):
     rank: _builtins.int
     state: Global___RankReport.State.ValueType
     exit_code: _builtins.int
-    """of an EXITED rank; 0 when a signal ended it"""
+    """of an EXITED rank; 128 + signal when a signal ended it"""
     signal: _builtins.int
     oom: _builtins.bool
     hung: _builtins.bool

@@ -28,7 +28,7 @@ _SIGNING = (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519Privat
 _BACKDATE = timedelta(minutes=5)
 """Certificates begin a little in the past: clocks of nodes differ."""
 _MOST_COMMON_NAME = 64
-"""Longest common name that X.509 allows; longer node names cannot be enrolled."""
+"""Longest common name that X.509 allows; a longer one is left out: the alternative name says it all."""
 
 
 _PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
@@ -88,10 +88,6 @@ class Authority:
             raise BadRequest("the request is not signed by its own key")
         if not isinstance(key, _PublicKey) or not _acceptable(key):
             raise BadRequest("the key must be ECDSA P-256 or P-384, Ed25519, or RSA of at least 2048 bits")
-        if not 0 < len(node) <= _MOST_COMMON_NAME:
-            raise BadRequest(
-                f"node names of more than {_MOST_COMMON_NAME} characters do not fit a certificate"
-            )
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
         certificate = self._sign(key, node, [agent_server_name(node)], uses, life, now)
         return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
@@ -106,9 +102,11 @@ class Authority:
         now: datetime | None,
     ) -> x509.Certificate:
         now = now or datetime.now(UTC)
+        fits = len(common_name) <= _MOST_COMMON_NAME
+        subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if fits else []
         return (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+            .subject_name(x509.Name(subject))
             .issuer_name(self._certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
@@ -116,7 +114,7 @@ class Authority:
             .not_valid_after(min(now + life, self._certificate.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(
-                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=not subject
             )
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
             .add_extension(

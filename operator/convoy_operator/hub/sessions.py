@@ -11,6 +11,7 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
+from convoy_crds.terms import agent_server_name
 from convoy_operator.hub.agents import Agents, Stream
 from convoy_operator.metrics import Metrics
 
@@ -102,9 +103,14 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
 
 
 def peer_node(context: Context) -> str:
-    """The node that the client's verified certificate speaks for; empty without one."""
-    names = context.auth_context().get("x509_common_name") or []
-    return names[0].decode(errors="replace") if len(names) == 1 else ""
+    """The node that the client's verified certificate speaks for; empty when it is no agent's."""
+    suffix = agent_server_name("")
+    names = [
+        name.decode(errors="replace")
+        for name in context.auth_context().get("x509_subject_alternative_name") or []
+    ]
+    nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return nodes[0] if len(nodes) == 1 else ""
 
 
 async def _read(context: Context) -> wire.AgentMessage | None:

@@ -53,6 +53,7 @@ async def test_a_launcher_gets_its_assignment_and_the_hub_its_port(
         "role": "worker",
         "replica": 0,
         "job": "default/job",
+        "jobUid": "uid-of-job",
     }
     await hub.report(A, lambda report: report.incarnation == 1)
 

@@ -6,16 +6,23 @@ import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from grpc import aio
 
+from convoy_agents.channels import Identity as AgentIdentity
+from convoy_agents.channels import dial
+from convoy_agents.enrol import signing_request
+from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
-from convoy_operator.hub.ca import Authority, BadRequest, Identity, load_or_make, make_authority
+from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
 from convoy_operator.hub.enrolment import Refused, reviewed_node
+from convoy_operator.hub.sessions import peer_node
 from convoy_operator.resources import SECRETS
 
 from .conftest import FakeApi
@@ -89,21 +96,49 @@ def tampered() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("csr", "node"),
+    "csr",
     [
-        pytest.param(b"", "n", id="nothing"),
+        pytest.param(b"", id="nothing"),
         pytest.param(
-            b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", "n", id="junk"
+            b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", id="junk"
         ),
-        pytest.param(tampered(), "n", id="signed by another key"),
-        pytest.param(request(rsa.generate_private_key(65537, 1024)), "n", id="a weak key"),
-        pytest.param(request(ec.generate_private_key(ec.SECP521R1())), "n", id="an unusual curve"),
-        pytest.param(request(), "n" * 65, id="a name too long for X.509"),
+        pytest.param(tampered(), id="signed by another key"),
+        pytest.param(request(rsa.generate_private_key(65537, 1024)), id="a weak key"),
+        pytest.param(request(ec.generate_private_key(ec.SECP521R1())), id="an unusual curve"),
     ],
 )
-def test_what_is_not_signed(authority: Authority, csr: bytes, node: str) -> None:
+def test_what_is_not_signed(authority: Authority, csr: bytes) -> None:
     with pytest.raises(BadRequest):
-        authority.agent(csr, node, DAY)
+        authority.agent(csr, "n", DAY)
+
+
+@pytest.mark.parametrize("node", ["n" * 64, ".".join(["n" * 60] * 3)], ids=["fits", "too long"])
+async def test_a_node_whose_name_is_too_long_for_a_common_name_is_known_by_its_other(
+    authority: Authority, node: str
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem, _ = authority.agent(signing_request(key, node), node, DAY)
+    identity = AgentIdentity(node, pem, _pem(key), authority.certificate_pem, 2.0**40)
+    met: list[str] = []
+
+    class Hub(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated without types
+        async def Session(self, requests: Any, context: Any) -> None:
+            met.append(peer_node(context))
+
+    server = aio.server()
+    hub_pb2_grpc.add_HubServicer_to_server(Hub(), server)
+    own = authority.server(DAY)
+    port = server.add_secure_port(
+        "127.0.0.1:0",
+        grpc.ssl_server_credentials(
+            [(own.key_pem, own.certificate_pem)], authority.certificate_pem, require_client_auth=True
+        ),
+    )
+    await server.start()
+    async with dial(f"127.0.0.1:{port}", HUB_SERVER_NAME, authority.certificate_pem, identity) as channel:
+        assert [reply async for reply in hub_pb2_grpc.HubStub(channel).Session(iter(()))] == []
+    await server.stop(None)
+    assert met == [node]
 
 
 def test_a_leaf_is_no_authority(authority: Authority) -> None:
