@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 
 from convoy_workloads.runtime.agreement import Gate, Wish, decode, merge
 
-WISHES = st.builds(Wish, save=st.booleans(), stop=st.booleans())
+WISHES = st.builds(Wish, save=st.booleans(), stop=st.booleans(), busy=st.booleans())
 
 
 @given(st.lists(WISHES, min_size=1, max_size=8))
 def test_what_one_wishes_all_do(wishes: list[Wish]) -> None:
     merged = merge(wishes)
-    assert merged == Wish(save=any(one.save for one in wishes), stop=any(one.stop for one in wishes))
+    assert merged == Wish(
+        save=any(one.save for one in wishes),
+        stop=any(one.stop for one in wishes),
+        busy=any(one.busy for one in wishes),
+    )
     assert decode(merged.encode()) == merged
 
 

@@ -21,15 +21,17 @@ class Wish:
 
     save: bool = False
     stop: bool = False
+    busy: bool = False
+    """Its last save is still being written: no rank may start the next."""
 
-    def encode(self) -> tuple[int, int]:
+    def encode(self) -> tuple[int, int, int]:
         """Numbers whose maximum is the wish of all."""
-        return int(self.save), int(self.stop)
+        return int(self.save), int(self.stop), int(self.busy)
 
 
 def decode(numbers: Sequence[int]) -> Wish:
     """The wish behind reduced numbers."""
-    return Wish(save=bool(numbers[0]), stop=bool(numbers[1]))
+    return Wish(*(bool(number) for number in numbers))
 
 
 def merge(wishes: Iterable[Wish]) -> Wish:

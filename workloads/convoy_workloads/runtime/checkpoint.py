@@ -16,6 +16,9 @@ from convoy_workloads.runtime.lineage import Generation, Record, doomed, lineage
 LAG_SECONDS = 5.0
 """How much later than rank 0 another rank may learn of a decision."""
 
+SLOW_SECONDS = 30.0
+"""A share that takes longer to write, and longer than a save may be late, is complained about."""
+
 
 def say(text: str) -> None:
     """One line for the log of the job."""
@@ -36,6 +39,7 @@ class Checkpoints:
         self._parent: Generation | None = None
         self._spared: set[Generation] = set()
         self._flying: Generation | None = None
+        self._slow: Generation | None = None
         self._thread: threading.Thread | None = None
         self.commits = Commits(rank, self._committed)
         self.stall_seconds = 0.0
@@ -46,14 +50,23 @@ class Checkpoints:
         since = time.monotonic() - self._last
         if self._rank != 0 or since < self._seconds:
             return False
-        if self._flying is not None and self.commits.wait(self._flying, 0) == PENDING:
-            if since < DECISION_SECONDS:
-                return False
-            self.commits.abandon()
+        pending = self._flying is not None and self.commits.wait(self._flying, 0) == PENDING
+        return not pending or self.commits.overdue()
+
+    def busy(self) -> bool:
+        """Whether this rank's share of the last save is still being written. A new one would have to wait."""
+        if self._thread is None or not self._thread.is_alive():
+            return False
+        since = time.monotonic() - self._last
+        if self._slow != self._flying and since > max(self._seconds, SLOW_SECONDS):
+            self._slow = self._flying
+            say(f"RANK {self._rank} WRITES TO {self.root} SINCE {since:.0f} s: the next checkpoint waits")
         return True
 
     def start(self, state: dict[str, Any], step: int) -> bool:
-        """Saves `state` beside the training; all ranks call it at the same step. False: already saved."""
+        """Saves `state` beside the training; all ranks call it at the same step, while none is `busy`. False:
+        already saved.
+        """
         staged = self._stage(state, step)
         if staged is None:
             return False
@@ -134,6 +147,8 @@ class Checkpoints:
 
         generation = Generation(self.incarnation, step)
         if self._flying is not None:
+            if self.commits.overdue():
+                self.commits.abandon()
             self.settle(LAG_SECONDS if self._flying != generation else DECISION_SECONDS)
             if self._flying == generation:
                 return None

@@ -11,13 +11,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.lineage import Generation
 
 DECISION_SECONDS = 120.0
-"""A generation that is not decided by then is given up; the next save starts a new one."""
+"""A generation that is not decided so long after this rank was ready gives way to the next save that is due.
+
+Twice the 60 s after which the agents' own calls expire: an agent that restarts in the middle can ask again.
+"""
 
 PENDING = "pending"
 COMMITTED = "committed"
@@ -30,6 +33,7 @@ class _Vote:
     generation: Generation
     parent: Generation | None
     seal: Callable[[], None]
+    since: float = field(default_factory=time.monotonic)
     state: str = PENDING
     recorded: bool = False
 
@@ -87,6 +91,12 @@ class Commits:
             if self._vote is not None and self._vote.state == PENDING:
                 self._vote.state = ABANDONED
                 self._changed.notify_all()
+
+    def overdue(self) -> bool:
+        """Whether a generation is undecided for longer than `DECISION_SECONDS`."""
+        vote = self._vote
+        late = vote is not None and time.monotonic() - vote.since > DECISION_SECONDS
+        return late and vote is not None and vote.state == PENDING
 
     def on_message(self, message: Message) -> None:
         """What the agent says."""

@@ -138,7 +138,8 @@ class Job(Generic[P]):
             if self._checkpoints is not None and self._checkpoints.commits.stale:
                 raise PeerLost("a later incarnation of this job exists")
             save = self._checkpoints is not None and self._checkpoints.due()
-            self._gate.open(Wish(save=save, stop=self._interruption.asked))
+            busy = self._checkpoints is not None and self._checkpoints.busy()
+            self._gate.open(Wish(save=save, stop=self._interruption.asked, busy=busy))
             yield step
             self._beat.step()
             if self._gate.verdict().stop:
@@ -151,7 +152,8 @@ class Job(Generic[P]):
 
     def checkpoint(self, step: int) -> bool:
         """Saves the state after `step` if the ranks agree that it is time. Whether it is being saved."""
-        if self._checkpoints is None or not self._gate.verdict().save or self._gate.verdict().stop:
+        verdict = self._gate.verdict()
+        if self._checkpoints is None or not verdict.save or verdict.busy or verdict.stop:
             return False
         self._beat.touch()
         return self._checkpoints.start(self._state(), step)
