@@ -123,7 +123,7 @@ class Commits:
             self._decide(vote, REFUSED)
 
     def pending(self) -> list[Message]:
-        """What to say again after a re-dial."""
+        """What to say again until it is decided or given up."""
         vote = self._vote
         if vote is None or vote.state != PENDING:
             return []

@@ -7,6 +7,7 @@ Training never waits for it. Progress is a slot of one (the newest wins); the fe
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import select
@@ -23,6 +24,9 @@ PROGRESS_SECONDS = 1.0
 """At most one progress message in this time."""
 DIAL_SECONDS = (0.1, 5.0)
 """First and longest pause between two dials; each pause is drawn from half to all of it."""
+RESAY_SECONDS = 20.0
+"""What is undecided is said again this often: a call between agents expires after 60 s, so each call that an
+agent lost or began anew hears of it in time, twice even if one message goes missing."""
 QUEUE = 64
 """Messages that may wait; with one save in flight at a time there are two."""
 
@@ -37,7 +41,7 @@ class RankLink:
         on_message: Callable[[Message], None],
         pending: Callable[[], list[Message]],
     ) -> None:
-        """`pending` gives the messages to say again after a re-dial."""
+        """`pending` gives the messages to say again, after a re-dial and every `RESAY_SECONDS`."""
         self._path = path
         self._hello = hello
         self._on_message = on_message
@@ -105,9 +109,12 @@ class RankLink:
         decoder = Decoder()
         with self._lock:
             self._queue.clear()
-        for message in self._pending():
-            connection.sendall(encode(message))
+        said = -math.inf
         while True:
+            if time.monotonic() - said >= RESAY_SECONDS:
+                said = time.monotonic()
+                for message in self._pending():
+                    connection.sendall(encode(message))
             closing = self._closing
             self._flush(connection, everything=closing)
             if closing:
