@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import OrderedDict
+from collections.abc import Callable
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -25,10 +28,34 @@ log = structlog.get_logger(__name__)
 
 _NODE_NAME = "authentication.kubernetes.io/node-name"
 _MOST_TOKEN, _MOST_CSR = 16_384, 16_384
-_PER_SECOND, _AT_ONCE = 20.0, 200
-"""Reviews of tokens per second: anyone who reaches the port can ask for one."""
+_PER_SECOND, _AT_ONCE = 2.0, 40
+"""Reviews of tokens for one address: anyone who reaches the port can ask, and must not keep others waiting."""
+_MOST_PEERS = 4096
+"""Addresses whose use is remembered; the one that asked longest ago makes room."""
 _LONGEST_WAIT = 10.0
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class Throttle:
+    """A bucket of reviews for each peer address."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def reserve(self, peer: str) -> float | None:
+        """Seconds this peer (as gRPC writes it, with its port) has to wait; None when it asks too much."""
+        address = peer.rpartition(":")[0] or peer
+        bucket = self._buckets.get(address)
+        if bucket is None:
+            bucket = self._buckets[address] = TokenBucket(_PER_SECOND, _AT_ONCE, self._clock)
+            if len(self._buckets) > _MOST_PEERS:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(address)
+        if (wait := bucket.reserve()) > _LONGEST_WAIT:
+            bucket.refund()
+            return None
+        return wait
 
 
 class Refused(Exception):
@@ -62,16 +89,16 @@ class Enrolment(hub_pb2_grpc.EnrolmentServicer):  # type: ignore[misc]  # genera
         self._metrics = metrics
         self._account = f"system:serviceaccount:{settings.namespace}:{settings.agent_service_account}"
         self._life = timedelta(hours=settings.certificate_hours)
-        self._bucket = TokenBucket(_PER_SECOND, _AT_ONCE)
+        self._throttle = Throttle()
 
     async def Enrol(self, request: wire.EnrolRequest, context: Any) -> wire.EnrolReply:
         """Reviews the token, signs the request's key for the node that the token names."""
         if len(request.token) > _MOST_TOKEN or len(request.csr_pem) > _MOST_CSR:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "token or request is too large")
-        if (wait := self._bucket.reserve()) > _LONGEST_WAIT:
-            self._bucket.refund()
+        wait = self._throttle.reserve(context.peer())
+        if wait is None:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrolments, try again later")
-        await asyncio.sleep(wait)
+        await asyncio.sleep(wait or 0.0)
         try:
             node = reviewed_node(await self._review(request.token), self._account)
             certificate, ends = self._authority.agent(request.csr_pem, node, self._life)

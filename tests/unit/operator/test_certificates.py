@@ -21,7 +21,7 @@ from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
 from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
-from convoy_operator.hub.enrolment import Refused, reviewed_node
+from convoy_operator.hub.enrolment import _MOST_PEERS, Refused, Throttle, reviewed_node
 from convoy_operator.hub.sessions import peer_node
 from convoy_operator.resources import SECRETS
 
@@ -228,3 +228,21 @@ def test_a_good_token_names_its_node() -> None:
 def test_a_token_that_buys_nothing(given: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         reviewed_node(given, ACCOUNT)
+
+
+def test_who_asks_too_much_keeps_nobody_else_waiting() -> None:
+    now = 0.0
+    throttle = Throttle(lambda: now)
+    waits = [throttle.reserve(f"ipv4:10.0.0.1:{port}") for port in range(1000, 1200)]
+    assert waits[0] == 0 and waits[-1] is None, "a new port is no new peer"
+    assert throttle.reserve("ipv4:10.0.0.2:1000") == 0
+    assert throttle.reserve("ipv6:%5Bfd00::1%5D:1000") == 0
+    now = 60.0
+    assert throttle.reserve("ipv4:10.0.0.1:1000") == 0
+
+
+def test_the_addresses_remembered_are_bounded() -> None:
+    throttle = Throttle(lambda: 0.0)
+    for n in range(_MOST_PEERS + 10):
+        throttle.reserve(f"ipv4:10.{n // 256}.{n % 256}.1:1")
+    assert len(throttle._buckets) == _MOST_PEERS
