@@ -128,7 +128,7 @@ def test_a_condition_says_what_is_wrong_and_where(
     assert status["phase"] == phase
     assert all(word in status["message"] for word in words), status["message"]
     assert reason in {condition["reason"] for condition in status["conditions"]}
-    assert reason in jobs.wait(lambda: jobs.events(name), 10, "an event")
+    jobs.wait(lambda: reason in jobs.events(name), 10, f"an event {reason}")
 
 
 def test_parameters_that_only_the_engine_can_refuse_fail_the_job(jobs: Jobs) -> None:

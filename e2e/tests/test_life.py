@@ -62,25 +62,22 @@ def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: J
 def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(
     jobs: Jobs, volume: str
 ) -> None:
-    params = {**SMALL, "steps": 150}
     checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
-    jobs.create("paused", engine={"name": "gpt", "params": params}, checkpoint=checkpoint)
-    jobs.wait_step("paused", 5)
+    jobs.create(
+        "paused", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=checkpoint
+    )
+    jobs.wait_step("paused", 1)
     jobs.patch("paused", suspend=True)
     status = jobs.wait_phase("paused", "Suspended", 60)
     assert jobs.pods("paused") == []
     saved = status["checkpoint"]["step"]
-    assert saved >= 5 and status["checkpoint"]["tier"] == "remote"
-    jobs.patch("paused", suspend=False)
-    jobs.wait_phase("paused", "Running", 60)
-    first = jobs.wait(
-        lambda: re.search(r"continues after step (\d+)", jobs.log("paused-worker-0")),
-        60,
-        "the step it continues from, in the log",
-    )
-    assert int(first[1]) == saved
-    status = jobs.wait_phase("paused", "Succeeded", 180)
-    assert (status["incarnation"], status["progress"]["step"]) == (2, 150)
+    assert saved >= 1 and status["checkpoint"]["tier"] == "remote"
+    # While it is suspended its parameters may change: so few more steps that the end can be waited for.
+    jobs.patch("paused", engine={"params": {"steps": saved + 30}}, suspend=False)
+    status = jobs.wait_phase("paused", "Succeeded", 120)
+    found = re.search(r"continues after step (\d+)", jobs.log("paused-worker-0"))
+    assert found is not None and int(found[1]) == saved
+    assert (status["incarnation"], status["progress"]["step"]) == (2, saved + 30)
     assert status["restarts"]["total"] == 0
 
 
@@ -132,7 +129,7 @@ def traces(cluster: Cluster, uids: list[str]) -> dict[str, list[str]]:
 
 def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     checkpoint = {"interval": "2s", "tiers": {"remote": {"claimName": volume}}}
-    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 150}}, checkpoint=checkpoint)
+    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 400}}, checkpoint=checkpoint)
     jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
     before = [pod.metadata.uid for pod in jobs.pods("tough")]
     pod = jobs.pods("tough")[1]
@@ -141,4 +138,4 @@ def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume:
     assert [pod.metadata.uid for pod in jobs.pods("tough")] == before
     assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)
     assert status["restarts"]["last"]["reason"] == "RankKilled"
-    assert status["progress"]["step"] == 150
+    assert status["progress"]["step"] == 400

@@ -22,7 +22,7 @@ from convoy_workloads.launcher.oom import OomCounter
 from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.launcher.rank_env import Assignment, parse_assignment, rank_environment
 from convoy_workloads.runtime import beat
-from convoy_workloads.runtime.errors import worst
+from convoy_workloads.runtime.errors import OTHER, worst
 from convoy_workloads.runtime.frames import Message
 
 REPLACE_SECONDS = 5.0
@@ -31,6 +31,9 @@ GRACE_SECONDS = 25.0
 """Between SIGTERM and SIGKILL when the pod is to go; below the kubelet's 30 s. `CONVOY_GRACE_SECONDS`."""
 ABORT_SECONDS = 5.0
 """Between the stack trace of a hung rank and SIGKILL."""
+KILL_SECONDS = 10.0
+"""A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is gone.
+Nothing in this pod can end it."""
 LONELY_SECONDS = 60.0
 """How long, after all ranks ended, an agent that is away is waited for. `CONVOY_LONELY_SECONDS`."""
 TICK_SECONDS = 0.5
@@ -252,16 +255,26 @@ class Supervisor:
         return ""
 
     async def _stop(self, ranks: list[Rank], grace: float) -> None:
-        """Asks the ranks to leave and, after `grace` seconds, makes them."""
-        left = [rank for rank in ranks if rank.state != EXITED]
-        for rank in left:
-            rank.terminate()
-        if left:
-            await asyncio.wait([asyncio.ensure_future(rank.done.wait()) for rank in left], timeout=grace)
-        for rank in left:
+        """Asks the ranks to leave and, after `grace` seconds, makes them. Ends the launcher when that fails."""
+        for rank in ranks:
             if rank.state != EXITED:
-                rank.kill()
-                await rank.done.wait()
+                rank.terminate()
+        left = await _ends(ranks, grace)
+        for rank in left:
+            rank.kill()
+        left = await _ends(left, KILL_SECONDS)
+        if left:
+            self._give_up(left)
+
+    def _give_up(self, ranks: list[Rank]) -> None:
+        """Ends the launcher, so that the pod is replaced."""
+        names = ", ".join(f"{rank.rank} (process {rank.pid})" for rank in ranks)
+        say(
+            f"SIGKILL HAS NOT ENDED RANK {names} in {KILL_SECONDS:.0f} s: most likely a volume does not answer. "
+            f"The launcher ends with {OTHER}, the pod must be replaced"
+        )
+        self._terminating = True
+        self._finish(OTHER)
 
     # Zygotes
 
@@ -343,6 +356,8 @@ class Supervisor:
         elif rank.hung:
             if now - rank.aborted_at > ABORT_SECONDS:
                 rank.kill()
+            if now - rank.aborted_at > ABORT_SECONDS + KILL_SECONDS and not self._terminating:
+                self._give_up([rank])
         elif self._current is not None and rank.beat:
             pulse = beat.read(rank.beat)
             if beat.hung(pulse, now, self._current.hang_seconds):
@@ -364,6 +379,17 @@ class Supervisor:
         await self._stop(self._ranks, self._grace)
         codes = [rank.exit_code for rank in self._ranks]
         self._finish(worst(codes) if codes else 128 + signal.SIGTERM)
+
+
+async def _ends(ranks: list[Rank], seconds: float) -> list[Rank]:
+    """Waits for the ranks to end; those that have not after `seconds`."""
+    left = [rank for rank in ranks if rank.state != EXITED]
+    if left:
+        waiting = [asyncio.ensure_future(rank.done.wait()) for rank in left]
+        _, pending = await asyncio.wait(waiting, timeout=seconds)
+        for one in pending:
+            one.cancel()
+    return [rank for rank in left if rank.state != EXITED]
 
 
 def _ending(rank: Rank) -> str:
