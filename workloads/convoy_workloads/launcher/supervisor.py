@@ -32,8 +32,8 @@ GRACE_SECONDS = 25.0
 ABORT_SECONDS = 5.0
 """Between the stack trace of a hung rank and SIGKILL."""
 KILL_SECONDS = 10.0
-"""A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is gone.
-Nothing in this pod can end it."""
+"""A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is
+gone. Nothing in this pod can end it."""
 LONELY_SECONDS = 60.0
 """How long, after all ranks ended, an agent that is away is waited for. `CONVOY_LONELY_SECONDS`."""
 TICK_SECONDS = 0.5
@@ -255,23 +255,27 @@ class Supervisor:
         return ""
 
     async def _stop(self, ranks: list[Rank], grace: float) -> None:
-        """Asks the ranks to leave and, after `grace` seconds, makes them. Ends the launcher when that fails."""
+        """Asks the ranks to leave and, after `grace` seconds, makes them; where that fails, gives up."""
         for rank in ranks:
             if rank.state != EXITED:
                 rank.terminate()
         left = await _ends(ranks, grace)
-        for rank in left:
-            rank.kill()
-        left = await _ends(left, KILL_SECONDS)
-        if left:
-            self._give_up(left)
+        while left:
+            killed = [rank for rank in left if rank.pid]  # the others are about to start: not stuck
+            for rank in killed:
+                rank.kill()
+            left = await _ends(left, KILL_SECONDS)
+            stuck = [rank for rank in left if rank in killed]
+            if stuck:
+                self._give_up(stuck)
+                return
 
     def _give_up(self, ranks: list[Rank]) -> None:
         """Ends the launcher, so that the pod is replaced."""
         names = ", ".join(f"{rank.rank} (process {rank.pid})" for rank in ranks)
         say(
-            f"SIGKILL HAS NOT ENDED RANK {names} in {KILL_SECONDS:.0f} s: most likely a volume does not answer. "
-            f"The launcher ends with {OTHER}, the pod must be replaced"
+            f"SIGKILL HAS NOT ENDED RANK {names} in {KILL_SECONDS:.0f} s: most likely a volume does not "
+            f"answer. The launcher ends with {OTHER}: the pod must be replaced"
         )
         self._terminating = True
         self._finish(OTHER)

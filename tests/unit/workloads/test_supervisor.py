@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from convoy_workloads.launcher import supervisor
+from convoy_workloads.launcher.rank import RUNNING, Rank
+from convoy_workloads.launcher.supervisor import Supervisor
+from convoy_workloads.runtime.beat import Beat
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ABORT_SECONDS", "KILL_SECONDS"):
+        monkeypatch.setattr(supervisor, name, 0.05)
+    monkeypatch.setenv("CONVOY_GRACE_SECONDS", "0.05")
+
+
+class Stuck(Rank):
+    """A rank in uninterruptible sleep: no signal ends it."""
+
+    def __init__(self, beat: str = "") -> None:
+        super().__init__(1, 3, beat)
+        self.pid = 4321
+        self.state = RUNNING
+
+    def _signal(self, number: int, group: bool) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("asked", ["shutdown", "sigterm", "assignment"])
+async def test_a_rank_that_survives_sigkill_ends_the_launcher(
+    asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = Supervisor()
+    launcher._exit = asyncio.get_running_loop().create_future()
+    launcher._ranks = [Stuck()]
+    if asked == "shutdown":
+        await asyncio.wait_for(launcher._shut_down(0, ""), 10)
+    elif asked == "sigterm":
+        await asyncio.wait_for(launcher._terminate(), 10)
+    else:
+        message = dict.fromkeys(("slot", "rankOffset"), 0) | dict.fromkeys(("processes", "worldSize"), 1)
+        more = {"incarnation": 2, "masterAddr": "h", "masterPort": 1, "hangSeconds": 1, "command": ["true"]}
+        launcher._on_message({"type": "assignment", **message, **more})
+        forming = asyncio.create_task(launcher._form())
+        await asyncio.wait_for(asyncio.shield(launcher._exit), 10)
+        await asyncio.sleep(0.1)
+        assert launcher._current is None
+        forming.cancel()
+    assert launcher._exit.result() == 1
+    assert "SIGKILL HAS NOT ENDED RANK 3 (process 4321)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("short_patience")
+async def test_a_rank_that_is_still_being_started_is_not_stuck() -> None:
+    launcher = Supervisor()
+    launcher._exit = asyncio.get_running_loop().create_future()
+    rank = Rank(1, 0, "")
+    stopping = asyncio.create_task(launcher._stop([rank], 0.05))
+    await asyncio.sleep(0.3)
+    assert not stopping.done()
+    rank.fail(143, "the pod is ending", False)
+    await asyncio.wait_for(stopping, 10)
+    assert not launcher._exit.done()
+
+
+@pytest.mark.usefixtures("short_patience")
+async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
+    launcher = Supervisor()
+    launcher._exit = asyncio.get_running_loop().create_future()
+    rank = Stuck(launcher._new_beat(1, 3))
+    Beat(rank.beat).step()
+    rank.pid = 1  # alive, in the eyes of the watchdog
+    rank.hung, rank.aborted_at = True, time.monotonic()
+    launcher._look_at(rank, rank.aborted_at + 0.07)
+    assert not launcher._exit.done()
+    launcher._look_at(rank, rank.aborted_at + 0.2)
+    assert launcher._exit.result() == 1
