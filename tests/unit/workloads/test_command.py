@@ -50,6 +50,24 @@ def test_what_starts_cold(words: str, cold: str) -> None:
     assert " ".join(start.argv) == cold
 
 
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        ("torchrun --nproc-per-node=8 t.py", 8),
+        ("torchrun --nproc_per_node 8 --standalone t.py", 8),
+        ("torchrun --nproc-per-node=2 -m package.train", 2),
+        ("torchrun --nproc-per-node=2 --no-python ./train", 2),
+        ("python -m torch.distributed.run --nproc-per-node 8 t.py", 8),
+        ("torchrun --nproc-per-node=gpu t.py", None),
+        ("torchrun --nproc-per-node auto t.py", None),
+        ("torchrun t.py --nproc-per-node=8", None),
+        ("python t.py --nproc-per-node=8", None),
+    ],
+)
+def test_how_many_processes_torchrun_is_told_to_start(words: str, number: int | None) -> None:
+    assert parse(words.split()).per_node == number
+
+
 def test_torchrun_runs_under_the_python_beside_it() -> None:
     assert parse(["/opt/venv/bin/torchrun", "t.py"]).argv == ("/opt/venv/bin/python", "t.py")
     assert parse(["torchrun", "t.py"]).argv == ("python", "t.py")

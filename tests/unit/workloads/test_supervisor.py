@@ -7,8 +7,21 @@ import pytest
 
 from convoy_workloads.launcher import supervisor
 from convoy_workloads.launcher.rank import RUNNING, Rank
+from convoy_workloads.launcher.rank_env import parse_assignment
 from convoy_workloads.launcher.supervisor import Supervisor
 from convoy_workloads.runtime.beat import Beat
+
+ASSIGNMENT = {
+    "incarnation": 2,
+    "slot": 0,
+    "rankOffset": 0,
+    "processes": 2,
+    "worldSize": 2,
+    "masterAddr": "localhost",
+    "masterPort": 1,
+    "hangSeconds": 1,
+    "command": ["true"],
+}
 
 
 @pytest.fixture
@@ -43,9 +56,7 @@ async def test_a_rank_that_survives_sigkill_ends_the_launcher(
     elif asked == "sigterm":
         await asyncio.wait_for(launcher._terminate(), 10)
     else:
-        message = dict.fromkeys(("slot", "rankOffset"), 0) | dict.fromkeys(("processes", "worldSize"), 1)
-        more = {"incarnation": 2, "masterAddr": "h", "masterPort": 1, "hangSeconds": 1, "command": ["true"]}
-        launcher._on_message({"type": "assignment", **message, **more})
+        launcher._on_message({"type": "assignment", **ASSIGNMENT})
         forming = asyncio.create_task(launcher._form())
         await asyncio.wait_for(asyncio.shield(launcher._exit), 10)
         await asyncio.sleep(0.1)
@@ -80,3 +91,15 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     assert not launcher._exit.done()
     launcher._look_at(rank, rank.aborted_at + 0.2)
     assert launcher._exit.result() == 1
+
+
+@pytest.mark.parametrize(("number", "warnings"), [("8", 1), ("2", 0), ("gpu", 0)])
+async def test_torchruns_number_of_processes_is_not_dropped_silently(
+    number: str, warnings: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    command = ["torchrun", "--nproc-per-node", number, "train.py"]
+    await Supervisor()._start(parse_assignment({**ASSIGNMENT, "command": command}))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "processesPerReplica" in line]
+    assert len(lines) == warnings
+    assert all("told to start 8 processes" in line and "but 2 are started" in line for line in lines)

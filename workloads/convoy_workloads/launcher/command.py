@@ -42,6 +42,8 @@ class Start:
     kind: str | None = None
     target: str = ""
     """Path of the file, or name of the module."""
+    per_node: int | None = None
+    """How many processes torchrun was to start here, where a number says so."""
 
     @property
     def warm(self) -> bool:
@@ -82,21 +84,26 @@ def parse(argv: Sequence[str]) -> Start:
 def _torchrun(python: str, words: list[str]) -> Start | None:
     """The rank behind torchrun's arguments; None when there is no script among them."""
     module = no_python = False
+    per_node = None
     index = 0
     while index < len(words) and words[index].startswith("-"):
-        option, _, _ = words[index].lstrip("-").partition("=")
+        option, _, value = words[index].lstrip("-").partition("=")
         option = option.replace("_", "-")
         module = module or option in ("m", "module")
         no_python = no_python or option == "no-python"
-        index += 1 if option in _TORCHRUN_FLAGS or "=" in words[index] else 2
+        alone = option in _TORCHRUN_FLAGS or "=" in words[index]
+        if option == "nproc-per-node":
+            number = value if alone else "".join(words[index + 1 : index + 2])
+            per_node = int(number) if number.isdecimal() else None  # torchrun knows `gpu` and `auto` too
+        index += 1 if alone else 2
     rest = words[index:]
     if not rest:
         return None
     if no_python:
-        return Start(tuple(rest))
+        return Start(tuple(rest), per_node=per_node)
     if module:
-        return Start((python, "-m", *rest), MODULE, rest[0])
-    return Start((python, *rest), FILE, rest[0])
+        return Start((python, "-m", *rest), MODULE, rest[0], per_node)
+    return Start((python, *rest), FILE, rest[0], per_node)
 
 
 class CommandError(Exception):

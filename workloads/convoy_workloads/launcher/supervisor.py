@@ -198,6 +198,11 @@ class Supervisor:
             for rank in assignment.ranks
         ]
         start = command.parse(assignment.command)
+        if start.per_node not in (None, assignment.processes):
+            say(
+                f"WARNING: torchrun is told to start {start.per_node} processes per node, but "
+                f"{assignment.processes} are started: spec.roles[].processesPerReplica decides"
+            )
         cpus, interface = system.cpus(), system.interface()
         began = time.monotonic()
         for local_rank, rank in enumerate(self._ranks):
