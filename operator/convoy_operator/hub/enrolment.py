@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 _NODE_NAME = "authentication.kubernetes.io/node-name"
 _MOST_TOKEN, _MOST_CSR = 16_384, 16_384
 _PER_SECOND, _AT_ONCE = 2.0, 40
-"""Reviews of tokens for one address: anyone who reaches the port can ask, and must not keep others waiting."""
+"""Reviews of tokens of one address: who reaches the port can ask, and must not keep others waiting."""
 _MOST_PEERS = 4096
 """Addresses whose use is remembered; the one that asked longest ago makes room."""
 _LONGEST_WAIT = 10.0

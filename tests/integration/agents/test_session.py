@@ -12,7 +12,7 @@ import grpc
 import pytest
 from cryptography import x509
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import Authority, FakeHub, Host, eventually
+from tests.integration.agents.harness import Authority, FakeHub, Host, assignment, eventually
 
 from convoy_agents.enrol import EnrolError, Enrolment
 from convoy_agents.wire import hub_pb2
@@ -100,6 +100,8 @@ async def test_progress_is_folded_and_exits_are_not(make_host: HostMaker, hub: F
     await host.publish(UID)
     launcher = await host.launcher(UID, incarnation=1)
     await hub.report(UID, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("job", 1, 0, [(UID, host, 1)]))
+    await hub.report(UID, lambda report: report.incarnation == 1)
     rank = await host.rank(UID, 0, 1)
     mark = len(hub.heard)
     began = asyncio.get_running_loop().time()
