@@ -4,10 +4,12 @@ import random
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from convoy_workloads.runtime.exactness import rng_state, set_rng_state, throw_away
+from convoy_workloads.runtime.exactness import exact, rng_state, set_rng_state, throw_away
+from convoy_workloads.runtime.lineage import Generation, Record
 
 
 def draws() -> list[float]:
@@ -20,6 +22,25 @@ def test_generators_go_back_to_where_they_were() -> None:
     set_rng_state(state)
     assert draws() == first
     assert draws() != first
+
+
+@pytest.mark.parametrize(
+    ("world", "version", "warmed", "same"),
+    [
+        (2, "2.13.0", False, True),
+        (2, "2.13.1", False, False),
+        (2, "2.13.0+cu130", True, False),
+        (3, "2.13.0", True, False),
+    ],
+)
+def test_what_a_run_must_share_with_its_saver(world: int, version: str, warmed: bool, same: bool) -> None:
+    record = Record(Generation(1, 10), None, world=2, torch="2.13.0")
+    assert exact(record, world, version, warmed) is same
+
+
+def test_from_three_ranks_on_only_throw_away_passes_keep_the_bits() -> None:
+    record = Record(Generation(1, 10), None, world=3, torch="2.13.0")
+    assert [exact(record, 3, "2.13.0", warmed) for warmed in (False, True)] == [False, True]
 
 
 def test_throw_away_passes_leave_no_trace() -> None:

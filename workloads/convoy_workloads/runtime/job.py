@@ -15,7 +15,7 @@ from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
 from convoy_workloads.runtime.checkpoint import Checkpoints, say
 from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost, exit_code_of
-from convoy_workloads.runtime.exactness import rng_state, set_rng_state, throw_away
+from convoy_workloads.runtime.exactness import exact, rng_state, set_rng_state, throw_away
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.lineage import Generation
@@ -117,10 +117,12 @@ class Job(Generic[P]):
         state = self._state()
         self._checkpoints.load(state, record)
         self._load(state)
-        exact = record.world == self.world and (warm is not None or self.world < 3)
-        self.restored = Restored(record.generation.step, record.generation, exact)
+        torch = str(sys.modules["torch"].__version__)
+        same = exact(record, self.world, torch, warm is not None)
+        self.restored = Restored(record.generation.step, record.generation, same)
         if self.rank == 0:
-            bits = "the same bits" if exact else f"not the same bits (saved by {record.world} ranks)"
+            saver = f"saved by {record.world} ranks with torch {record.torch}"
+            bits = "the same bits" if same else f"not the same bits ({saver})"
             say(f"continues after step {record.generation.step} from {record.generation.name}, {bits}")
         return self.restored
 
