@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,20 @@ async def test_torchruns_number_of_processes_is_not_dropped_silently(
     lines = [line for line in capsys.readouterr().err.splitlines() if "processesPerReplica" in line]
     assert len(lines) == warnings
     assert all("told to start 8 processes" in line and "but 2 are started" in line for line in lines)
+
+
+def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
+    system, venv = tmp_path / "usr", tmp_path / "venv"
+    for folder in (system, venv):
+        folder.mkdir()
+    (system / "python3.11").touch()
+    (system / "python3.12").touch()
+    for link in (system / "python3", venv / "python3"):
+        link.symlink_to(system / "python3.11")
+    (venv / "python").symlink_to("python3")
+    same = supervisor._same
+    assert same(f"{venv}/python", f"{venv}/python3")
+    assert same(f"{system}/python3", f"{system}/python3.11")
+    assert same(f"{venv}/python", f"{venv}/../venv/python")
+    assert not same(f"{venv}/python3", f"{system}/python3")
+    assert not same(f"{system}/python3.11", f"{system}/python3.12")

@@ -1,5 +1,5 @@
 """The launcher's one loop: what the agent asks, what the ranks do, what the kubelet signals."""
-# ruff: noqa: PTH100, PTH109, PTH118, PTH123 - links stay unresolved: a venv's interpreter is one
+# ruff: noqa: PTH100, PTH109, PTH118, PTH120, PTH123 - links stay unresolved: a venv's interpreter is one
 
 from __future__ import annotations
 
@@ -407,8 +407,13 @@ def _ending(rank: Rank) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two paths run the same interpreter with the same packages: a venv's link is its own."""
-    return os.path.abspath(one) == os.path.abspath(other)
+    """Whether two paths run the same interpreter with the same packages.
+
+    `python` and `python3` of one folder do. A venv's link to the system's interpreter has its own packages.
+    """
+    one, other = os.path.abspath(one), os.path.abspath(other)
+    beside = os.path.dirname(one) == os.path.dirname(other)
+    return one == other or (beside and os.path.realpath(one) == os.path.realpath(other))
 
 
 def _write(data: bytes) -> None:
