@@ -1,0 +1,90 @@
+"""The chart as helm renders it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from e2e.cluster import binaries
+from e2e.cluster.progress import Progress
+
+from convoy_crds.engine import Engine
+
+CHART = Path(__file__).parents[3] / "charts" / "convoy"
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    return binaries.ensure(Progress(quiet=True)) / "helm"
+
+
+def render(helm: Path, *settings: str) -> list[dict[str, Any]]:
+    command = [
+        str(helm),
+        "template",
+        "convoy",
+        str(CHART),
+        "--kube-version=1.36.3",
+        "--namespace=convoy-system",
+    ]
+    done = subprocess.run(
+        [*command, *(f"--set={setting}" for setting in settings)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise ValueError(done.stderr)
+    return [body for body in yaml.safe_load_all(done.stdout) if body]
+
+
+def one(bodies: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    return next(body for body in bodies if body["kind"] == kind and body["metadata"]["name"] == name)
+
+
+def test_it_lints(helm: Path) -> None:
+    subprocess.run([str(helm), "lint", "--strict", str(CHART)], check=True, capture_output=True, timeout=60)
+
+
+def test_definitions_are_kept_at_uninstall_unless_told_otherwise(helm: Path) -> None:
+    kept = one(render(helm), "CustomResourceDefinition", "trainingjobs.convoy.dev")
+    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    loose = one(render(helm, "crds.keep=false"), "CustomResourceDefinition", "trainingjobs.convoy.dev")
+    assert "annotations" not in loose["metadata"]
+    assert not [b for b in render(helm, "crds.enabled=false") if b["kind"] == "CustomResourceDefinition"]
+
+
+def test_engines_run_the_image_that_the_values_name(helm: Path) -> None:
+    bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
+    files = one(bodies, "ConfigMap", "convoy-engines")["data"]
+    engine = Engine.model_validate(yaml.safe_load(files["gpt.yaml"]))
+    assert engine.spec.image == "registry.example.com/convoy/workloads:v7"
+    assert one(render(helm, "engines.enabled=false"), "ConfigMap", "convoy-engines").get("data") is None
+
+
+def test_only_the_agent_is_privileged_and_the_operator_passes_the_restricted_standard(helm: Path) -> None:
+    bodies = render(helm)
+    agent = one(bodies, "DaemonSet", "convoy-agent")["spec"]["template"]["spec"]
+    assert agent["containers"][0]["securityContext"]["privileged"] is True
+    assert agent["automountServiceAccountToken"] is False
+    operator = one(bodies, "Deployment", "convoy-operator")["spec"]["template"]["spec"]
+    security = operator["containers"][0]["securityContext"]
+    assert operator["securityContext"]["runAsNonRoot"] is True
+    assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+    assert "privileged" not in security
+
+
+def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None:
+    bodies = render(helm)
+    for role in (body for body in bodies if body["kind"] in ("ClusterRole", "Role")):
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+    bound = [s["name"] for b in bodies if b["kind"].endswith("RoleBinding") for s in b["subjects"]]
+    assert set(bound) == {"convoy-operator"}
+
+
+@pytest.mark.parametrize("setting", ["operator.replicas=0", "agent.kubeletDir=relative", "images.tagg=x"])
+def test_wrong_values_are_refused(helm: Path, setting: str) -> None:
+    with pytest.raises(ValueError, match=setting.split("=", maxsplit=1)[0].rsplit(".", maxsplit=1)[-1]):
+        render(helm, setting)
