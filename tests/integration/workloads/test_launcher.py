@@ -258,6 +258,22 @@ async def test_a_warm_rank_that_hangs_is_reported_with_its_stack(
     assert "no step for" in report["stderr"]
 
 
+async def test_what_follows_the_main_program_is_no_hang(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    launch(torch=True)
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = (
+        "import threading, time, torch\n"
+        "weight = torch.zeros(1, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "weight.sum().backward()\n"
+        "optimizer.step()\n"
+        "threading.Thread(target=time.sleep, args=(4,)).start()\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1, hangSeconds=1)
+    report = await agent.hears_exit(0)
+    assert (report["exitCode"], report["hung"]) == (0, False)
+
+
 def _alive(pid: int) -> bool:
     """Neither gone nor a zombie."""
     stat = Path(f"/proc/{pid}/stat")

@@ -73,6 +73,12 @@ def _count_steps() -> None:
         print(f"convoy: steps are not counted: {error}", file=sys.stderr)
 
 
+def _finish_steps() -> None:
+    hooks = sys.modules.get("convoy_workloads.runtime.hooks")
+    if hooks is not None:
+        hooks.finish()
+
+
 def _run_program(request: dict[str, Any]) -> int:
     """Runs the program as `__main__`; its exit code."""
     target, arguments = request["target"], request["arguments"]
@@ -85,6 +91,8 @@ def _run_program(request: dict[str, Any]) -> int:
             _run_file(target, arguments)
     except BaseException as error:
         return _report(error)
+    finally:
+        _finish_steps()
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the program's threads, as the interpreter does
     return 0
 

@@ -61,6 +61,11 @@ class StepHook:
                 self._link = RankLink(self._place.socket, hello, lambda _: None, list)
             self._link.progress(self._meter.message(int(time.time() * 1000)))
 
+    def finish(self) -> None:
+        """The main program is over: what its threads and exit handlers still do may take its time."""
+        if not self._muted and os.getpid() == self._owner:
+            self._beat.finish()
+
     def close(self) -> None:
         """Sends the last count."""
         if self._link is not None:
@@ -79,6 +84,12 @@ def install(place: Place) -> StepHook:
     register_optimizer_step_post_hook(hook)
     _installed = hook
     return hook
+
+
+def finish() -> None:
+    """Takes the process out of the watchdog's eye."""
+    if _installed is not None:
+        _installed.finish()
 
 
 def mute() -> None:
