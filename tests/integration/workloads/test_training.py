@@ -208,6 +208,23 @@ async def test_a_corrupt_checkpoint_is_passed_over_loudly(
     assert f"from {older}, the same bits" in launcher.log
 
 
+async def test_when_no_checkpoint_can_be_read_the_ranks_end_with_20_and_delete_nothing(
+    agent: Agent, launch: Launch, program: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(torch=True, **environment(tmp_path, steps=8, seconds=0.0))
+    await connected(agent)
+    await agent.form(program)
+    for rank in (0, 1):
+        await agent.hears_exit(rank)
+    saved = committed(tmp_path)
+    for name in saved:
+        (tmp_path / "checkpoints" / name / ".metadata").write_bytes(b"")
+    await agent.form(program, incarnation=2)
+    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [20, 20]
+    assert f"no checkpoint in {tmp_path / 'checkpoints'} can be read" in launcher.log
+    assert committed(tmp_path) == saved
+
+
 async def test_a_rank_that_is_refused_leaves(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
