@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView, SlotView
 from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pods import command
-from convoy_crds.layout import Slot, slots, world_size
+from convoy_crds.layout import Slot, command, slots, world_size
 from convoy_crds.trainingjob import TrainingJobStatus
 
 

@@ -24,17 +24,6 @@ def _role(job: TrainingJob, slot: Slot) -> Role:
     return next(role for role in job.spec.roles if role.name == slot.role)
 
 
-def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:
-    """The command line of the slot's ranks: the user's own, else the engine's."""
-    template = _role(job, slot).template
-    if template and template.spec.containers and template.spec.containers[0].command:
-        container = template.spec.containers[0]
-        return (*(container.command or ()), *(container.args or ()))
-    if engine is None:
-        raise ValueError(f"role {slot.role} has neither a command nor an engine")
-    return tuple(engine.spec.command)
-
-
 def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     values = {
         terms.ENV_SOCKET: f"{terms.MOUNT_PATH}/agent.sock",

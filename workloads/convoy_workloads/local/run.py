@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from convoy_crds import terms
 from convoy_crds.engine import Engine
-from convoy_crds.layout import Slot, slots, world_size
+from convoy_crds.layout import command, slots, world_size
 from convoy_crds.meta import seconds
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
@@ -63,7 +63,10 @@ def run_local(
 
     LocalError: the manifest cannot be run. Main thread only, since it takes those signals.
     """
-    commands = [_command(job, engine, slot) for slot in slots(job)]
+    try:
+        commands = [command(job, engine, slot) for slot in slots(job)]
+    except ValueError as error:
+        raise LocalError(str(error)) from error
     if job.spec.engine and engine:
         wrong = params_error(engine.spec.params_schema, job.spec.engine.params)
         if engine.spec.params_schema and wrong:
@@ -75,21 +78,6 @@ def run_local(
         code = asyncio.run(run.run())
     run.summary()
     return code
-
-
-def _command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:
-    """The slot's command line: the user's own, else the engine's."""
-    role = next(role for role in job.spec.roles if role.name == slot.role)
-    if role.template and role.template.spec.containers and role.template.spec.containers[0].command:
-        container = role.template.spec.containers[0]
-        return (*(container.command or ()), *(container.args or ()))
-    if engine is None:
-        name = f"Engine {job.spec.engine.name!r}" if job.spec.engine else "an engine"
-        raise LocalError(
-            f"spec.roles[{slot.role}]: there is no command and {name} is not given; "
-            "pass the Engine's manifest or set template.spec.containers[0].command"
-        )
-    return tuple(engine.spec.command)
 
 
 class _Run:
