@@ -23,7 +23,6 @@ PACKAGES = ("python3", "ca-certificates", "netbase", "tzdata")
 # Raise it when what is done below changes.
 VERSION = 1
 STAND_IN = f"localhost/convoy-base:{RELEASE}-{VERSION}"
-PUBLIC_MIRROR = "http://deb.debian.org/debian"
 
 DOCKERFILE = """FROM scratch
 ADD rootfs.tar /
@@ -46,7 +45,7 @@ def ensure(progress: Progress) -> str:
     for name in (OFFICIAL, STAND_IN):
         if buildah.identifier(name):
             return name
-    if reachable("https://registry-1.docker.io"):
+    if reachable("https://docker.io"):
         try:
             progress.say(f"pulling {OFFICIAL}")
             buildah.pull(OFFICIAL)
@@ -75,14 +74,15 @@ def _rootfs(progress: Progress) -> Path:
                 # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
                  "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root),
-                 _mirror()],
+                 *_mirror()],
                 deadline=900, log=files.cache_root() / "base" / "debootstrap.log",
             )  # fmt: skip
             for name in _DROPPED:
                 shutil.rmtree(root / name, ignore_errors=True)
                 (root / name).mkdir(parents=True)
             (root / "var/cache/apt/archives/partial").mkdir(parents=True)
-            files.write(root / "etc/apt/sources.list", f"deb {PUBLIC_MIRROR} {RELEASE} main\n")
+            # This machine's mirror is nobody else's business.
+            (root / "etc/apt/sources.list").unlink(missing_ok=True)
             (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
             archive = folder / "rootfs.tar"
             run(
@@ -93,14 +93,14 @@ def _rootfs(progress: Progress) -> Path:
     return final / "rootfs.tar"
 
 
-def _mirror() -> str:
-    """The Debian mirror that this machine's apt uses for the release, else the public one."""
+def _mirror() -> list[str]:
+    """The Debian mirror that this machine's apt uses for the release; empty leaves it to debootstrap."""
     try:
         lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])
     except CommandError:
-        return PUBLIC_MIRROR
+        return []
     for line in lines.splitlines():
         address, _, release = line.partition(" ")
         if release == RELEASE and "security" not in address:
-            return address
-    return PUBLIC_MIRROR
+            return [address]
+    return []
