@@ -129,13 +129,13 @@ def traces(cluster: Cluster, uids: list[str]) -> dict[str, list[str]]:
 
 def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     checkpoint = {"interval": "2s", "tiers": {"remote": {"claimName": volume}}}
-    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 400}}, checkpoint=checkpoint)
+    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 250}}, checkpoint=checkpoint)
     jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
     before = [pod.metadata.uid for pod in jobs.pods("tough")]
     pod = jobs.pods("tough")[1]
     kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
-    status = jobs.wait_phase("tough", "Succeeded", 180)
+    status = jobs.wait_phase("tough", "Succeeded", 300)
     assert [pod.metadata.uid for pod in jobs.pods("tough")] == before
     assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)
     assert status["restarts"]["last"]["reason"] == "RankKilled"
-    assert status["progress"]["step"] == 400
+    assert status["progress"]["step"] == 250
