@@ -6,6 +6,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PREFIX ?= convoy
 TAG ?= dev
+# The first test's time holds the building of the images and the cluster.
+E2E := -v --timeout 2400
 
 .PHONY: help
 help: ## List the targets.
@@ -49,11 +51,11 @@ integration: binaries ## Tests against a real kube-apiserver and etcd.
 
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
-	@$(BIN)/python -m pytest e2e/tests -q -m "not full"
+	@$(BIN)/python -m pytest e2e/tests $(E2E) -m "not full"
 
 .PHONY: e2e-full
 e2e-full: binaries ## All e2e tests on a real multi-node cluster.
-	@$(BIN)/python -m pytest e2e/tests -q
+	@$(BIN)/python -m pytest e2e/tests $(E2E)
 
 .PHONY: test
 test: lint unit integration e2e ## Everything CI runs.
