@@ -4,7 +4,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-PREFIX ?= convoy
 TAG ?= dev
 # The first test's time holds the building of the images and the cluster.
 E2E := -v --timeout 2400

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.run import run
-from e2e.images.build import Builder
 
 NAMESPACE = "convoy-system"
 CHART = files.CHECKOUT / "charts" / "convoy"
 TAG = "dev"
-IMAGES = ("operator", "agent", "workloads")
 
 
-def install(cluster: Cluster, values: Mapping[str, str | int | bool] | None = None) -> None:
+def install(cluster: Cluster) -> None:
     """`helm upgrade --install` with this checkout's images; returns when operator and agents are up."""
-    settings = {"images.tag": TAG, **(values or {})}
-    arguments = [
-        f"--set={name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in settings.items()
-    ]
     cluster.progress.say("installing the chart")
     helm(
         cluster,
@@ -30,7 +21,7 @@ def install(cluster: Cluster, values: Mapping[str, str | int | bool] | None = No
         "convoy",
         str(CHART),
         "--create-namespace",
-        *arguments,
+        f"--set=images.tag={TAG}",
         "--wait",
         "--timeout=180s",
     )
@@ -43,9 +34,3 @@ def helm(cluster: Cluster, *arguments: str, deadline: float = 200) -> str:
     return run(
         [cluster.binaries / "helm", "--namespace", NAMESPACE, *arguments], deadline=deadline, env=environment
     )
-
-
-def build(cluster: Cluster, *names: str) -> None:
-    """Builds the images whose inputs changed and brings them to the nodes."""
-    builder = Builder(TAG, progress=cluster.progress)
-    builder.build(names)
