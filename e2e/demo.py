@@ -13,8 +13,7 @@ from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
-from e2e.images.build import Builder
-from e2e.install import TAG, install
+from e2e.install import bring_up
 
 NAME = "demo"
 NODES = 3
@@ -28,10 +27,7 @@ def main() -> None:
     """Sets everything up, trains, shows the curve; the cluster stays up. SystemExit 1 when the job fails."""
     progress = Progress()
     try:
-        changed = Builder(TAG, progress=progress).build()
-        cluster = Cluster.up(NODES, NAME, progress=progress)
-        cluster.update_images(changed)
-        install(cluster)
+        cluster = bring_up(NAME, NODES, progress)
         cluster.kubectl("delete", "trainingjob", JOB, "--ignore-not-found", "--timeout=60s", deadline=90)
         manifest = yaml.safe_load(EXAMPLE.read_text())
         manifest["metadata"]["name"] = JOB

@@ -1,14 +1,28 @@
-"""Installs the chart on a local cluster, as a user would: with helm."""
+"""A local cluster with this checkout's images and chart, installed as a user would: with helm."""
 
 from __future__ import annotations
 
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.progress import Progress
 from e2e.cluster.run import run
+from e2e.images.build import Builder
 
 NAMESPACE = "convoy-system"
 CHART = files.CHECKOUT / "charts" / "convoy"
 TAG = "dev"
+
+
+def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -> Cluster:
+    """The cluster of this name with operator and agents up; one that stands already is brought up to date.
+
+    Without `build`, the images are taken as they are.
+    """
+    changed = Builder(TAG, progress=progress).build() if build else []
+    cluster = Cluster.up(nodes, name, progress=progress)
+    cluster.update_images(changed)
+    install(cluster)
+    return cluster
 
 
 def install(cluster: Cluster) -> None:

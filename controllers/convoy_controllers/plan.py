@@ -70,6 +70,8 @@ class Assign:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
+    strict: bool = False
+    """Fencing `Strict`: the agent stops the ranks when it is cut off from everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Shutdown:
     pod_uid: str
     exit_code: int
     reason: str
+    immediate: bool = False
+    """Kills the ranks at once, without time to save their state."""
 
 
 Command = PickPort | Assign | Shutdown
@@ -129,6 +133,33 @@ class PodView:
     termination_reason: str = ""
     termination_message: str = ""
     image: str = ""
+    disruption: str = ""
+    """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What the operator knows of a node that holds a pod of the job. Silence that is not to be believed (a
+    leader that has just begun, too many silent at once, an announced exit) is none."""
+
+    name: str
+    exists: bool = True
+    """False once its Node object is gone."""
+    ready: bool = True
+    """The node's own Ready condition."""
+    cordoned: bool = False
+    agent_ready: bool = True
+    """Whether it carries the agent-ready label: workers can be placed on it."""
+    silent_seconds: float = 0.0
+    """For which nothing has come from its agent, once that is longer than the limit; 0 before."""
+    silent_since: float = 0.0
+    """Unix seconds of the last sign of its agent, while `silent_seconds` is not 0."""
+    answers: bool = True
+    """Whether a pod on it answered when the operator last tried: a connection refused is an answer."""
+    lease_seconds: float = 0.0
+    """Age of the kubelet's last renewal of its Lease, looked up while the agent is silent."""
+    vouched_by: frozenset[str] = frozenset()
+    """Nodes whose agents have heard of its agent within the fencing time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +182,14 @@ class RankView:
     held_out_loss: float | None = None
     time: float = 0.0
     """Unix seconds of the progress."""
+    checkpoint_seconds: float = 0.0
+    """For which saving has held up this incarnation's steps."""
+    started: float = 0.0
+    """Unix seconds at which its process began; 0 before. So for the other two."""
+    first_step: float = 0.0
+    """Unix seconds at which its first step of this incarnation ended."""
+    ended: float = 0.0
+    """Unix seconds at which its process ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
-from e2e.images.build import Builder
-from e2e.install import TAG, install
+from e2e.install import bring_up
 from e2e.tests.jobs import Jobs
 
 NAME = "e2e"
@@ -26,18 +25,13 @@ NODES = 3
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three nodes with this checkout's images, operator and agents."""
-    progress = Progress()
-    # For a developer who brings images in some other way, while editing.
-    changed = [] if os.environ.get("CONVOY_E2E_SKIP_BUILD") else Builder(TAG, progress=progress).build()
-    up = Cluster.up(NODES, NAME, progress=progress)
+    # A developer may bring images in some other way, while editing.
+    build = not os.environ.get("CONVOY_E2E_SKIP_BUILD")
     try:
-        if changed:
-            up.update_images(changed)
-        install(up)
-        yield up
+        yield bring_up(NAME, NODES, Progress(), build=build)
     finally:
         if not os.environ.get("CONVOY_E2E_KEEP"):
-            up.down()
+            Cluster(NAME).down()
 
 
 @pytest.fixture(scope="session")

@@ -154,19 +154,50 @@ class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SENT_UNIX_MS_FIELD_NUMBER: _builtins.int
+    VOUCHED_FIELD_NUMBER: _builtins.int
     sent_unix_ms: _builtins.int
+    @_builtins.property
+    def vouched(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vouched]:
+        """isolated nodes whose agents this one has heard of"""
+
     def __init__(
         self,
         *,
         sent_unix_ms: _builtins.int = ...,
+        vouched: _abc.Iterable[Global___Vouched] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent_unix_ms", b"sent_unix_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent_unix_ms", b"sent_unix_ms", "vouched", b"vouched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class Vouched(_message.Message):
+    """The agent of `node`, cut off from the hub and the API server, has asked this agent to vouch for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    age_ms: _builtins.int
+    """since it last asked"""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Vouched: _TypeAlias = Vouched  # noqa: Y015
 
 @_typing.final
 class PodGone(_message.Message):
@@ -296,6 +327,9 @@ class RankReport(_message.Message):
     COMMAND_NOT_FOUND_FIELD_NUMBER: _builtins.int
     STDERR_TAIL_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    STARTED_UNIX_MS_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_UNIX_MS_FIELD_NUMBER: _builtins.int
+    ENDED_UNIX_MS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     state: Global___RankReport.State.ValueType
     exit_code: _builtins.int
@@ -306,6 +340,12 @@ class RankReport(_message.Message):
     command_not_found: _builtins.bool
     stderr_tail: _builtins.str
     """at most 2 KiB"""
+    started_unix_ms: _builtins.int
+    """its process exists"""
+    first_step_unix_ms: _builtins.int
+    """its first step in this incarnation ended; 0 before"""
+    ended_unix_ms: _builtins.int
+    """its process ended; of a hung one, still the end of the process"""
     @_builtins.property
     def progress(self) -> Global___Progress: ...
     def __init__(
@@ -320,10 +360,13 @@ class RankReport(_message.Message):
         command_not_found: _builtins.bool = ...,
         stderr_tail: _builtins.str = ...,
         progress: Global___Progress | None = ...,
+        started_unix_ms: _builtins.int = ...,
+        first_step_unix_ms: _builtins.int = ...,
+        ended_unix_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "exit_code", b"exit_code", "hung", b"hung", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "state", b"state", "stderr_tail", b"stderr_tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_not_found", b"command_not_found", "ended_unix_ms", b"ended_unix_ms", "exit_code", b"exit_code", "first_step_unix_ms", b"first_step_unix_ms", "hung", b"hung", "oom", b"oom", "progress", b"progress", "rank", b"rank", "signal", b"signal", "started_unix_ms", b"started_unix_ms", "state", b"state", "stderr_tail", b"stderr_tail"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,6 +382,7 @@ class Progress(_message.Message):
     LOSS_FIELD_NUMBER: _builtins.int
     HELD_OUT_LOSS_FIELD_NUMBER: _builtins.int
     TIME_UNIX_MS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_MS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     """0 when unknown"""
@@ -346,6 +390,8 @@ class Progress(_message.Message):
     loss: _builtins.float
     held_out_loss: _builtins.float
     time_unix_ms: _builtins.int
+    checkpoint_ms: _builtins.int
+    """for which saving has held up the steps of this incarnation, in total"""
     def __init__(
         self,
         *,
@@ -355,10 +401,11 @@ class Progress(_message.Message):
         loss: _builtins.float | None = ...,
         held_out_loss: _builtins.float | None = ...,
         time_unix_ms: _builtins.int = ...,
+        checkpoint_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "held_out_loss", b"held_out_loss", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "held_out_loss", b"held_out_loss", "loss", b"loss", "samples_per_second", b"samples_per_second", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "held_out_loss", b"held_out_loss", "loss", b"loss", "samples_per_second", b"samples_per_second", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held_out_loss: _TypeAlias = _typing.Literal["held_out_loss"]  # noqa: Y015
     _WhichOneofArgType__held_out_loss: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss"]  # noqa: Y015
@@ -410,6 +457,7 @@ class HubMessage(_message.Message):
     REDIRECT_FIELD_NUMBER: _builtins.int
     WELCOME_FIELD_NUMBER: _builtins.int
     PEER_MOVED_FIELD_NUMBER: _builtins.int
+    PULSE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -422,6 +470,8 @@ class HubMessage(_message.Message):
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
     def peer_moved(self) -> Global___PeerMoved: ...
+    @_builtins.property
+    def pulse(self) -> Global___Pulse: ...
     def __init__(
         self,
         *,
@@ -431,16 +481,39 @@ class HubMessage(_message.Message):
         redirect: Global___Redirect | None = ...,
         welcome: Global___Welcome | None = ...,
         peer_moved: Global___PeerMoved | None = ...,
+        pulse: Global___Pulse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class Pulse(_message.Message):
+    """Answer to every Heartbeat. An agent has reached the hub when it sent the newest heartbeat that was answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENT_UNIX_MS_FIELD_NUMBER: _builtins.int
+    sent_unix_ms: _builtins.int
+    """of the heartbeat"""
+    def __init__(
+        self,
+        *,
+        sent_unix_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent_unix_ms", b"sent_unix_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pulse: _TypeAlias = Pulse  # noqa: Y015
 
 @_typing.final
 class PeerMoved(_message.Message):
@@ -556,6 +629,7 @@ class Assignment(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
     job: _builtins.str
@@ -570,6 +644,10 @@ class Assignment(_message.Message):
     hang_seconds: _builtins.int
     role: _builtins.str
     replica: _builtins.int
+    strict: _builtins.bool
+    """Fencing `Strict`: an agent that for 20 s has reached neither hub, nor API server, nor a majority of the
+    members' other agents stops the ranks.
+    """
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """every slot of the incarnation, in slot order"""
@@ -594,10 +672,11 @@ class Assignment(_message.Message):
         command: _abc.Iterable[_builtins.str] | None = ...,
         role: _builtins.str = ...,
         replica: _builtins.int = ...,
+        strict: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -643,23 +722,66 @@ class Shutdown(_message.Message):
     POD_UID_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    IMMEDIATE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     exit_code: _builtins.int
     reason: _builtins.str
+    immediate: _builtins.bool
+    """the ranks are killed at once, without time to save their state"""
     def __init__(
         self,
         *,
         pod_uid: _builtins.str = ...,
         exit_code: _builtins.int = ...,
         reason: _builtins.str = ...,
+        immediate: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "pod_uid", b"pod_uid", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit_code", b"exit_code", "immediate", b"immediate", "pod_uid", b"pod_uid", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Shutdown: _TypeAlias = Shutdown  # noqa: Y015
+
+@_typing.final
+class VouchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VouchRequest: _TypeAlias = VouchRequest  # noqa: Y015
+
+@_typing.final
+class VouchReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    member: _builtins.bool
+    """whether the answering agent has a pod of that job; only then its voice counts"""
+    def __init__(
+        self,
+        *,
+        member: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VouchReply: _TypeAlias = VouchReply  # noqa: Y015
 
 @_typing.final
 class Prepared(_message.Message):

@@ -193,6 +193,11 @@ class PeerStub:
                 request_serializer=convoy__agents_dot_wire_dot_hub__pb2.Prepared.SerializeToString,
                 response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.CommitReply.FromString,
                 _registered_method=True)
+        self.Vouch = channel.unary_unary(
+                '/convoy.wire.Peer/Vouch',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.VouchRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.VouchReply.FromString,
+                _registered_method=True)
 
 
 class PeerServicer:
@@ -206,6 +211,14 @@ class PeerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Vouch(self, request, context):
+        """An agent that reaches neither hub nor API server asks the peers of its Strict jobs to say that it lives.
+        The caller is known by its certificate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -213,6 +226,11 @@ def add_PeerServicer_to_server(servicer, server):
                     servicer.Prepare,
                     request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Prepared.FromString,
                     response_serializer=convoy__agents_dot_wire_dot_hub__pb2.CommitReply.SerializeToString,
+            ),
+            'Vouch': grpc.unary_unary_rpc_method_handler(
+                    servicer.Vouch,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.VouchRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.VouchReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -243,6 +261,33 @@ class Peer:
             '/convoy.wire.Peer/Prepare',
             convoy__agents_dot_wire_dot_hub__pb2.Prepared.SerializeToString,
             convoy__agents_dot_wire_dot_hub__pb2.CommitReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Vouch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/convoy.wire.Peer/Vouch',
+            convoy__agents_dot_wire_dot_hub__pb2.VouchRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.VouchReply.FromString,
             options,
             channel_credentials,
             insecure,

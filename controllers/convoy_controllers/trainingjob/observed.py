@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from convoy_controllers.plan import PodView, SlotView
+from convoy_controllers.plan import NodeView, PodView, SlotView
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 
@@ -22,6 +22,8 @@ class Observed:
     """Pods labelled with the job's name, its own and others'."""
     slots: Mapping[str, SlotView] = field(default_factory=dict)
     """By pod uid, as far as agents have reported."""
+    nodes: Mapping[str, NodeView] = field(default_factory=dict)
+    """By name, the nodes that hold the job's pods."""
     agent_nodes: int = 0
     """Nodes that carry the agent-ready label."""
     create_errors: Mapping[str, str] = field(default_factory=dict)
