@@ -72,7 +72,7 @@ def status(name: Name = DEFAULT_NAME) -> None:
     print(f"kubeconfig  {cluster.kubeconfig}")
     dead = 0
     for component in COMPONENTS:
-        alive = cluster.component_alive(component)
+        alive = cluster.components.alive(component)
         dead += not alive
         pid = state.processes[component].pid if alive else "-"
         print(f"{component:<24}  {'running' if alive else 'DOWN':<8}  pid {pid}")

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import binaries, files, loading, machine, pause, system, teardown, templates
+from e2e.cluster import creation, files, loading, machine, teardown
 from e2e.cluster.addresses import Addresses, cluster_id
 from e2e.cluster.cgroups import Cgroups
+from e2e.cluster.components import Components
 from e2e.cluster.control_plane import COMPONENTS, ControlPlane
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.network import Network, machine_routes
+from e2e.cluster.network import Network
 from e2e.cluster.node import Node
-from e2e.cluster.node_config import PAUSE_IMAGE
-from e2e.cluster.oci import Image, Store
-from e2e.cluster.processes import end, let_go, spawn
+from e2e.cluster.oci import Store
 from e2e.cluster.progress import Progress
 from e2e.cluster.run import run, tail, wait_for
-from e2e.cluster.state import NodeRecord, State, StateFile, all_states, allocate, clusters_root
+from e2e.cluster.state import State, StateFile, clusters_root
 
 DEFAULT_NAME = "dev"
 
@@ -98,6 +96,11 @@ class Cluster:
         )
 
     @property
+    def components(self) -> Components:
+        """The processes of the control plane."""
+        return Components(self)
+
+    @property
     def cgroup(self) -> str:
         """The parent of the nodes' control groups."""
         return f"convoy-{self.identity}"
@@ -123,11 +126,6 @@ class Cluster:
         node = Node(self, name)
         _ = node.record
         return node
-
-    def component_alive(self, component: str) -> bool:
-        """Whether a process of the control plane runs."""
-        process = self.state().processes.get(component)
-        return process is not None and process.alive
 
     # ---- up -------------------------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class Cluster:
                 cluster.progress.say(f"cluster {name} is not whole ({state.phase}); taking its rest away")
             cluster._destroy(state)
             try:
-                cluster._create(nodes, images, audit=audit)
+                creation.create(cluster, nodes, images, audit=audit)
             except ClusterError as error:
                 hint = (
                     f"What was made is left in {cluster.folder} for a look; `down --name {name}` removes it."
@@ -166,100 +164,7 @@ class Cluster:
         return cluster
 
     def _whole(self) -> bool:
-        return all(map(self.component_alive, COMPONENTS)) and all(node.alive for node in self.nodes)
-
-    def _create(self, nodes: int, references: Sequence[str] | None, *, audit: bool) -> None:
-        say = self.progress.say
-        programs = binaries.ensure(self.progress)
-        pause.ensure(self.images)
-        wanted = self._wanted(references)
-        options = {"binaries": str(programs), "audit": audit, "nodes": nodes}
-        state = allocate(self.file, self.name, machine_routes(), options)
-        say(f"cluster {self.name}: {nodes} nodes in {state.addresses.whole}, folder {self.folder}")
-        self.shared_dir.mkdir(mode=0o777)
-        self.shared_dir.chmod(0o777)
-        with self.changing() as state:
-            state.firewall = self.network.forward_rules()
-        self.network.create()
-        self.network.add_rules(self.state().firewall)
-        self.control_plane.prepare()
-        self._start("etcd", "kube-apiserver")
-        prepared = self._prepare_nodes(range(1, nodes + 1), wanted)
-        say("nodes prepared")
-        self._wait_control_plane()
-        say("API server is ready")
-        self._start("kube-controller-manager", "kube-scheduler", "coredns")
-        with ThreadPoolExecutor() as pool:
-            starting = [pool.submit(node.start) for node in prepared]
-            self.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(system.objects(self.addresses)))
-            for one in starting:
-                one.result()
-        say("nodes started")
-        self._finish(prepared, wanted)
-        with self.changing() as state:
-            state.phase = "up"
-        say(f"cluster {self.name} is up; export KUBECONFIG={self.kubeconfig}")
-
-    def _wanted(self, references: Sequence[str] | None) -> list[Image]:
-        """The images that nodes get; the sandbox image is always one of them."""
-        known = self.images.images()
-        names = (
-            known if references is None else [self.images.get(one).name for one in [*references, PAUSE_IMAGE]]
-        )
-        return [known[name] for name in dict.fromkeys(names)]
-
-    def _prepare_nodes(self, indices: Iterable[int], wanted: Sequence[Image]) -> list[Node]:
-        """Enter new nodes in the state and write their disks; they do not run yet."""
-        nodes = []
-        for index in indices:
-            with self.changing() as state:
-                state.nodes[f"node-{index}"] = NodeRecord(index)
-            nodes.append(Node(self, f"node-{index}"))
-            nodes[-1].prepare()
-        try:
-            template = templates.ensure(
-                templates.Maker(self.identity, self.binaries, self.folder / "t"),
-                self.images,
-                wanted,
-                claim=self._claim,
-                in_use=lambda: {path for state in all_states() for path in state.templates},
-                say=self.progress.say,
-            )
-            for node in nodes:
-                templates.give(template, node.store, self.identity)
-        except ClusterError as error:
-            # Slower, but the same in the end: the images are imported once the nodes run.
-            self.progress.say(f"no ready-made image store ({error}); images will be imported")
-            for node in nodes:
-                run(["rm", "-rf", node.store], deadline=120)
-        return nodes
-
-    def _claim(self, template: Path) -> None:
-        with self.changing() as state:
-            state.templates = sorted({*state.templates, str(template)})
-
-    def _finish(self, nodes: Sequence[Node], wanted: Sequence[Image]) -> None:
-        """Wait for nodes to be Ready and to have their images."""
-        for node in nodes:
-            node.wait_runtime()
-        loading.update(nodes, self.images, wanted)
-        self.wait_ready([node.name for node in nodes])
-
-    def _start(self, *components: str) -> None:
-        commands = self.control_plane.commands()
-        for component in components:
-            process = spawn(commands[component], identity=self.identity, log=self.log(component))
-            with self.changing() as state:
-                state.processes[component] = let_go(process)
-
-    def _wait_control_plane(self, deadline: float = 120) -> None:
-        def ready() -> bool:
-            for component in ("etcd", "kube-apiserver"):
-                if not self.component_alive(component):
-                    raise ClusterError(f"{component} ended at once:\n{tail(self.log(component))}")
-            return self.control_plane.healthy()
-
-        wait_for(ready, deadline=deadline, what="API server", why=lambda: tail(self.log("kube-apiserver")))
+        return all(map(self.components.alive, COMPONENTS)) and all(node.alive for node in self.nodes)
 
     # ---- while it is up -------------------------------------------------------------------------------
 
@@ -295,40 +200,10 @@ class Cluster:
 
         wait_for(ready, deadline=deadline, what="nodes Ready", every=0.3, why=why)
 
-    def log(self, component: str) -> Path:
-        """The log of a component of the control plane."""
-        return self.folder / "logs" / f"{component}.log"
-
-    def stop_component(self, component: str) -> None:
-        """Kill one process of the control plane, for example `kube-apiserver`: an outage."""
-        self._known(component)
-        with self.lock():
-            if process := self.state().processes.get(component):
-                end([process])
-
-    def start_component(self, component: str) -> None:
-        """Start what `stop_component` ended; waits for the API server to be ready."""
-        self._known(component)
-        with self.lock():
-            if not self.component_alive(component):
-                self._start(component)
-        if component in ("etcd", "kube-apiserver") and self.component_alive("kube-apiserver"):
-            self._wait_control_plane()
-
-    @staticmethod
-    def _known(component: str) -> None:
-        if component not in COMPONENTS:
-            raise ClusterError(f"no component {component}; known: {', '.join(COMPONENTS)}")
-
     def add_node(self) -> Node:
         """Add one more node, with the images that this checkout has built; returns when it is Ready."""
         with self.lock():
-            index = max((record.index for record in self.state().nodes.values()), default=0) + 1
-            wanted = self._wanted(None)
-            (node,) = self._prepare_nodes([index], wanted)
-            node.start()
-            self._finish([node], wanted)
-        return node
+            return creation.add_node(self)
 
     def load_image(self, image: str | Path) -> None:
         """Bring an image to all running nodes: an archive's path, or a reference of the image store.

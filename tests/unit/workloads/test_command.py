@@ -4,7 +4,59 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.launcher.command import CommandError, parse, resolve
+from convoy_workloads.launcher.command import CommandError, expand, parse, resolve
+
+VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE": "$$", "my.name-x": "dots"}
+
+
+@pytest.mark.parametrize(
+    ("word", "expanded"),
+    [
+        # references
+        ("$(A)", "one"),
+        ("$(A)-$(A)", "one-one"),
+        ("--data=/mnt/$(A)/$(B_2).bin", "--data=/mnt/one/two.bin"),
+        ("x$(EMPTY)y", "xy"),
+        ("$(my.name-x)", "dots"),
+        ("\\$(A)", "\\one"),
+        ("first\n$(A)\n", "first\none\n"),
+        ("ü$(A)ü", "üoneü"),
+        # values are not looked into
+        ("$(REFERENCE)", "$(A)"),
+        ("$(ESCAPE)", "$$"),
+        # what is not defined stays
+        ("$(NONE)", "$(NONE)"),
+        ("$(NONE)$(A)", "$(NONE)one"),
+        ("$()", "$()"),
+        ("$(A )", "$(A )"),
+        ("$(A$(B_2))", "$(A$(B_2))"),
+        ("$(NONE$$A)", "$(NONE$$A)"),
+        ("$((RANK * 3))", "$((RANK * 3))"),
+        # escapes
+        ("$$", "$"),
+        ("$$(A)", "$(A)"),
+        ("$$(A)_$(A)", "$(A)_one"),
+        ("$$$(A)", "$one"),
+        ("$$$$(A)", "$$(A)"),
+        ("$$$$$(A)", "$$one"),
+        ("$$A", "$A"),
+        # no references
+        ("", ""),
+        ("$", "$"),
+        ("a$", "a$"),
+        ("$A ${A} $? $! (A)", "$A ${A} $? $! (A)"),
+        ("$A$(A)", "$Aone"),
+        ("$A)", "$A)"),
+        # without an end
+        ("$(", "$("),
+        ("$(A", "$(A"),
+        ("$(A)$(A", "one$(A"),
+        ("$($($(", "$($($("),
+        ("$(A$$", "$(A$"),
+    ],
+)
+def test_variables_are_expanded_as_by_the_kubelet(word: str, expanded: str) -> None:
+    assert expand(["python", word, "$(A)"], VARIABLES) == ("python", expanded, "one")
 
 
 @pytest.mark.parametrize(

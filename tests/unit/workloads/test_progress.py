@@ -30,6 +30,16 @@ def test_a_diverged_loss_is_no_number(loss: float) -> None:
     assert "loss" not in meter.message(0)
 
 
+def test_a_line_for_the_log_says_what_is_known() -> None:
+    meter = Meter()
+    meter.observe(1, 0.0)
+    assert meter.line() == "step 1"
+    meter.total = 9
+    meter.observe(2, 1.0, loss=2.5, samples=8, held_out_loss=3.25)
+    meter.observe(3, 2.0, samples=8)
+    assert meter.line() == "step 3/9  loss 2.5000  held-out 3.2500  8.0 samples/s"
+
+
 def test_the_rate_forgets_what_is_older_than_the_window() -> None:
     meter = Meter()
     for second in range(100):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import pytest
 
@@ -84,7 +83,7 @@ async def test_a_rank_that_is_still_being_started_is_not_stuck() -> None:
 async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
-    rank = Stuck(launcher._new_beat(1, 3))
+    rank = Stuck(launcher._beats.new(1, 3))
     Beat(rank.beat).step()
     rank.pid = 1  # alive, in the eyes of the watchdog
     rank.hung, rank.aborted_at = True, time.monotonic()
@@ -106,18 +105,18 @@ async def test_torchruns_number_of_processes_is_not_dropped_silently(
     assert all("told to start 8 processes" in line and "but 2 are started" in line for line in lines)
 
 
-def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
-    system, venv = tmp_path / "usr", tmp_path / "venv"
-    for folder in (system, venv):
-        folder.mkdir()
-    (system / "python3.11").touch()
-    (system / "python3.12").touch()
-    for link in (system / "python3", venv / "python3"):
-        link.symlink_to(system / "python3.11")
-    (venv / "python").symlink_to("python3")
-    same = supervisor._same
-    assert same(f"{venv}/python", f"{venv}/python3")
-    assert same(f"{system}/python3", f"{system}/python3.11")
-    assert same(f"{venv}/python", f"{venv}/../venv/python")
-    assert not same(f"{venv}/python3", f"{system}/python3")
-    assert not same(f"{system}/python3.11", f"{system}/python3.12")
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("$(PROGRAM)", "no-such-program"),
+        ("$(PROGRAM)$(RANK)", "no-such-program$(RANK)"),
+        ("$$(PROGRAM)", "$(PROGRAM)"),
+    ],
+)
+async def test_the_command_names_variables_of_the_container(
+    word: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROGRAM", "no-such-program")
+    launcher = Supervisor()
+    await launcher._start(parse_assignment({**ASSIGNMENT, "command": [word, "--fast"]}))
+    assert [rank.message.partition(":")[0] for rank in launcher._ranks] == [told, told]

@@ -1,4 +1,4 @@
-"""How a rank's command line is started: forked from the zygote (warm) or executed (cold). Pure.
+"""How a rank's command line is started: forked from the zygote (warm) or executed (cold).
 
 `python FILE ...` and `python -m MODULE ...` are warm. `torchrun ... FILE ...` means the same to a user, and
 Convoy already is what torchrun would be: torchrun's own options are dropped, the script is one rank.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FILE = "file"
@@ -31,6 +31,21 @@ _TORCHRUN_FLAGS = frozenset(
     }
 )
 """torchrun's options that take no value."""
+
+_REFERENCE = re.compile(r"\$(?:(?P<escape>\$)|\((?P<name>[^)]*)\))")
+
+
+def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The words with `$(NAME)` replaced by the variable's value, as the kubelet does with a pod's command.
+
+    A reference to an undefined variable and any other `$` stay as they are. `$$` becomes `$`, so `$$(NAME)`
+    is no reference. Values are not expanded again.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        return "$" if found["escape"] else environment.get(found["name"], found[0])
+
+    return tuple(_REFERENCE.sub(value, word) for word in words)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,35 @@
-"""What a rank prints: line by line to the container's log, marked as its own; the end kept for reports."""
+"""The container's log: what ranks print, line by line and marked as theirs, and what the launcher says.
+
+The end of what a rank prints is kept for reports.
+"""
 
 from __future__ import annotations
+
+import os
+import sys
+import time
 
 LONGEST_LINE = 16 * 1024
 """A longer line is broken, in bytes."""
 TAIL = 2048
 """Bytes of stderr in a report."""
+
+
+def say(text: str) -> None:
+    """One line of the launcher's own in the container's log."""
+    print(f"convoy: {text}", file=sys.stderr, flush=True)
+
+
+def write(data: bytes) -> None:
+    """What ranks print to the container's log; lost when the log cannot be written."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(1, view) :]
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            return
 
 
 class LinePrefixer:

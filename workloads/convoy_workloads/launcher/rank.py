@@ -125,6 +125,11 @@ class Rank:
         """Kills it and every process it started in its session."""
         self._signal(signal.SIGKILL, group=True)
 
+    def ending(self) -> str:
+        """How it ended, in words for the log."""
+        words = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
+        return words + (", out of memory" if self.oom else "") + (", hung" if self.hung else "")
+
     def stderr(self) -> str:
         """What the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes."""
         head = self.message.encode()[: TAIL // 2].decode(errors="ignore")
@@ -199,6 +204,17 @@ class Rank:
             asyncio.get_running_loop().remove_reader(end)
             os.close(end)
             stream.end()
+
+
+async def ends(ranks: list[Rank], seconds: float) -> list[Rank]:
+    """Waits for the ranks to end; those that have not after `seconds`."""
+    left = [rank for rank in ranks if rank.state != EXITED]
+    if left:
+        waiting = [asyncio.ensure_future(rank.done.wait()) for rank in left]
+        _, pending = await asyncio.wait(waiting, timeout=seconds)
+        for one in pending:
+            one.cancel()
+    return [rank for rank in left if rank.state != EXITED]
 
 
 class _Stream:

@@ -40,27 +40,6 @@ def entry() -> str:
     return str(beside if beside.exists() else Path(__file__).with_name("convoy_launch.py"))
 
 
-def hold_port() -> socket.socket:
-    """A socket bound to a free port on all addresses, IPv6 too where there is any; not listening."""
-    family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
-    try:
-        return _bind(family)
-    except OSError:
-        return _bind(socket.AF_INET)
-
-
-def _bind(family: int) -> socket.socket:
-    held = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if family == socket.AF_INET6:
-            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        held.bind(("", 0))
-    except OSError:
-        held.close()
-        raise
-    return held
-
-
 def cpus() -> int:
     """Whole cores that this container may use."""
     text = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -14,13 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from convoy_crds import terms
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots, world_size
-from convoy_crds.meta import seconds
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
 from convoy_workloads.local.commit import CommitDesk
+from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
 from convoy_workloads.local.pod import Pod
 from convoy_workloads.plot import curve
 from convoy_workloads.runtime.errors import (
@@ -37,7 +35,6 @@ CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
 SETTLE_SECONDS = 0.5
 """After the first failure: time for the other ranks' ends, so that no victim is taken for the cause."""
-GRACE_SECONDS = 25
 SHUTDOWN_SECONDS = 15.0
 HOPELESS = frozenset({BAD_PARAMS, BAD_DATA, NOT_FOUND, NOT_EXECUTABLE})
 """Exit codes after which starting again would not help."""
@@ -94,12 +91,13 @@ class _Run:
     ) -> None:
         self._job = job
         self._out = out
-        self._world = world_size(job)
+        self._world = world_size(slots(job))
         self._pods = [
             Pod(slot, command, scratch, self._on_message)
             for slot, command in zip(slots(job), commands, strict=True)
         ]
-        self._environment = self._pod_environment(environment, checkpoints)
+        self._environment = environment
+        self._checkpoints = checkpoints
         self._incarnation = _newest_incarnation(checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._desk = CommitDesk()
@@ -110,21 +108,6 @@ class _Run:
         self._curve: list[tuple[float, float]] = []
         self._shown = 0.0
 
-    def _pod_environment(self, base: dict[str, str], checkpoints: Path) -> dict[str, str]:
-        spec = self._job.spec
-        interpreter = str(Path(sys.executable).parent)
-        return {
-            # Processes of one machine meet on the loopback; a laptop's host name may resolve to nothing.
-            "GLOO_SOCKET_IFNAME": "lo",
-            **base,
-            "PATH": interpreter + os.pathsep + base.get("PATH", os.defpath),
-            terms.ENV_PARAMS: json.dumps(spec.engine.params if spec.engine else {}),
-            terms.ENV_CHECKPOINT_DIR: str(checkpoints),
-            terms.ENV_CHECKPOINT_SECONDS: str(seconds(spec.checkpoint.interval)),
-            terms.ENV_HANG_SECONDS: str(spec.recovery.hang_seconds),
-            "CONVOY_GRACE_SECONDS": str(GRACE_SECONDS),
-        }
-
     async def run(self) -> int:
         """The job's life; its exit code."""
         loop = asyncio.get_running_loop()
@@ -132,7 +115,8 @@ class _Run:
             loop.add_signal_handler(number, self._interrupt)
         try:
             for pod in self._pods:
-                await pod.start({**self._environment, **self._own_environment(pod)})
+                role = pod.slot.role
+                await pod.start(pod_environment(self._job, role, self._environment, self._checkpoints))
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.gather(*(pod.connected.wait() for pod in self._pods))
             code = await self._live()
@@ -151,14 +135,6 @@ class _Run:
         drawn = curve(self._curve, title="loss by step")
         if drawn:
             print(drawn, file=self._out, flush=True)
-
-    def _own_environment(self, pod: Pod) -> dict[str, str]:
-        """`env` of the role's container, as far as it holds plain values."""
-        role = next(role for role in self._job.spec.roles if role.name == pod.slot.role)
-        if role.template is None or not role.template.spec.containers:
-            return {}
-        entries = role.template.spec.containers[0].to_dict().get("env", [])
-        return {entry["name"]: str(entry["value"]) for entry in entries if "value" in entry}
 
     async def _live(self) -> int:
         """Incarnation after incarnation, until the job is done, lost, or asked to leave."""

@@ -12,6 +12,7 @@ from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECONDS, PENDING, Commits
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.lineage import Generation, Record, doomed, lineage
+from convoy_workloads.runtime.place import Place
 
 LAG_SECONDS = 5.0
 """How much later than rank 0 another rank may learn of a decision."""
@@ -117,7 +118,7 @@ class Checkpoints:
             for complaint in complaints.values():
                 say(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
             line = lineage(records)
-        line, complaints = self._broadcast((line, complaints))
+        line, complaints = _of_rank_0((line, complaints), self._group)
         self._spared.update(complaints)
         troubles = list(complaints.values())
         for record in line:
@@ -183,16 +184,6 @@ class Checkpoints:
         for old in doomed(storage.generations(self.root), records, generation, self._spared):
             storage.remove(self.root, old)
 
-    def _broadcast(self, value: Any) -> Any:
-        """What rank 0 has."""
-        if self._group is None:
-            return value
-        import torch.distributed as dist  # noqa: PLC0415
-
-        box = [value]
-        dist.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
-
     def _fault(self, record: Record) -> str:
         """What is wrong with a generation, found by all ranks together."""
         folder = self.root / record.generation.name
@@ -208,3 +199,29 @@ class Checkpoints:
 
 def _ignore(_: Any) -> None:
     return None
+
+
+def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | None:
+    """The checkpoints of the job at `place`, None without a folder for them. All ranks of `group` call it.
+
+    Nobody counts incarnations on a laptop: there it is one more than the folder has seen.
+    """
+    root = place.checkpoint_dir
+    if root is None:
+        return None
+    incarnation = place.incarnation
+    if not incarnation:
+        seen = max((one.incarnation for one in storage.generations(root)), default=0)
+        incarnation = _of_rank_0(seen + 1, group)
+    return Checkpoints(root, incarnation, place.rank, place.checkpoint_seconds, group)
+
+
+def _of_rank_0(value: Any, group: Any) -> Any:
+    """What rank 0 has."""
+    if group is None:
+        return value
+    import torch.distributed as dist  # noqa: PLC0415
+
+    box = [value]
+    dist.broadcast_object_list(box, src=0, group=group)
+    return box[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -13,23 +12,23 @@ from typing import Any, Generic, TypeVar
 from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
-from convoy_workloads.runtime.checkpoint import Checkpoints, say
-from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost, exit_code_of
-from convoy_workloads.runtime.exactness import exact, rng_state, set_rng_state, throw_away
+from convoy_workloads.runtime.checkpoint import open_checkpoints, say
+from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost
+from convoy_workloads.runtime.exactness import exact, throw_away
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.interruption import Interruption
+from convoy_workloads.runtime.leaving import leave
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.place import Place, from_environment
 from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
+from convoy_workloads.runtime.state import TrainingState
 
 P = TypeVar("P")
 
 PRINT_SECONDS = 10.0
 """Rank 0 prints its progress this often; without an agent, each second."""
-
-
 LEAVE_MARGIN = 3.0
 """Kept back of the grace period for the way out, in seconds."""
 
@@ -60,12 +59,12 @@ class Job(Generic[P]):
         self._interruption = Interruption()
         self._meter = Meter()
         self._printed = 0.0
-        self._model: Any = None
-        self._optimizer: Any = None
-        self._extra: dict[str, Any] = {}
+        self._state = TrainingState(place.rank)
         self._processes: Processes = form(place)
         self._gate = Gate(None if self._processes.control is None else torch_reduce(self._processes.control))
-        self._checkpoints = self._open_checkpoints()
+        self._checkpoints = open_checkpoints(place, self._processes.control)
+        if self._checkpoints is not None:
+            self.incarnation = self._checkpoints.incarnation
         self._link = self._dial()
 
     @property
@@ -106,7 +105,7 @@ class Job(Generic[P]):
         pass on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one
         (same world size, torch and threads), on three or more ranks too.
         """
-        self._model, self._optimizer, self._extra = model, optimizer, dict(extra or {})
+        self._state = TrainingState(self.rank, model, optimizer, extra)
         if warm is not None:
             throw_away(model, warm)
         if self._checkpoints is None:
@@ -114,9 +113,9 @@ class Job(Generic[P]):
         record = self._checkpoints.choose()
         if record is None:
             return self.restored
-        state = self._state()
+        state = self._state.collect()
         self._checkpoints.load(state, record)
-        self._load(state)
+        self._state.put_back(state)
         torch = str(sys.modules["torch"].__version__)
         same = exact(record, self.world, torch, warm is not None)
         self.restored = Restored(record.generation.step, record.generation, same)
@@ -150,7 +149,7 @@ class Job(Generic[P]):
                 self.report(step)
         self._beat.finish()
         if self._checkpoints is not None and total > done:
-            self._checkpoints.finish_last(self._checkpoints.stage_last(self._state(), total))
+            self._checkpoints.finish_last(self._checkpoints.stage_last(self._state.collect(), total))
 
     def checkpoint(self, step: int) -> bool:
         """Saves the state after `step` if the ranks agree that it is time. Whether it is being saved."""
@@ -158,7 +157,7 @@ class Job(Generic[P]):
         if self._checkpoints is None or not verdict.save or verdict.busy or verdict.stop:
             return False
         self._beat.touch()
-        return self._checkpoints.start(self._state(), step)
+        return self._checkpoints.start(self._state.collect(), step)
 
     def report(
         self,
@@ -184,15 +183,7 @@ class Job(Generic[P]):
         told = held_out_loss is not None or step == self._meter.total
         if self.rank == 0 and (told or now - self._printed >= pause):
             self._printed = now
-            print(self._line(), file=sys.stderr, flush=True)
-
-    def _line(self) -> str:
-        meter, rate = self._meter, self._meter.samples_per_second()
-        words = [f"step {meter.step}" + (f"/{meter.total}" if meter.total else "")]
-        words += [] if meter.loss is None else [f"loss {meter.loss:.4f}"]
-        words += [] if meter.held_out_loss is None else [f"held-out {meter.held_out_loss:.4f}"]
-        words += [] if rate is None else [f"{rate:.1f} samples/s"]
-        return "  ".join(words)
+            print(self._meter.line(), file=sys.stderr, flush=True)
 
     def _leave(self, step: int) -> None:
         """Saves and leaves; every rank is here at the same step.
@@ -205,7 +196,7 @@ class Job(Generic[P]):
         self._beat.finish()
         self.report(step)
         if self._checkpoints is not None:
-            staged = self._checkpoints.stage_last(self._state(), step)
+            staged = self._checkpoints.stage_last(self._state.collect(), step)
             self._processes.close()
             if self._checkpoints.finish_last(staged, self._patience()) and self.rank == 0:
                 say(f"step {step} is saved")
@@ -215,62 +206,6 @@ class Job(Generic[P]):
         """Seconds that the decision on the last checkpoint may take: SIGKILL must not come first."""
         left = self._place.grace_seconds - LEAVE_MARGIN
         return max(1.0, left - self._interruption.elapsed())
-
-    def _state(self) -> dict[str, Any]:
-        """What a checkpoint holds; the values are the live objects, to be copied or loaded into."""
-        from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
-            get_model_state_dict,
-            get_optimizer_state_dict,
-        )
-
-        if self._model is None:
-            raise RuntimeError("job.restore(model=...) comes before the first checkpoint")
-        state: dict[str, Any] = {"model": get_model_state_dict(self._model)}
-        if self._optimizer is not None:
-            state["optimizer"] = get_optimizer_state_dict(self._model, self._optimizer)
-        if self._extra:
-            state["extra"] = {name: value.state_dict() for name, value in self._extra.items()}
-        state[f"rank.{self.rank}"] = _Opaque(rng_state())
-        return state
-
-    def _load(self, state: dict[str, Any]) -> None:
-        from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
-            set_model_state_dict,
-            set_optimizer_state_dict,
-        )
-
-        set_model_state_dict(self._model, state["model"])
-        if self._optimizer is not None:
-            set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"])
-        for name, value in self._extra.items():
-            value.load_state_dict(state["extra"][name])
-        own = state.get(f"rank.{self.rank}")
-        if own is not None:
-            set_rng_state(own.value)
-
-    def _open_checkpoints(self) -> Checkpoints | None:
-        place = self._place
-        if place.checkpoint_dir is None:
-            return None
-        incarnation = place.incarnation or self._next_incarnation()
-        self.incarnation = incarnation
-        return Checkpoints(
-            place.checkpoint_dir, incarnation, place.rank, place.checkpoint_seconds, self._processes.control
-        )
-
-    def _next_incarnation(self) -> int:
-        """Nobody counts incarnations on a laptop: one more than the folder has seen."""
-        from convoy_workloads.runtime.storage import generations  # noqa: PLC0415
-
-        assert self._place.checkpoint_dir is not None  # noqa: S101 - the caller asked
-        seen = max((one.incarnation for one in generations(self._place.checkpoint_dir)), default=0)
-        if self._processes.control is None:
-            return seen + 1
-        import torch.distributed as dist  # noqa: PLC0415
-
-        box = [seen + 1]
-        dist.broadcast_object_list(box, src=0, group=self._processes.control)
-        return box[0]
 
     def _dial(self) -> RankLink | None:
         place = self._place
@@ -303,13 +238,6 @@ class Job(Generic[P]):
             self._link.close()
 
 
-class _Opaque:
-    """Keeps DCP from flattening a value into entries."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 def join(params: Any = None) -> Job[Any]:
     """Takes this process's place in the job that the environment describes; alone, it is rank 0 of 1.
 
@@ -332,19 +260,3 @@ def _check(params: Any, given: dict[str, Any]) -> Any:
         return params.model_validate(given) if hasattr(params, "model_validate") else params(**given)
     except (ValueError, TypeError) as error:
         raise ParamsError(str(error)) from error
-
-
-def leave(error: BaseException) -> None:
-    """Ends the process with the exit code of `error`, its stack trace on stderr.
-
-    At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for
-    minutes.
-    """
-    code = exit_code_of(error)
-    if not isinstance(error, SystemExit):
-        traceback.print_exception(type(error), error, error.__traceback__)
-    elif error.code is not None and not isinstance(error.code, int):
-        print(error.code, file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -50,6 +50,15 @@ class Meter:
         (then, before), (now, after) = self._marks[0], self._marks[-1]
         return (after - before) / (now - then) if now > then else None
 
+    def line(self) -> str:
+        """How far the training is, for a reader of the log."""
+        rate = self.samples_per_second()
+        words = [f"step {self.step}" + (f"/{self.total}" if self.total else "")]
+        words += [] if self.loss is None else [f"loss {self.loss:.4f}"]
+        words += [] if self.held_out_loss is None else [f"held-out {self.held_out_loss:.4f}"]
+        words += [] if rate is None else [f"{rate:.1f} samples/s"]
+        return "  ".join(words)
+
     def message(self, time_ms: int) -> dict[str, Any]:
         """The `progress` message; quantities never reported are left out."""
         rate = self.samples_per_second()

@@ -1,0 +1,75 @@
+"""The control plane's processes: start them, look at them, make them fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e2e.cluster.control_plane import COMPONENTS
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.processes import end, let_go, spawn
+from e2e.cluster.run import tail, wait_for
+
+if TYPE_CHECKING:
+    from e2e.cluster.cluster import Cluster
+
+SERVING = ("etcd", "kube-apiserver")
+"""What it takes that the API server answers."""
+
+
+class Components:
+    """The processes of a cluster's control plane, by the names in `COMPONENTS`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def log(self, component: str) -> Path:
+        """The log of one of them."""
+        return self.cluster.folder / "logs" / f"{component}.log"
+
+    def alive(self, component: str) -> bool:
+        """Whether its process runs."""
+        process = self.cluster.state().processes.get(component)
+        return process is not None and process.alive
+
+    def launch(self, *components: str) -> None:
+        """Start processes that do not run. Hold the cluster's lock."""
+        cluster = self.cluster
+        commands = cluster.control_plane.commands()
+        for component in components:
+            process = spawn(commands[component], identity=cluster.identity, log=self.log(component))
+            with cluster.changing() as state:
+                state.processes[component] = let_go(process)
+
+    def wait_serving(self, deadline: float = 120) -> None:
+        """Wait until the API server is ready; raises ClusterError at once when it, or etcd, has ended."""
+        plane = self.cluster.control_plane
+
+        def ready() -> bool:
+            for component in SERVING:
+                if not self.alive(component):
+                    raise ClusterError(f"{component} ended at once:\n{tail(self.log(component))}")
+            return plane.healthy()
+
+        wait_for(ready, deadline=deadline, what="API server", why=lambda: tail(self.log("kube-apiserver")))
+
+    def stop(self, component: str) -> None:
+        """Kill one process, for example `kube-apiserver`: an outage."""
+        _known(component)
+        with self.cluster.lock():
+            if process := self.cluster.state().processes.get(component):
+                end([process])
+
+    def start(self, component: str) -> None:
+        """Start what `stop` ended; waits for the API server to be ready."""
+        _known(component)
+        with self.cluster.lock():
+            if not self.alive(component):
+                self.launch(component)
+        if component in SERVING and self.alive("kube-apiserver"):
+            self.wait_serving()
+
+
+def _known(component: str) -> None:
+    if component not in COMPONENTS:
+        raise ClusterError(f"no component {component}; known: {', '.join(COMPONENTS)}")

@@ -1,0 +1,115 @@
+"""How a cluster, or one more of its nodes, comes to be. The caller holds the cluster's lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from e2e.cluster import binaries, loading, pause, system, templates
+from e2e.cluster.components import SERVING
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.network import machine_routes
+from e2e.cluster.node import Node
+from e2e.cluster.node_config import PAUSE_IMAGE
+from e2e.cluster.oci import Image
+from e2e.cluster.run import run
+from e2e.cluster.state import NodeRecord, all_states, allocate
+
+if TYPE_CHECKING:
+    from e2e.cluster.cluster import Cluster
+
+
+def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: bool) -> None:
+    """Make a cluster that is not there, with these images on its nodes (None: all of this checkout's)."""
+    say = cluster.progress.say
+    programs = binaries.ensure(cluster.progress)
+    pause.ensure(cluster.images)
+    images = _images(cluster, references)
+    options = {"binaries": str(programs), "audit": audit, "nodes": nodes}
+    state = allocate(cluster.file, cluster.name, machine_routes(), options)
+    say(f"cluster {cluster.name}: {nodes} nodes in {state.addresses.whole}, folder {cluster.folder}")
+    cluster.shared_dir.mkdir(mode=0o777)
+    cluster.shared_dir.chmod(0o777)
+    with cluster.changing() as state:
+        state.firewall = cluster.network.forward_rules()
+    cluster.network.create()
+    cluster.network.add_rules(cluster.state().firewall)
+    cluster.control_plane.prepare()
+    cluster.components.launch(*SERVING)
+    prepared = _prepare_nodes(cluster, range(1, nodes + 1), images)
+    say("nodes prepared")
+    cluster.components.wait_serving()
+    say("API server is ready")
+    cluster.components.launch("kube-controller-manager", "kube-scheduler", "coredns")
+    with ThreadPoolExecutor() as pool:
+        starting = [pool.submit(node.start) for node in prepared]
+        objects = json.dumps(system.objects(cluster.addresses))
+        cluster.kubectl("apply", "--server-side", "-f", "-", text=objects)
+        for one in starting:
+            one.result()
+    say("nodes started")
+    _finish(cluster, prepared, images)
+    with cluster.changing() as state:
+        state.phase = "up"
+    say(f"cluster {cluster.name} is up; export KUBECONFIG={cluster.kubeconfig}")
+
+
+def add_node(cluster: Cluster) -> Node:
+    """Make one more node, with the images that this checkout has built; returns when it is Ready."""
+    index = max((record.index for record in cluster.state().nodes.values()), default=0) + 1
+    images = _images(cluster, None)
+    (node,) = _prepare_nodes(cluster, [index], images)
+    node.start()
+    _finish(cluster, [node], images)
+    return node
+
+
+def _images(cluster: Cluster, references: Sequence[str] | None) -> list[Image]:
+    """The images that nodes get; the sandbox image is always one of them."""
+    store = cluster.images
+    known = store.images()
+    names = known if references is None else [store.get(one).name for one in [*references, PAUSE_IMAGE]]
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _prepare_nodes(cluster: Cluster, indices: Iterable[int], images: Sequence[Image]) -> list[Node]:
+    """Enter new nodes in the state and write their disks; they do not run yet."""
+    nodes = []
+    for index in indices:
+        with cluster.changing() as state:
+            state.nodes[f"node-{index}"] = NodeRecord(index)
+        nodes.append(Node(cluster, f"node-{index}"))
+        nodes[-1].prepare()
+
+    def claim(template: Path) -> None:
+        with cluster.changing() as state:
+            state.templates = sorted({*state.templates, str(template)})
+
+    try:
+        template = templates.ensure(
+            templates.Maker(cluster.identity, cluster.binaries, cluster.folder / "t"),
+            cluster.images,
+            images,
+            claim=claim,
+            in_use=lambda: {path for state in all_states() for path in state.templates},
+            say=cluster.progress.say,
+        )
+        for node in nodes:
+            templates.give(template, node.store, cluster.identity)
+    except ClusterError as error:
+        # Slower, but the same in the end: the images are imported once the nodes run.
+        cluster.progress.say(f"no ready-made image store ({error}); images will be imported")
+        for node in nodes:
+            run(["rm", "-rf", node.store], deadline=120)
+    return nodes
+
+
+def _finish(cluster: Cluster, nodes: Sequence[Node], images: Sequence[Image]) -> None:
+    """Wait for nodes to be Ready and to have their images."""
+    for node in nodes:
+        node.wait_runtime()
+    loading.update(nodes, cluster.images, images)
+    cluster.wait_ready([node.name for node in nodes])

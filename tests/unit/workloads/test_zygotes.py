@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from convoy_workloads.launcher.zygotes import same_interpreter
+
+
+def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
+    system, venv = tmp_path / "usr", tmp_path / "venv"
+    for folder in (system, venv):
+        folder.mkdir()
+    (system / "python3.11").touch()
+    (system / "python3.12").touch()
+    for link in (system / "python3", venv / "python3"):
+        link.symlink_to(system / "python3.11")
+    (venv / "python").symlink_to("python3")
+    same = same_interpreter
+    assert same(f"{venv}/python", f"{venv}/python3")
+    assert same(f"{system}/python3", f"{system}/python3.11")
+    assert same(f"{venv}/python", f"{venv}/../venv/python")
+    assert not same(f"{venv}/python3", f"{system}/python3")
+    assert not same(f"{system}/python3.11", f"{system}/python3.12")

@@ -1,0 +1,45 @@
+"""How one rank comes up: forked from a zygote where that is possible, else executed."""
+# ruff: noqa: PTH109 - PID 1 keeps its imports few
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from convoy_workloads.launcher import command
+from convoy_workloads.launcher.nursery import NurseryError
+from convoy_workloads.launcher.output import say, write
+from convoy_workloads.launcher.rank import Rank
+from convoy_workloads.launcher.zygotes import Zygotes
+
+
+async def start_rank(
+    rank: Rank, start: command.Start, environment: Mapping[str, str], zygotes: Zygotes
+) -> None:
+    """Starts the rank with this environment. A command that cannot be run is the rank's failure."""
+    try:
+        executable = command.resolve(start.argv[0], environment.get("PATH", os.defpath))
+    except command.CommandError as error:
+        say(str(error))
+        rank.fail(error.exit_code, str(error), True)
+        return
+    nursery = zygotes.for_interpreter(executable) if start.warm else None
+    if nursery is not None:
+        request = {
+            "kind": start.kind,
+            "target": start.target,
+            "arguments": list(start.arguments),
+            "environment": environment,
+            "folder": os.getcwd(),
+        }
+        try:
+            await rank.start_warm(nursery, request, write)
+            return
+        except NurseryError as error:
+            say(f"rank {rank.rank} starts cold: {error}")
+    try:
+        rank.start_cold(executable, list(start.argv), environment, write)
+    except OSError as error:
+        message = f"{executable} cannot be executed: {error.strerror}"
+        say(message)
+        rank.fail(126, message, True)

@@ -1,0 +1,50 @@
+"""The environment of a worker that runs as processes of this machine, as near to a pod's as it can be."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from convoy_crds import terms
+from convoy_crds.meta import seconds
+from convoy_crds.trainingjob import TrainingJob
+from convoy_workloads.launcher.command import expand
+
+GRACE_SECONDS = 25
+"""Between Ctrl-C and the end of ranks that do not leave."""
+
+
+def pod_environment(
+    job: TrainingJob, role: str, base: Mapping[str, str], checkpoints: Path
+) -> dict[str, str]:
+    """This machine's variables, then what the role declares, then Convoy's own, which win as in a pod."""
+    interpreter = str(Path(sys.executable).parent)
+    return {
+        # Processes of one machine meet on the loopback; a laptop's host name may resolve to nothing.
+        "GLOO_SOCKET_IFNAME": "lo",
+        **base,
+        "PATH": interpreter + os.pathsep + base.get("PATH", os.defpath),
+        **declared(job, role),
+        terms.ENV_PARAMS: json.dumps(job.spec.engine.params if job.spec.engine else {}),
+        terms.ENV_CHECKPOINT_DIR: str(checkpoints),
+        terms.ENV_CHECKPOINT_SECONDS: str(seconds(job.spec.checkpoint.interval)),
+        terms.ENV_HANG_SECONDS: str(job.spec.recovery.hang_seconds),
+        terms.ENV_GRACE_SECONDS: str(GRACE_SECONDS),
+    }
+
+
+def declared(job: TrainingJob, role: str) -> dict[str, str]:
+    """`env` of the role's container where it holds plain values, expanded as the kubelet does: with the
+    variables before it. What comes from Secrets, ConfigMaps or fields is left out.
+    """
+    template = next(one for one in job.spec.roles if one.name == role).template
+    if template is None or not template.spec.containers:
+        return {}
+    found: dict[str, str] = {}
+    for entry in template.spec.containers[0].to_dict().get("env", []):
+        if "valueFrom" not in entry:
+            (found[entry["name"]],) = expand([str(entry.get("value", ""))], found)
+    return found

@@ -1,0 +1,26 @@
+"""How a rank ends that cannot go on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+from convoy_workloads.runtime.errors import exit_code_of
+
+
+def leave(error: BaseException) -> NoReturn:
+    """Ends the process with the exit code of `error`, its stack trace on stderr.
+
+    At once: an interpreter that winds down joins threads of a process group whose peers may be gone, for
+    minutes.
+    """
+    code = exit_code_of(error)
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    elif error.code is not None and not isinstance(error.code, int):
+        print(error.code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
