@@ -203,6 +203,8 @@ class SlotView:
     master_port: int = 0
     port_incarnation: int = 0
     ranks: tuple[RankView, ...] = ()
+    stepped: float = 0.0
+    """Unix seconds, by the operator's clock, at which a step of its ranks was last seen to be over."""
     committed_incarnation: int = 0
     committed_step: int = -1
     """-1 before the first commit."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
@@ -21,23 +22,42 @@ class Slot:
     rank_offset: int
     """The first of its ranks."""
     processes: int
+    position: int
+    """Place among the slots of the incarnation; `index` when none is absent."""
 
 
 def slots(job: TrainingJob) -> tuple[Slot, ...]:
-    """All slots of the job in rank order."""
+    """All slots of the job in rank order, with the ranks they have when none is absent."""
     found: list[Slot] = []
     offset = 0
     for role in job.spec.roles:
         for replica in range(role.replicas):
-            pod = f"{job.metadata.name}-{role.name}-{replica}"
-            found.append(Slot(len(found), role.name, replica, pod, offset, role.processes_per_replica))
+            pod, index = f"{job.metadata.name}-{role.name}-{replica}", len(found)
+            found.append(Slot(index, role.name, replica, pod, offset, role.processes_per_replica, index))
             offset += role.processes_per_replica
     return tuple(found)
 
 
-def world_size(job: TrainingJob) -> int:
-    """Ranks of the whole job."""
-    return sum(role.replicas * role.processes_per_replica for role in job.spec.roles)
+def without(layout: Iterable[Slot], absent: Collection[tuple[str, int]]) -> tuple[Slot, ...]:
+    """The slots but for the (role, replica) pairs in `absent`; ranks and positions close up."""
+    found: list[Slot] = []
+    offset = 0
+    for slot in layout:
+        if (slot.role, slot.replica) not in absent:
+            found.append(replace(slot, rank_offset=offset, position=len(found)))
+            offset += slot.processes
+    return tuple(found)
+
+
+def present(job: TrainingJob) -> tuple[Slot, ...]:
+    """The slots of the incarnation that has formed, by the job's status."""
+    absent = {(role.name, replica) for role in job.status.roles for replica in role.absent}
+    return without(slots(job), absent) if absent else slots(job)
+
+
+def world_size(layout: Iterable[Slot]) -> int:
+    """Ranks of all these slots together."""
+    return sum(slot.processes for slot in layout)
 
 
 def command(job: TrainingJob, engine: Engine | None, slot: Slot) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ LABEL_INDEX = "convoy.dev/index"
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
 ANNOTATION_INTENT = "convoy.dev/intent-hash"
+ANNOTATION_BORN = "convoy.dev/born-incarnation"
+"""The incarnation that a pod was created for; later ones may restart its ranks in place."""
 
 ENV_PARAMS = "CONVOY_PARAMS"
 ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
@@ -153,6 +155,12 @@ class Reasons:
 
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
     TRAINING = Reason("Training", "incarnation {incarnation}: {world} ranks run")
+    SHRUNK = Reason(
+        "Shrunk",
+        "incarnation {incarnation}: {world} ranks run without {absent}; they are taken in at the next "
+        "checkpoint after they are up",
+        warning=True,
+    )
 
     RANK_FAILED = Reason(
         "RankFailed",
@@ -187,7 +195,37 @@ class Reasons:
     PEER_LOST = Reason(
         "PeerLost", "rank {rank} on node {node} lost a peer (exit code 76). {stderr}", warning=True
     )
+    CONTAINER_OOM = Reason(
+        "ContainerOutOfMemory",
+        "pod {pod} on node {node} was ended because it ran out of memory; raise resources.limits.memory or "
+        "lower the batch",
+        warning=True,
+    )
     POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
+    POD_DELETED = Reason("PodDeleted", "pod {pod} on node {node} was deleted", warning=True)
+    POD_PREEMPTED = Reason(
+        "PodPreempted", "pod {pod} on node {node} makes room for one of higher priority", warning=True
+    )
+    POD_EVICTED = Reason("PodEvicted", "pod {pod} on node {node} is evicted: {why}", warning=True)
+    NODE_DRAINED = Reason("NodeDrained", "node {node} is drained: pod {pod} saves its state and moves")
+    NODE_LOST = Reason(
+        "NodeLost",
+        "node {node} is lost with pod {pod}: {why}; its place is taken elsewhere",
+        warning=True,
+    )
+    FENCING = Reason(
+        "Fencing",
+        "pod {pod} on lost node {node} may still run: it is replaced once its agent must have stopped it, in "
+        "about {seconds} s (spec.recovery.fencing: Strict)",
+        warning=True,
+    )
+    REGROW = Reason("Regrow", "{count} pods are back: the process group forms anew with {world} ranks")
+    REPEATED_ERROR = Reason(
+        "RepeatedError",
+        "{count} times in a row, at the same step, the same error (spec.recovery.maxIdenticalErrors="
+        "{limit}): {why}",
+        warning=True,
+    )
     RESTART_REQUESTED = Reason(
         "RestartRequested",
         "spec.recovery.restartId changed to {restart_id!r}: the process group forms anew",

@@ -80,11 +80,23 @@ class Role(Model):
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)]
     """Pods of this role."""
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """The fewest pods this role is worth running with. The job still waits for all its `replicas`."""
+    """The fewest pods this role is worth running with: where no node is free for the others the job runs on
+    without them, and takes them in again at the next checkpoint after they are there."""
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Ranks in each pod."""
     template: PodTemplate | None = None
     """Own image and command, or additions (resources, volumes, tolerations) to the engine's pod."""
+
+
+class Fencing(StrEnum):
+    """How a replacement is kept apart from a worker that may still run on a node nobody hears of."""
+
+    AUTO = "Auto"
+    """`Commit` for engines, `Strict` for own images."""
+    COMMIT = "Commit"
+    """At once: what the old worker still does can no longer be committed as a checkpoint."""
+    STRICT = "Strict"
+    """Only when the old worker must have stopped: for programs that write elsewhere themselves."""
 
 
 class Recovery(Model):
@@ -96,6 +108,14 @@ class Recovery(Model):
     """Length of the sliding window, in seconds."""
     hang_seconds: Annotated[int, Field(ge=5, le=86_400)] = 600
     """A rank that makes no step for this long, in seconds, is taken for hung and restarted."""
+    in_place: bool = True
+    """True restarts the ranks in the pods that are left; false replaces all pods after every fault."""
+    fencing: Fencing = Fencing.AUTO
+    """`Auto`, `Commit` or `Strict`: when the worker of a lost node may be replaced."""
+    avoid_repeat_offenders: Annotated[int, Field(ge=0, le=100)] = 2
+    """Faults of a node after which the job's pods go elsewhere if they can; 0 avoids none."""
+    max_identical_errors: Annotated[int, Field(ge=0, le=1000)] = 3
+    """The job fails when a rank has ended this often in a row in the same way at the same step; 0: never."""
     restart_id: Annotated[str, Field(max_length=64)] = ""
     """Any change of it forms the process group anew, once; not counted."""
     schedule_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
@@ -197,6 +217,19 @@ class RoleStatus(Model):
     desired: int = 0
     ready: int = 0
     """Pods whose ranks run."""
+    absent: Annotated[list[int], Field(max_length=MAX_REPLICAS)] = Field(default_factory=list)
+    """Replicas that the incarnation runs without."""
+
+
+class Scope(StrEnum):
+    """What a restart replaces."""
+
+    PROCESS = "Process"
+    """The ranks, in their pods."""
+    POD = "Pod"
+    """The pod at fault."""
+    JOB = "Job"
+    """All pods."""
 
 
 class LastRestart(Model):
@@ -206,9 +239,15 @@ class LastRestart(Model):
     message: str = ""
     rank: int | None = None
     node: str | None = None
+    pod: str | None = None
+    exit_code: int | None = None
+    step: int | None = None
+    """The last step of the rank at fault."""
     counted: bool = True
     """Against `recovery.maxRestarts`."""
+    scope: Scope = Scope.PROCESS
     at: datetime
+    """When the operator decided on it."""
 
 
 class Restarts(Model):
@@ -221,7 +260,44 @@ class Restarts(Model):
     """Counted ones within the last `recovery.windowSeconds`."""
     times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
     """When the counted ones of the window happened, oldest first."""
+    identical: int = 0
+    """How often in a row a rank has ended in the same way at the same step."""
+    stalled: int = 0
+    """Counted ones in a row without a step beyond `best`; each replaces more than the one before."""
+    best: int = 0
+    """The furthest step at any fault so far."""
+    not_before: datetime | None = None
+    """The next incarnation forms no earlier."""
     last: LastRestart | None = None
+
+
+class Offender(Model):
+    """A node and the faults of this job that are laid to it."""
+
+    node: str
+    faults: int
+    reason: str
+    """Of the latest."""
+    at: datetime
+
+
+class Goodput(Model):
+    """Where the job's time went; every second has one cause, all together they are its age."""
+
+    ratio: float | None = None
+    """Productive share of the time since the job was made."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """By cause, up to `since`."""
+    cause: str = ""
+    """What the time since `since` goes to."""
+    since: datetime | None = None
+    best: int = 0
+    """The furthest step so far; steps up to it are recomputed after a fault."""
+    checkpoint: float = 0.0
+    """Seconds for which saving held up this incarnation, as far as `seconds` has them."""
+    anchor_step: int = 0
+    """The first step that was seen of this incarnation, and when, for the pace of a recomputation."""
+    anchor_at: datetime | None = None
 
 
 class Progress(Model):
@@ -276,6 +352,12 @@ class TrainingJobStatus(Model):
         default_factory=list
     )
     restarts: Restarts = Field(default_factory=Restarts)
+    offenders: Annotated[list[Offender], Field(max_length=64, json_schema_extra=map_list("node"))] = Field(
+        default_factory=list
+    )
+    whole_since: datetime | None = None
+    """Since when pods that this incarnation runs without could be taken in again."""
+    goodput: Goodput = Field(default_factory=Goodput)
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from convoy_controllers.plan import Assign, PickPort, Plan, PodView, RankView, Shutdown, SlotView
+from convoy_controllers.plan import Assign, NodeView, PickPort, Plan, PodView, RankView, Shutdown, SlotView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots
-from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,6 +45,7 @@ class ToyCluster:
         self.pods: dict[str, PodView] = {}
         self.views: dict[str, SlotView] = {}
         self.create_errors: dict[str, str] = {}
+        self.nodes: dict[str, NodeView] = {}
         self.schedulable = True
         self.launchers = True
         self.deleted = False
@@ -61,6 +61,11 @@ class ToyCluster:
             known_engines=("gpt",) if self.engine else (),
             pods=tuple(self.pods.values()),
             slots=dict(self.views),
+            nodes={
+                pod.node: self.nodes.get(pod.node, NodeView(pod.node))
+                for pod in self.pods.values()
+                if pod.node
+            },
             agent_nodes=3,
             create_errors=dict(self.create_errors),
         )
@@ -113,7 +118,7 @@ class ToyCluster:
             node=f"node-{self._count % 3}" if placed else None,
             ip=f"10.0.0.{self._count % 250}" if placed else None,
             labels=body["metadata"]["labels"],
-            annotations={ANNOTATION_INTENT: body["metadata"]["annotations"][ANNOTATION_INTENT]},
+            annotations=dict(body["metadata"]["annotations"]),
             created=self.now.timestamp(),
             owner_uid=self.job.metadata.uid,
             unschedulable="" if placed else "0/3 nodes are available: 3 Insufficient cpu.",
@@ -134,7 +139,10 @@ class ToyCluster:
             fresh = replace(
                 view,
                 incarnation=command.incarnation,
-                ranks=tuple(RankView(rank, "RUNNING", step=0, time=self.now.timestamp()) for rank in ranks),
+                ranks=tuple(
+                    RankView(rank, "RUNNING", time=self.now.timestamp(), started=self.now.timestamp())
+                    for rank in ranks
+                ),
             )
         elif isinstance(command, Shutdown):
             phase = "Failed" if command.exit_code else "Succeeded"
@@ -145,11 +153,57 @@ class ToyCluster:
             raise TypeError(command)
         self.views[command.pod_uid] = fresh
 
+    def connect(self, pod: str) -> Self:
+        """A pod's launcher meets its agent."""
+        view = self.pods[pod]
+        self.views[view.uid] = SlotView(view.uid, view.node or "", True)
+        return self
+
     def rank(self, number: int, **facts: Any) -> Self:
         """Changes what is reported of one rank."""
         for uid, view in self.views.items():
             ranks = tuple(replace(rank, **facts) if rank.rank == number else rank for rank in view.ranks)
             self.views[uid] = replace(view, ranks=ranks)
+        return self
+
+    def train(self, step: int, **facts: Any) -> Self:
+        """All ranks that run are through with a step, at this moment."""
+        at = self.now.timestamp()
+        for uid, view in self.views.items():
+            ranks = tuple(
+                replace(rank, step=step, time=at, first_step=rank.first_step or at, **facts)
+                if rank.state == "RUNNING"
+                else rank
+                for rank in view.ranks
+            )
+            self.views[uid] = replace(view, ranks=ranks, stepped=at)
+        return self
+
+    def commit(self, step: int) -> Self:
+        """Every agent knows of a committed generation."""
+        for uid, view in self.views.items():
+            self.views[uid] = replace(
+                view,
+                committed_incarnation=view.incarnation,
+                committed_step=step,
+                committed_tier="remote",
+                committed_time=self.now.timestamp(),
+            )
+        return self
+
+    def silence(self, node: str, seconds: float, **facts: Any) -> Self:
+        """Nothing has come from a node's agent for so long; by default nothing on it answers either."""
+        since = self.now.timestamp() - seconds
+        silent = {
+            "silent_seconds": seconds,
+            "silent_since": since,
+            "answers": False,
+            "lease_seconds": seconds,
+        }
+        self.nodes[node] = replace(self.nodes.get(node, NodeView(node)), **{**silent, **facts})
+        for uid, view in self.views.items():
+            if view.node == node:
+                self.views[uid] = replace(view, launcher_connected=False)
         return self
 
     def exit(self, number: int, code: int = 0, **facts: Any) -> Self:

@@ -6,18 +6,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from convoy_controllers.plan import Command, DeletePod, Plan, PodView
-from convoy_controllers.trainingjob import budget, ending, formation, recovering, waiting
-from convoy_controllers.trainingjob.faults import ended, failed
+from convoy_controllers.trainingjob import ending, formation, nodes, recovering, waiting
+from convoy_controllers.trainingjob.children import Children, children
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pods import pod as pod_body
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import Violation, violation
-from convoy_crds.layout import Slot, slots, world_size
-from convoy_crds.terms import ANNOTATION_INTENT, ConditionType, Reasons
-from convoy_crds.trainingjob import Phase
+from convoy_crds.layout import Slot, present, slots, world_size
+from convoy_crds.terms import ConditionType, Reasons
+from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -33,48 +31,34 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.start_time = status.start_time or draft.now
     draft.fold(status.incarnation)
 
-    if ended := ending.completed(observed, draft, layout, own):
+    formed = present(observed.job) if status.membership else layout
+    if ended := ending.completed(observed, draft, formed, own):
         return ended
     if ended := ending.past_deadline(observed, draft, own):
         return ended
-    fault = recovering.fault(observed, layout, own) or recovering.requested(observed)
+    fault = (
+        recovering.fault(observed, formed, own)
+        or recovering.requested(observed)
+        or recovering.regrowth(observed, draft, layout, _back(observed, layout, formed, own))
+    )
+    if fault is not None and (wait := recovering.echo_seconds(fault, now)):
+        return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
     status.restart_id = observed.job.spec.recovery.restart_id
     if fault is not None and (ended := recovering.answer(observed, draft, fault, own, now)):
         return ended
     return _form(observed, draft, layout, own, now)
 
 
-def _children(
-    observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
-) -> tuple[list[dict[str, Any]], list[DeletePod]]:
-    """Pods to create, and pods to delete: ended, superfluous, or (while forming) not as the spec now asks."""
-    forming = not draft.status.membership
-    names = {pod.name for pod in observed.pods}
-    create: list[dict[str, Any]] = []
-
-    def over(pod: PodView) -> bool:
-        # Of an incarnation that runs, a pod that ended well still stands for its ranks.
-        return ended(pod) if forming else failed(pod)
-
-    delete = [
-        DeletePod(pod.name, pod.uid)
-        for pod in own.values()
-        if not pod.deleting and (over(pod) or pod.name not in {slot.pod for slot in layout})
-    ]
-    for slot in layout:
-        body = pod_body(observed.job, observed.engine, slot)
-        existing = own.get(slot.pod)
-        if existing is None:
-            create += [body] if slot.pod not in names and slot.pod not in observed.create_errors else []
-        elif (
-            forming
-            and not existing.deleting
-            and not over(existing)
-            and existing.annotations.get(ANNOTATION_INTENT)
-            != body["metadata"]["annotations"][ANNOTATION_INTENT]
-        ):
-            delete.append(DeletePod(existing.name, existing.uid))
-    return create, delete
+def _back(
+    observed: Observed, layout: tuple[Slot, ...], formed: tuple[Slot, ...], own: Mapping[str, PodView]
+) -> int:
+    """Pods that the incarnation runs without and that could be taken in again."""
+    if len(formed) == len(layout):
+        return 0
+    lost = nodes.lost(observed.nodes, observed.slots.values())
+    names = {slot.pod for slot in formed}
+    absent = [slot for slot in layout if slot.pod not in names]
+    return len(formation.ready(observed, absent, own, lost))
 
 
 def _form(
@@ -84,66 +68,93 @@ def _form(
     status, recovery = draft.status, observed.job.spec.recovery
     wrong = violation(observed)
     if wrong is not None and (len(own) < len(layout) or not status.membership):
-        draft.condition(ConditionType.VALID, False, wrong.reason, wrong.message)
-        draft.condition(ConditionType.RUNNING, False, wrong.reason, wrong.message)
-        draft.phase(Phase.PENDING, wrong.reason, wrong.message)
-        status.pending_since = None
-        deletions = tuple(DeletePod(pod.name, pod.uid) for pod in own.values() if not pod.deleting)
-        return Plan(
-            status=draft.stored(),
-            delete=deletions,
-            events=tuple(draft.events),
-            requeue_after=_deadline(observed, draft),
-        )
+        return _refuse(observed, draft, wrong, own)
     draft.condition(ConditionType.VALID, True, Reasons.ACCEPTED, Reasons.ACCEPTED.message)
 
     waits = [_deadline(observed, draft)]
     if status.pending_since is not None and now < status.pending_since and not own:
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
-    create, delete = _children(observed, draft, layout, own) if wrong is None else ([], [])
-    whole = formation.whole(layout, own, observed.slots)
-    if status.membership or whole:
+    lost = nodes.lost(observed.nodes, observed.slots.values())
+    wanted = children(observed, status, layout, own, lost) if wrong is None else Children()
+    waits += wanted.waits
+    up = formation.ready(observed, layout, own, lost)
+    chosen = () if status.membership else formation.participants(observed, status, layout, up, own, now)
+    if status.membership or chosen:
         status.pending_since = None
     elif given_back := _hurry(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
-    if all((pod := own.get(slot.pod)) is not None and pod.node for slot in layout):
-        message = Reasons.ALL_SCHEDULED.format(desired=len(layout))
-        draft.condition(ConditionType.SCHEDULED, True, Reasons.ALL_SCHEDULED, message)
-    else:
-        found = waiting.why(observed, layout, own, observed.slots)
-        draft.condition(ConditionType.SCHEDULED, False, found.reason, found.message)
+    found = wanted.fencing or waiting.why(observed, layout, own, observed.slots)
+    _say_scheduled(draft, layout, own, found)
 
     commands: tuple[Command, ...] = ()
     stored = observed.job.status
     status_first = (status.incarnation, status.restarts) != (stored.incarnation, stored.restarts)
     paused_until: datetime | None = None
-    if not status.membership and not create and not delete and whole:
-        earliest = budget.earliest_formation(status.restarts)
+    if chosen and not {slot.pod for slot in chosen} & {gone.name for gone in wanted.delete}:
+        earliest = status.restarts.not_before
         if earliest is not None and now < earliest and status.phase is Phase.RESTARTING:
             paused_until = earliest
             waits.append((earliest - now).total_seconds())
         else:
-            formation.form(status, observed, [own[slot.pod].uid for slot in layout])
+            formation.form(status, observed, layout, chosen, own)
             status_first = True
     if status.membership:
-        commands = formation.commands(observed, own, status.incarnation) if wrong is None else ()
+        commands = formation.commands(observed, status, own) if wrong is None else ()
         waits.append(5.0 if commands else None)
-        _say_formed(observed, draft, layout, own)
+        _say_formed(observed, draft, own)
     else:
-        found = _back_off(draft, paused_until) or waiting.why(observed, layout, own, observed.slots)
-        if status.phase is not Phase.RESTARTING:
+        found = _back_off(draft, paused_until) or found
+        if status.phase is Phase.RESTARTING:
+            waits += _patience(status, up, layout, now)
+        else:
             draft.phase(Phase.PENDING, found.reason, found.message)
         draft.condition(ConditionType.RUNNING, False, found.reason, found.message)
     return Plan(
         status=draft.stored(),
         status_first=status_first,
-        create=tuple(create),
-        delete=tuple(delete),
+        create=tuple(wanted.create),
+        delete=tuple(wanted.delete),
         events=tuple(draft.events),
         commands=commands,
         requeue_after=_earliest(waits),
     )
+
+
+def _say_scheduled(
+    draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], found: Violation
+) -> None:
+    """Whether every pod has a node, and what is in the way."""
+    if all((pod := own.get(slot.pod)) is not None and pod.node for slot in layout):
+        message = Reasons.ALL_SCHEDULED.format(desired=len(layout))
+        draft.condition(ConditionType.SCHEDULED, True, Reasons.ALL_SCHEDULED, message)
+    else:
+        draft.condition(ConditionType.SCHEDULED, False, found.reason, found.message)
+
+
+def _refuse(observed: Observed, draft: Draft, wrong: Violation, own: Mapping[str, PodView]) -> Plan:
+    """Says what is wrong with the spec; no pod is kept for it."""
+    draft.condition(ConditionType.VALID, False, wrong.reason, wrong.message)
+    draft.condition(ConditionType.RUNNING, False, wrong.reason, wrong.message)
+    draft.phase(Phase.PENDING, wrong.reason, wrong.message)
+    draft.status.pending_since = None
+    return Plan(
+        status=draft.stored(),
+        delete=tuple(DeletePod(pod.name, pod.uid) for pod in own.values() if not pod.deleting),
+        events=tuple(draft.events),
+        requeue_after=_deadline(observed, draft),
+    )
+
+
+def _patience(
+    status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
+) -> list[float | None]:
+    """When an elastic job, after a fault, gives up on the pods that are still missing."""
+    last = status.restarts.last
+    if last is None or len(up) == len(layout):
+        return []
+    left = (last.at + timedelta(seconds=formation.SHRINK_SECONDS) - now).total_seconds()
+    return [left] if left > 0 else []
 
 
 def _back_off(draft: Draft, until: datetime | None) -> Violation | None:
@@ -185,23 +196,26 @@ def _hurry(
     )
 
 
-def _say_formed(
-    observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView]
-) -> None:
+def _say_formed(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> None:
     """Starting until every rank is up, Running from then on."""
     status = draft.status
-    facts = {"incarnation": status.incarnation, "world": world_size(observed.job)}
+    layout = slots(observed.job)
+    formed = present(observed.job.model_copy(update={"status": status}))
+    facts = {"incarnation": status.incarnation, "world": world_size(formed)}
     up = all(
         (pod := own.get(slot.pod)) is not None
         and (view := observed.slots.get(pod.uid)) is not None
         and view.incarnation == status.incarnation
         and is_up(view.ranks)
-        for slot in layout
+        for slot in formed
     )
     if up:
-        message = Reasons.TRAINING.format(**facts)
-        draft.phase(Phase.RUNNING, Reasons.TRAINING, message)
-        draft.condition(ConditionType.RUNNING, True, Reasons.TRAINING, message)
+        names = {slot.pod for slot in formed}
+        absent = ", ".join(slot.pod for slot in layout if slot.pod not in names)
+        reason = Reasons.SHRUNK if absent else Reasons.TRAINING
+        message = reason.format(absent=absent, **facts)
+        draft.phase(Phase.RUNNING, reason, message)
+        draft.condition(ConditionType.RUNNING, True, reason, message)
         draft.drop(ConditionType.RESTARTING)
     elif status.phase is not Phase.RUNNING:
         message = Reasons.FORMING.format(**facts)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from convoy_controllers.trainingjob import escalation
 from convoy_controllers.trainingjob.faults import Fault
+from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import LastRestart, Recovery, Restarts
 
 MAX_PAUSE_SECONDS = 60
+SOON_SECONDS = 10.0
+"""A restart so soon after the one before it waits a second, also when it does not count."""
+ECHO_WINDOW_SECONDS = 2.0
+"""How long before the last sign of a node's agent its ranks may already have been gone."""
 
 
 def in_window(times: list[datetime], recovery: Recovery, now: datetime) -> list[datetime]:
@@ -23,35 +30,70 @@ def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime
     return len(in_window(restarts.times, recovery, now)) + 1 > recovery.max_restarts
 
 
-def after(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -> Restarts:
-    """The record once a restart for this fault is decided."""
+def forgive(restarts: Restarts, lost_at: float) -> Restarts:
+    """Takes back the latest restart where it was the echo of a node's loss at `lost_at` (Unix seconds).
+
+    The other ranks of the job die of a lost connection seconds before the node can be known to be lost, and
+    a program of the user's own cannot say that this is why it died.
+    """
+    last = restarts.last
+    if last is None or not last.counted:
+        return restarts
+    kind = POLICIES[last.reason]
+    if not (kind.user_error or kind.echo) or last.at.timestamp() < lost_at - ECHO_WINDOW_SECONDS:
+        return restarts
+    return restarts.model_copy(
+        update={
+            "counted": restarts.counted - 1,
+            "in_window": max(0, restarts.in_window - 1),
+            "times": restarts.times[:-1],
+            "identical": max(0, restarts.identical - 1),
+            "stalled": max(0, restarts.stalled - 1),
+            "not_before": None,
+        }
+    )
+
+
+def after(
+    restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
+) -> Restarts:
+    """The record once a restart for this fault is decided; `step`: the furthest the job has come."""
     times = in_window(restarts.times, recovery, now) + ([now] if fault.counted else [])
+    row = escalation.stalled(restarts, fault, step, now)
     return Restarts(
         total=restarts.total + 1,
         counted=restarts.counted + int(fault.counted),
         in_window=len(times),
         times=times[-1024:],
+        identical=escalation.identical(restarts, fault),
+        stalled=row,
+        best=max(restarts.best, step or 0),
+        not_before=_not_before(restarts, fault, len(times), now),
         last=LastRestart(
             reason=fault.reason.name,
             message=fault.message[-4096:],
             rank=fault.rank,
             node=fault.node,
+            pod=fault.pod,
+            exit_code=fault.exit_code,
+            step=fault.step,
             counted=fault.counted,
+            scope=escalation.scope(fault, row, recovery),
             at=now,
         ),
     )
 
 
-def earliest_formation(restarts: Restarts) -> datetime | None:
+def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime) -> datetime | None:
     """When the next incarnation may form: at once after one counted restart, then 1, 2, 4 ... 60 s later.
 
-    One second after a restart that does not count: nothing may restart as fast as the machine can.
+    After one that does not count at once, but a second later where restarts follow one another: nothing may
+    restart as fast as the machine can.
     """
-    if restarts.last is None:
-        return None
-    if not restarts.last.counted:
-        return restarts.last.at + timedelta(seconds=1)
-    if restarts.in_window < 2:
-        return None
-    pause = min(2.0 ** (restarts.in_window - 2), MAX_PAUSE_SECONDS)
-    return restarts.last.at + timedelta(seconds=pause)
+    if fault.counted:
+        pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
+    else:
+        soon = restarts.last is not None and now - restarts.last.at < timedelta(seconds=SOON_SECONDS)
+        # A node's loss has taken its seconds to be known.
+        pause = 1.0 if soon and fault.reason is not Reasons.NODE_LOST else 0.0
+    return now + timedelta(seconds=pause) if pause else None

@@ -9,11 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from convoy_controllers.plan import PodView, RankView, SlotView
+from convoy_controllers.plan import NodeView, PodView, RankView, SlotView
+from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
 
 BAD_PARAMS, BAD_DATA, PREEMPTED, PEER_LOST = 10, 20, 75, 76
+
+_BY_CODE = {
+    BAD_PARAMS: Reasons.BAD_PARAMS_EXIT,
+    BAD_DATA: Reasons.DATA_ERROR,
+    PREEMPTED: Reasons.PREEMPTED,
+    PEER_LOST: Reasons.PEER_LOST,
+}
+_EVICTIONS = {
+    "EvictionByEvictionAPI": "through the eviction API",
+    "DeletionByTaintManager": "its node has a taint that it does not tolerate",
+    "TerminationByKubelet": "its node lacks a resource or shuts down",
+    "DeletionByPodGC": "its node is gone",
+}
+"""Reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), but for the scheduler's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +39,24 @@ class Fault:
     message: str
     rank: int | None = None
     node: str | None = None
-    counted: bool = True
-    """Against `recovery.maxRestarts`."""
-    terminal: bool = False
-    """No restart can heal it."""
+    pod: str | None = None
+    exit_code: int | None = None
+    step: int | None = None
+    """The last step of the rank at fault."""
+    at: float = 0.0
+    """Unix seconds at which it happened; 0 when that is not known."""
+    free: bool = False
+    """Does not count although its kind does."""
+
+    @property
+    def policy(self) -> Policy:
+        """What its kind costs and replaces."""
+        return policy(self.reason)
+
+    @property
+    def counted(self) -> bool:
+        """Against `recovery.maxRestarts`."""
+        return self.policy.counted and not self.free
 
 
 def ended(pod: PodView) -> bool:
@@ -40,34 +69,27 @@ def failed(pod: PodView) -> bool:
     return pod.phase == "Failed" or pod.exit_code not in (None, 0)
 
 
-def _rank_reason(rank: RankView, leaving: bool) -> tuple[Reason, bool, bool]:
-    """The reason of a rank's exit, whether it counts, whether it is terminal.
+def _rank_reason(rank: RankView) -> Reason:
+    if rank.command_not_found:
+        return Reasons.COMMAND_NOT_FOUND
+    if rank.oom:
+        return Reasons.RANK_OOM
+    if rank.hung:
+        return Reasons.RANK_HUNG
+    if rank.signal:
+        return Reasons.RANK_KILLED
+    return _BY_CODE.get(rank.exit_code, Reasons.RANK_FAILED)
+
+
+def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool) -> Fault | None:
+    """The fault of one rank, or None while it runs or ended well.
 
     A preemption is free only where the pod was told to leave: a program that ends with 75 of its own accord
     must not restart for ever.
     """
-    if rank.command_not_found:
-        return Reasons.COMMAND_NOT_FOUND, True, True
-    if rank.oom:
-        return Reasons.RANK_OOM, True, False
-    if rank.hung:
-        return Reasons.RANK_HUNG, True, False
-    if rank.signal:
-        return Reasons.RANK_KILLED, True, False
-    by_code = {
-        BAD_PARAMS: (Reasons.BAD_PARAMS_EXIT, True, True),
-        BAD_DATA: (Reasons.DATA_ERROR, True, True),
-        PREEMPTED: (Reasons.PREEMPTED, not leaving, False),
-        PEER_LOST: (Reasons.PEER_LOST, True, False),
-    }
-    return by_code.get(rank.exit_code, (Reasons.RANK_FAILED, True, False))
-
-
-def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool) -> Fault | None:
-    """The fault of one rank, or None while it runs or ended well."""
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
-    reason, counted, terminal = _rank_reason(rank, leaving)
+    reason = _rank_reason(rank)
     tail = rank.stderr.strip()
     message = reason.format(
         rank=rank.rank,
@@ -79,46 +101,69 @@ def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving
         why=tail or "not found",
         stderr=f"The end of its stderr: {tail}" if tail else "It wrote nothing to stderr.",
     )
-    return Fault(reason, message, rank.rank, node, counted, terminal)
+    return Fault(
+        reason,
+        message,
+        rank.rank,
+        node,
+        slot.pod,
+        exit_code=rank.exit_code,
+        step=rank.step,
+        # A hung rank stood still since its last step; its process ended only when it was killed for that.
+        at=(rank.time or rank.ended) if rank.hung else rank.ended,
+        free=leaving and reason is Reasons.PREEMPTED,
+    )
 
 
-def pod_fault(pod: PodView) -> Fault | None:
+def pod_fault(pod: PodView, node: NodeView | None) -> Fault | None:
     """The fault of a pod that failed or is going away, or None."""
+    if pod.disruption == "PreemptionByScheduler":
+        return _of_pod(pod, Reasons.POD_PREEMPTED)
+    if pod.disruption == "EvictionByEvictionAPI" and node is not None and node.cordoned:
+        return _of_pod(pod, Reasons.NODE_DRAINED)
+    if (failed(pod) or pod.deleting) and pod.disruption:
+        return _of_pod(pod, Reasons.POD_EVICTED, _EVICTIONS.get(pod.disruption, pod.disruption))
     if failed(pod):
         text = pod.termination_message
         if pod.termination_reason in ("StartError", "ContainerCannotRun") and "python3" in text:
-            reason = Reasons.NO_PYTHON
-            return Fault(reason, reason.format(pod=pod.name, why=text), node=pod.node, terminal=True)
+            return _of_pod(pod, Reasons.NO_PYTHON, text)
+        if pod.termination_reason == "OOMKilled":
+            return _of_pod(pod, Reasons.CONTAINER_OOM)
         why = pod.termination_reason or f"it exited with code {pod.exit_code}"
-        why = f"{why}: {text}" if text else why
-        oom = pod.termination_reason == "OOMKilled"
-        counted = oom or pod.exit_code != PREEMPTED
-        return _pod_lost(pod, why, counted)
+        return _of_pod(pod, Reasons.POD_LOST, f"{why}: {text}" if text else why)
     if pod.deleting:
-        return _pod_lost(pod, "it is being deleted", counted=False)
+        return _of_pod(pod, Reasons.POD_DELETED)
     return None
 
 
-def _pod_lost(pod: PodView, why: str, counted: bool) -> Fault:
-    message = Reasons.POD_LOST.format(pod=pod.name, node=pod.node, why=why)
-    return Fault(Reasons.POD_LOST, message, node=pod.node, counted=counted)
+def _of_pod(pod: PodView, reason: Reason, why: str = "") -> Fault:
+    message = reason.format(pod=pod.name, node=pod.node, why=why)
+    # The launcher ends with this code where its ranks had saved their state.
+    free = reason is Reasons.POD_LOST and pod.exit_code == PREEMPTED
+    return Fault(reason, message, node=pod.node, pod=pod.name, exit_code=pod.exit_code, free=free)
 
 
 def missing_fault(slot: Slot) -> Fault:
     """The fault of a slot whose pod has vanished or was replaced."""
-    message = Reasons.POD_LOST.format(pod=slot.pod, node="unknown", why="it was deleted")
-    return Fault(Reasons.POD_LOST, message, counted=False)
+    return Fault(Reasons.POD_DELETED, Reasons.POD_DELETED.format(pod=slot.pod, node="unknown"), pod=slot.pod)
+
+
+def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
+    """The fault of a pod whose node is lost; it happened when its agent was last heard of."""
+    message = Reasons.NODE_LOST.format(node=node.name, pod=pod.name, why=why)
+    return Fault(Reasons.NODE_LOST, message, node=node.name, pod=pod.name, at=node.silent_since)
 
 
 def primary(faults: Iterable[Fault]) -> Fault | None:
-    """The fault to blame: one that no restart heals, else one that is no echo of another's death."""
-    echoes = (Reasons.PEER_LOST, Reasons.PREEMPTED)
+    """The fault to blame: one that no restart heals, else no echo of another's end, else the earliest."""
     ranked = sorted(
         faults,
         key=lambda fault: (
-            not fault.terminal,
-            fault.reason in echoes,
+            not fault.policy.terminal,
+            fault.reason is not Reasons.NODE_LOST,
+            fault.policy.echo,
             fault.rank is None,
+            fault.at or float("inf"),
             fault.rank if fault.rank is not None else -1,
         ),
     )

@@ -1,28 +1,72 @@
-"""How an incarnation forms: port first, then every slot is told, again until it reports that it knows."""
+"""How an incarnation forms: who takes part, then the port, then every slot is told until it says it knows."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 
-from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView, SlotView
+from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView
+from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_crds.layout import Slot, command, slots, world_size
-from convoy_crds.trainingjob import TrainingJobStatus
+from convoy_crds.layout import Slot, command, present, without, world_size
+from convoy_crds.terms import Reasons
+from convoy_crds.trainingjob import Phase, TrainingJobStatus
+
+SHRINK_SECONDS = 10.0
+"""How long, after a fault, an elastic job waits for a pod that is on its way before it goes on without it."""
 
 
-def whole(layout: tuple[Slot, ...], pods: Mapping[str, PodView], views: Mapping[str, SlotView]) -> bool:
-    """Whether every slot has a live pod whose launcher has met its agent."""
-    return all(
-        (pod := pods.get(slot.pod)) is not None
-        and not pod.deleting
-        and pod.phase == "Running"
-        and not ended(pod)
-        and (view := views.get(pod.uid)) is not None
-        and view.launcher_connected
-        for slot in layout
-    )
+def ready(
+    observed: Observed, layout: Iterable[Slot], pods: Mapping[str, PodView], lost: Collection[str]
+) -> tuple[Slot, ...]:
+    """The slots with a live pod whose launcher has met its agent, on a node that is not lost."""
+
+    def is_ready(slot: Slot) -> bool:
+        pod = pods.get(slot.pod)
+        if pod is None or pod.deleting or pod.phase != "Running" or ended(pod) or pod.node in lost:
+            return False
+        view = observed.slots.get(pod.uid)
+        return view is not None and view.launcher_connected
+
+    return tuple(slot for slot in layout if is_ready(slot))
+
+
+def participants(
+    observed: Observed,
+    status: TrainingJobStatus,
+    layout: tuple[Slot, ...],
+    up: tuple[Slot, ...],
+    pods: Mapping[str, PodView],
+    now: datetime,
+) -> tuple[Slot, ...]:
+    """The slots that can form an incarnation now, with their ranks; empty while the job has to wait.
+
+    All of them, or what is `up` where every role has its `minReplicas` and the others would keep it waiting.
+    """
+    if len(up) == len(layout):
+        return layout
+    for role in observed.job.spec.roles:
+        if sum(slot.role == role.name for slot in up) < (role.min_replicas or role.replicas):
+            return ()
+    names = {slot.pod for slot in up}
+    missing = [slot for slot in layout if slot.pod not in names]
+    limit = observed.job.spec.recovery.schedule_seconds
+    if not all(_excused(status, limit, pods.get(slot.pod), now) for slot in missing):
+        return ()
+    return without(layout, {(slot.role, slot.replica) for slot in missing})
+
+
+def _excused(status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime) -> bool:
+    """Whether a pod that is not up need not be waited for: it has no node, or has had its time."""
+    if pod is not None and pod.unschedulable and not pod.node:
+        return True
+    last, since = status.restarts.last, status.pending_since
+    if status.phase is Phase.RESTARTING and last is not None:
+        patience = 0.0 if last.reason == Reasons.NODE_LOST.name else SHRINK_SECONDS
+        return now >= last.at + timedelta(seconds=patience)
+    return since is not None and now >= since + timedelta(seconds=limit)
 
 
 def membership(uids: Iterable[str]) -> str:
@@ -38,23 +82,38 @@ def disband(status: TrainingJobStatus) -> None:
     if status.membership:
         status.membership = ""
         status.incarnation += 1
+    status.whole_since = None
+    for role in status.roles:
+        role.absent = []
 
 
-def form(status: TrainingJobStatus, observed: Observed, uids: Iterable[str]) -> None:
-    """Forms the reserved incarnation from these pods, above whatever any agent has seen."""
+def form(
+    status: TrainingJobStatus,
+    observed: Observed,
+    layout: tuple[Slot, ...],
+    chosen: tuple[Slot, ...],
+    pods: Mapping[str, PodView],
+) -> None:
+    """Forms the reserved incarnation from the chosen slots, above whatever any agent has seen."""
     seen = [0]
     for view in observed.slots.values():
         seen += [view.incarnation, view.port_incarnation]
     status.incarnation = max(status.incarnation, max(seen) + 1)
-    status.membership = membership(uids)
+    status.membership = membership(pods[slot.pod].uid for slot in chosen)
+    names = {slot.pod for slot in chosen}
+    for role in status.roles:
+        role.absent = [s.replica for s in layout if s.role == role.name and s.pod not in names]
 
 
-def commands(observed: Observed, pods: Mapping[str, PodView], incarnation: int) -> tuple[Command, ...]:
-    """What the agents have still to be told for `incarnation`; nothing once all know."""
-    job = observed.job
-    layout = slots(job)
+def commands(
+    observed: Observed, status: TrainingJobStatus, pods: Mapping[str, PodView]
+) -> tuple[Command, ...]:
+    """What the agents have still to be told of the incarnation in `status`; nothing once all know."""
+    incarnation = status.incarnation
+    job = observed.job.model_copy(update={"status": status})
+    layout = present(job)
     placed = [(slot, pods[slot.pod]) for slot in layout if slot.pod in pods]
-    if len(placed) < len(layout):
+    if not placed or len(placed) < len(layout):
         return ()
     first = placed[0][1]
     view = observed.slots.get(first.uid)
@@ -69,7 +128,7 @@ def commands(observed: Observed, pods: Mapping[str, PodView], incarnation: int) 
     ]
     if not behind:
         return ()
-    members = tuple(Member(slot.index, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
+    members = tuple(Member(slot.position, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
     return tuple(
         Assign(
             node=pod.node or "",
@@ -77,10 +136,10 @@ def commands(observed: Observed, pods: Mapping[str, PodView], incarnation: int) 
             job_uid=job.metadata.uid,
             job=f"{job.metadata.namespace}/{job.metadata.name}",
             incarnation=incarnation,
-            slot=slot.index,
+            slot=slot.position,
             rank_offset=slot.rank_offset,
             processes=slot.processes,
-            world_size=world_size(job),
+            world_size=world_size(layout),
             master_addr=first.ip or "",
             master_port=view.master_port,
             hang_seconds=job.spec.recovery.hang_seconds,
@@ -88,6 +147,7 @@ def commands(observed: Observed, pods: Mapping[str, PodView], incarnation: int) 
             replica=slot.replica,
             command=command(job, observed.engine, slot),
             members=members,
+            strict=nodes.strict(job),
         )
         for slot, pod in behind
     )

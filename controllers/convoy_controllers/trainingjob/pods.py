@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from convoy_crds import terms
@@ -31,7 +33,8 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
         terms.ENV_GRACE_SECONDS: str(max(1, grace_seconds - 5)),
     }
     if job.spec.engine:
-        values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True)
+        # The kubelet would expand $(NAME) and take $$ for $.
+        values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True).replace("$", "$$")
     if job.spec.checkpoint.tiers.remote:
         values[terms.ENV_CHECKPOINT_DIR] = f"{terms.CHECKPOINT_PATH}/{job.metadata.uid}"
         values[terms.ENV_CHECKPOINT_SECONDS] = str(seconds(job.spec.checkpoint.interval))
@@ -136,6 +139,22 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
     }
     body["metadata"]["annotations"][terms.ANNOTATION_INTENT] = intent_hash(body)
     return body
+
+
+def born(body: dict[str, Any], incarnation: int, avoid: Sequence[str]) -> dict[str, Any]:
+    """The pod as it is created for an incarnation, away from the nodes to `avoid` where that is possible.
+
+    Neither is part of the intent: a pod that runs is not replaced for it.
+    """
+    fresh = copy.deepcopy(body)
+    fresh["metadata"]["annotations"][terms.ANNOTATION_BORN] = str(incarnation)
+    if avoid:
+        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in avoid]
+        term = {"weight": 100, "preference": {"matchFields": fields}}
+        affinity = fresh["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*preferred, term]
+    return fresh
 
 
 def intent_hash(body: dict[str, Any]) -> str:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from convoy_controllers.plan import Plan, PodView
-from convoy_controllers.trainingjob import budget, formation
+from convoy_controllers.trainingjob import budget, escalation, formation, nodes, offenders
 from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.faults import (
     Fault,
     failed,
     missing_fault,
+    node_fault,
     pod_fault,
     primary,
     slot_faults,
 )
 from convoy_controllers.trainingjob.formation import membership
+from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
-from convoy_crds.layout import Slot
+from convoy_crds.layout import Slot, world_size
 from convoy_crds.terms import ConditionType, Reasons
 from convoy_crds.trainingjob import Phase
+
+ECHO_SECONDS = 0.5
+"""How long the end of a rank that lost a peer waits for the news of that peer's own end."""
 
 
 def requested(observed: Observed) -> Fault | None:
@@ -30,21 +35,28 @@ def requested(observed: Observed) -> Fault | None:
     if wanted == status.restart_id or not status.membership:
         return None
     reason = Reasons.RESTART_REQUESTED
-    return Fault(reason, reason.format(restart_id=wanted), counted=False)
+    return Fault(reason, reason.format(restart_id=wanted))
 
 
 def fault(observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodView]) -> Fault | None:
-    """The fault of the incarnation that has formed, or of a pod that failed before one could."""
+    """The fault of the incarnation that has formed, or of a pod that failed before one could.
+
+    `layout`: the slots of the incarnation.
+    """
     members, incarnation = observed.job.status.membership, observed.job.status.incarnation
+    lost = nodes.lost(observed.nodes, observed.slots.values())
     found: list[Fault] = []
     for slot in layout:
         pod = own.get(slot.pod)
         if pod is None:
             found += [missing_fault(slot)] if members else []
             continue
-        lost = pod_fault(pod)
-        if lost and (members or _fails_early(observed, pod)):
-            found.append(lost)
+        if members and pod.node in lost:
+            found.append(node_fault(pod, observed.nodes[pod.node], lost[pod.node]))
+            continue
+        broken = pod_fault(pod, observed.nodes.get(pod.node or ""))
+        if broken and (members or _fails_early(observed, pod)):
+            found.append(broken)
         if members and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
             found += slot_faults(slot, view, incarnation, hang, leaving=pod.deleting)
@@ -55,6 +67,13 @@ def fault(observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodVie
         ]
         found = found or [missing_fault(layout[0])]
     return primary(found)
+
+
+def echo_seconds(fault: Fault, now: datetime) -> float:
+    """Seconds to wait for the cause behind a fault that is mostly another's echo; 0 for all others."""
+    if not fault.policy.echo or not fault.at or fault.free:
+        return 0.0
+    return max(0.0, min(ECHO_SECONDS, fault.at + ECHO_SECONDS - now.timestamp()))
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
@@ -73,8 +92,17 @@ def answer(
 ) -> Plan | None:
     """Fails the job, or records the restart and raises the incarnation."""
     status, recovery = draft.status, observed.job.spec.recovery
-    if fault.terminal:
+    happened = datetime.fromtimestamp(fault.at, UTC) if fault.at else now
+    draft.blow = Blow(happened, node_lost=fault.reason is Reasons.NODE_LOST)
+    if fault.policy.terminal:
         return finish(observed, draft, own, Phase.FAILED, fault.reason, fault.message)
+    if fault.reason is Reasons.NODE_LOST:
+        status.restarts = budget.forgive(status.restarts, fault.at)
+    identical = escalation.identical(status.restarts, fault)
+    if recovery.max_identical_errors and identical >= recovery.max_identical_errors:
+        reason = Reasons.REPEATED_ERROR
+        message = reason.format(count=identical, limit=recovery.max_identical_errors, why=fault.message)
+        return finish(observed, draft, own, Phase.FAILED, reason, message)
     if budget.exceeded(status.restarts, fault, recovery, now):
         message = Reasons.MAX_RESTARTS.format(
             count=status.restarts.in_window + 1,
@@ -83,9 +111,30 @@ def answer(
             why=fault.message,
         )
         return finish(observed, draft, own, Phase.FAILED, Reasons.MAX_RESTARTS, message)
-    status.restarts = budget.after(status.restarts, fault, recovery, draft.now)
+    if fault.node and fault.policy.blames_node:
+        status.offenders = offenders.after(status.offenders, fault.node, fault.reason.name, now)
+    step = status.progress.step if status.progress else None
+    status.restarts = budget.after(status.restarts, fault, recovery, now, step)
     formation.disband(status)
     draft.phase(Phase.RESTARTING, fault.reason, fault.message)
     draft.condition(ConditionType.RESTARTING, True, fault.reason, fault.message)
     draft.condition(ConditionType.RUNNING, False, fault.reason, fault.message)
     return None
+
+
+def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing: int) -> Fault | None:
+    """The restart that takes `missing` absent pods in again, once a checkpoint is newer than their return.
+
+    Without checkpoints of Convoy's own there is no moment at which that costs nothing: then they wait for
+    the next restart.
+    """
+    status = draft.status
+    if not missing:
+        status.whole_since = None
+        return None
+    status.whole_since = status.whole_since or draft.now
+    if status.checkpoint is None or status.checkpoint.time < status.whole_since:
+        return None
+    reason = Reasons.REGROW
+    world = world_size(layout)
+    return Fault(reason, reason.format(count=missing, world=world))

@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.plan import Event
+from convoy_controllers.trainingjob.goodput import Blow, account
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
 from convoy_crds.layout import slots
 from convoy_crds.meta import Condition
-from convoy_crds.terms import Reason
+from convoy_crds.terms import ConditionType, Reason
 from convoy_crds.trainingjob import Phase, RoleStatus, TrainingJobStatus
 
 
@@ -20,6 +21,9 @@ class Draft:
     def __init__(self, observed: Observed, now: datetime) -> None:
         self.observed = observed
         self.now = now.replace(microsecond=0)
+        self.exact = now
+        self.blow: Blow | None = None
+        """The fault that this reconcile answers."""
         self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
         self.events: list[Event] = []
@@ -69,19 +73,40 @@ class Draft:
         }
         own = {pod.name: pod for pod in self.observed.pods if pod.uid in running}
         counts = {role.name: 0 for role in self.observed.job.spec.roles}
+        absent = {role.name: role.absent for role in status.roles}
         layout = slots(self.observed.job)
         for slot in layout:
             counts[slot.role] += slot.pod in own
         status.roles = [
-            RoleStatus(name=role.name, desired=role.replicas, ready=counts[role.name])
+            RoleStatus(
+                name=role.name,
+                desired=role.replicas,
+                ready=counts[role.name],
+                absent=absent.get(role.name, []),
+            )
             for role in self.observed.job.spec.roles
         ]
         status.ready = f"{sum(counts.values())}/{len(layout)}"
 
     def stored(self) -> dict[str, Any] | None:
         """The whole status as JSON, or None when it is what the API server already has."""
+        self._account()
         fresh = self.status.to_dict()
         return None if fresh == self.observed.job.status.to_dict() else fresh
+
+    def _account(self) -> None:
+        """Brings the goodput ledger up to date."""
+        job = self.observed.job
+        running = next((c for c in self.status.conditions if c.type == ConditionType.RUNNING), None)
+        self.status.goodput = account(
+            job.status.goodput,
+            self.status,
+            made=job.metadata.creation_timestamp,
+            running=(job.status.incarnation if job.status.membership else 0, [*self.observed.slots.values()]),
+            waiting=running.reason if running is not None and running.status == "False" else "",
+            blow=self.blow,
+            now=self.exact,
+        )
 
 
 def is_up(ranks: tuple[Any, ...]) -> bool:

@@ -283,7 +283,7 @@ def test_a_dead_first_container_beside_a_live_sidecar_is_a_lost_pod(running: Toy
     running.pod("job-worker-1", exit_code=137, termination_reason="OOMKilled").settle()
     assert running.job.status.phase is Phase.RUNNING
     assert running.job.status.restarts.last is not None
-    assert running.job.status.restarts.last.reason == "PodLost"
+    assert running.job.status.restarts.last.reason == "ContainerOutOfMemory"
     assert {pod.exit_code for pod in running.pods.values()} == {None}
 
 

@@ -1,0 +1,220 @@
+"""The goodput ledger: every second since the job was made has one cause.
+
+`Goodput.seconds` holds totals up to `since`; what runs since then goes to `cause`. It changes only at
+transitions, which lie where ranks and agents say that they happened: a step's end, a process' end, the last
+sign of a node. An observation that comes late moves no second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from convoy_controllers.plan import RankView, SlotView
+from convoy_crds.terms import Reasons
+from convoy_crds.trainingjob import TERMINAL, Goodput, Phase, TrainingJobStatus
+
+
+class Cause(StrEnum):
+    """What a second of a job goes to."""
+
+    PRODUCTIVE = "productive"
+    """Steps that had not been made before."""
+    QUEUE = "queue"
+    """Waiting for room, or for the user to correct the spec."""
+    SCHEDULE = "schedule"
+    """Pods are made and placed."""
+    START = "start"
+    """Containers and ranks start, up to the end of the first step."""
+    DETECT = "detect"
+    """From a fault to the operator's decision."""
+    RESTART = "restart"
+    """From that decision to the end of the next incarnation's first step."""
+    RECOMPUTE = "recompute"
+    """Steps that a fault made undone."""
+    CHECKPOINT = "checkpoint"
+    """Steps held up by saving."""
+    STRAGGLER = "straggler"
+    """Steps held up by a slow rank."""
+    SUSPENDED = "suspended"
+
+
+_QUEUE = frozenset(
+    reason.name
+    for reason in (
+        Reasons.UNSCHEDULABLE,
+        Reasons.SCHEDULE_DEADLINE,
+        Reasons.WAITING_FOR_AGENT,
+        Reasons.UNKNOWN_ENGINE,
+        Reasons.ENGINE_NOT_READY,
+        Reasons.WRONG_ROLE_KIND,
+        Reasons.INVALID_PARAMS,
+        Reasons.INVALID_SPEC,
+        Reasons.POD_REJECTED,
+        Reasons.POD_CONFLICT,
+    )
+)
+_STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
+_RECOVERING = (*_STEPPING, Cause.DETECT, Cause.RESTART)
+"""Causes after which a job that makes no steps is restarting, not starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """A fault that has just been decided on."""
+
+    at: datetime
+    """When it happened."""
+    node_lost: bool = False
+
+
+def account(
+    before: Goodput,
+    status: TrainingJobStatus,
+    *,
+    made: datetime | None,
+    running: tuple[int, Sequence[SlotView]],
+    waiting: str,
+    blow: Blow | None,
+    now: datetime,
+) -> Goodput:
+    """The ledger at `now`.
+
+    `status`: as it will be stored. `made`: when the job was. `running`: the incarnation that had formed
+    before this reconcile (0: none) and all reports. `waiting`: the reason of the Running condition.
+    """
+    book = _Book(before, _ms(made or now), _ms(now))
+    incarnation, views = running
+    ranks = [rank for view in views if view.incarnation == incarnation for rank in view.ranks]
+    if incarnation and ranks:
+        book.steps(ranks)
+    if blow is not None:
+        book.blow(blow)
+    book.turn(_cause(status, waiting, book.cause), _ms(now))
+    moved = book.value != before
+    stepped = status.progress is not None and status.progress.step != before.best
+    return book.closed() if moved or stepped else before
+
+
+def seconds(ledger: Goodput, now: datetime) -> dict[str, float]:
+    """The totals with what runs since the last transition: they sum up to the job's age at `now`."""
+    totals = dict(ledger.seconds)
+    if ledger.since is not None and ledger.cause:
+        open_for = max(0.0, (now - ledger.since).total_seconds())
+        totals[ledger.cause] = round(totals.get(ledger.cause, 0.0) + open_for, 3)
+    return totals
+
+
+def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | None:
+    """What time goes to from now on; None once the job has ended."""
+    if status.phase in TERMINAL:
+        return None
+    if status.phase in (Phase.SUSPENDED, Phase.SUSPENDING):
+        return Cause.SUSPENDED
+    if status.phase is Phase.RUNNING and current in _STEPPING:
+        return current
+    if status.membership == "" and waiting in _QUEUE:
+        return Cause.QUEUE
+    if current in _RECOVERING or status.phase is Phase.RESTARTING:
+        return Cause.RESTART
+    if status.phase is Phase.PENDING and waiting == Reasons.WAITING_FOR_PODS.name:
+        return Cause.SCHEDULE
+    return Cause.START
+
+
+class _Book:
+    """The ledger while one reconcile writes it."""
+
+    def __init__(self, before: Goodput, made: datetime, now: datetime) -> None:
+        self.value = before.model_copy(deep=True)
+        self._now = now
+        if self.value.since is None:
+            self.value.since = min(made, now)
+            self.value.cause = Cause.SCHEDULE
+        self._since: datetime = self.value.since
+
+    @property
+    def cause(self) -> Cause:
+        """What time goes to at the moment."""
+        return Cause(self.value.cause) if self.value.cause else Cause.SCHEDULE
+
+    def steps(self, ranks: Sequence[RankView]) -> None:
+        """Takes in how far the ranks of the incarnation are."""
+        saving = max(rank.checkpoint_seconds for rank in ranks)
+        if self.cause not in _STEPPING:
+            if not all(rank.first_step for rank in ranks):
+                return
+            self.value.checkpoint = 0.0
+            step, at = _slowest(ranks)
+            self.value.anchor_step, self.value.anchor_at = step, at
+            again = step < self.value.best
+            first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
+            self.turn(Cause.RECOMPUTE if again else Cause.PRODUCTIVE, first)
+        self._saving = saving
+        step, at = _slowest(ranks)
+        if self.cause is Cause.RECOMPUTE and step > self.value.best:
+            self.turn(Cause.PRODUCTIVE, self._crossing(step, at))
+        if self.cause is Cause.PRODUCTIVE:
+            self.value.best = max(self.value.best, step)
+
+    _saving: float = 0.0
+
+    def blow(self, blow: Blow) -> None:
+        """A fault: the time since then was lost before anybody knew."""
+        if blow.node_lost and self.cause is Cause.RESTART:
+            # The restart that its echo caused could lead nowhere.
+            self.value.cause = Cause.DETECT
+        elif self.cause in _STEPPING:
+            self.turn(Cause.DETECT, _ms(blow.at))
+
+    def turn(self, cause: Cause | None, at: datetime) -> None:
+        """Closes the open account at `at` (no earlier than it began) and opens another."""
+        if cause is self.cause:
+            return
+        at = min(max(at, self._since), self._now)
+        self._book(at)
+        self.value.cause = cause.value if cause else ""
+        self.value.since = self._since = at
+
+    def closed(self) -> Goodput:
+        """The ledger with its ratio as of now."""
+        totals = seconds(self.value, self._now)
+        whole = sum(totals.values())
+        self.value.ratio = round(totals.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
+        return self.value
+
+    def _book(self, at: datetime) -> None:
+        if not self.value.cause:
+            return
+        length = (at - self._since).total_seconds()
+        if self.cause in _STEPPING and self._saving > self.value.checkpoint:
+            held = min(length, self._saving - self.value.checkpoint)
+            self._add(Cause.CHECKPOINT, held)
+            self.value.checkpoint = round(self._saving, 3)
+            length -= held
+        self._add(self.cause, length)
+
+    def _add(self, cause: Cause, length: float) -> None:
+        if length > 0:
+            self.value.seconds[cause.value] = round(self.value.seconds.get(cause.value, 0.0) + length, 3)
+
+    def _crossing(self, step: int, at: datetime) -> datetime:
+        """When the furthest step before the fault was reached again, at an even pace since the anchor."""
+        anchor, since = self.value.anchor_step, self.value.anchor_at
+        if since is None or step <= anchor or at <= since:
+            return at
+        share = (self.value.best - anchor) / (step - anchor)
+        return _ms(since + timedelta(seconds=max(0.0, share) * (at - since).total_seconds()))
+
+
+def _slowest(ranks: Sequence[RankView]) -> tuple[int, datetime]:
+    """The step that all ranks have made, and when the last of them said so."""
+    slowest = min(ranks, key=lambda rank: rank.step or 0)
+    return slowest.step or 0, _ms(datetime.fromtimestamp(slowest.time, UTC))
+
+
+def _ms(time: datetime) -> datetime:
+    """To whole milliseconds, in which the ledger counts."""
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)

@@ -1,0 +1,65 @@
+"""Which nodes are lost, and when their workers must have stopped.
+
+A node is lost when its agent is silent and a second witness agrees: no pod on it answers, or its kubelet has
+stopped reporting as well. A step that the job made since then is the proof of the contrary: a synchronous
+step needs every rank.
+
+Fencing `Strict` mirrors the agents' own rule (convoy_agents.fence): an agent that for FENCE_SECONDS has
+reached neither the hub, nor the API server, nor a majority of the job's other agents stops the job. The
+operator waits until none of the three can have heard of it for that long, and a margin for the stopping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from convoy_controllers.plan import NodeView, SlotView
+from convoy_crds.trainingjob import Fencing, TrainingJob
+
+FENCE_SECONDS = 20.0
+STOP_SECONDS = 4.0
+"""For an agent's look at its clock, the launcher's kill and the difference between two clocks' pace."""
+DOUBT_SECONDS = 1.0
+"""A step reported so soon after the last sign of an agent may be older than its silence."""
+
+
+def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
+    """Why a node is to be taken for lost; empty when it is not. `views`: of all pods of the job."""
+    if not node.exists:
+        return "its Node object is gone"
+    if not node.silent_seconds:
+        return ""
+    silence = f"nothing was heard of its agent for {node.silent_seconds:.0f} s"
+    if not node.ready:
+        return f"{silence} and its kubelet does not report"
+    if node.answers:
+        return ""
+    if any(view.node != node.name and view.stepped > node.silent_since + DOUBT_SECONDS for view in views):
+        return ""
+    return f"{silence} and its pods do not answer"
+
+
+def lost(nodes: Mapping[str, NodeView], views: Collection[SlotView]) -> dict[str, str]:
+    """By name of each lost node, why."""
+    return {name: why for name, node in nodes.items() if (why := why_lost(node, views))}
+
+
+def strict(job: TrainingJob) -> bool:
+    """Whether the job's workers must be known to have stopped before they are replaced."""
+    if job.spec.recovery.fencing is Fencing.AUTO:
+        return job.spec.engine is None
+    return job.spec.recovery.fencing is Fencing.STRICT
+
+
+def unfenced_seconds(node: NodeView, others: Collection[str]) -> float:
+    """Seconds until Strict workers of a lost node must have stopped; 0 when they must have.
+
+    `others`: the other nodes of the incarnation, whose agents may vouch for it.
+    """
+    if not node.exists:
+        return 0.0
+    vouched = len(node.vouched_by & set(others))
+    if others and 2 * vouched > len(others):
+        return FENCE_SECONDS + STOP_SECONDS
+    heard = min(node.silent_seconds, node.lease_seconds)
+    return max(0.0, FENCE_SECONDS + STOP_SECONDS - heard)

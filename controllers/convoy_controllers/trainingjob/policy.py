@@ -1,0 +1,63 @@
+"""What each kind of fault costs and replaces: one row per reason.
+
+Counted are faults that a program or its surroundings may repeat for ever; what the cluster does to a job is
+free. A fault that blames its node makes that node an offender, see `offenders.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convoy_crds.terms import Reason, Reasons
+from convoy_crds.trainingjob import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The answer to a kind of fault."""
+
+    counted: bool = True
+    """Against `recovery.maxRestarts`."""
+    terminal: bool = False
+    """No restart can heal it."""
+    scope: Scope = Scope.PROCESS
+    """What the first restart replaces; `recovering.escalated` widens it when nothing gets better."""
+    blames_node: bool = False
+    user_error: bool = False
+    """The program's own doing: at the same step again and again, it is not worth another try."""
+    echo: bool = False
+    """Mostly the consequence of another rank's end."""
+
+
+_FREE = Policy(counted=False, scope=Scope.POD)
+
+POLICIES: Mapping[str, Policy] = {
+    reason.name: policy
+    for reason, policy in {
+        Reasons.RANK_FAILED: Policy(user_error=True),
+        Reasons.RANK_OOM: Policy(user_error=True),
+        Reasons.CONTAINER_OOM: Policy(scope=Scope.POD, user_error=True),
+        Reasons.RANK_KILLED: Policy(blames_node=True),
+        Reasons.RANK_HUNG: Policy(blames_node=True),
+        Reasons.PEER_LOST: Policy(echo=True),
+        Reasons.PREEMPTED: Policy(echo=True),
+        Reasons.BAD_PARAMS_EXIT: Policy(terminal=True),
+        Reasons.DATA_ERROR: Policy(terminal=True),
+        Reasons.COMMAND_NOT_FOUND: Policy(terminal=True),
+        Reasons.NO_PYTHON: Policy(terminal=True),
+        Reasons.POD_LOST: Policy(scope=Scope.POD, blames_node=True),
+        Reasons.POD_DELETED: _FREE,
+        Reasons.POD_PREEMPTED: _FREE,
+        Reasons.POD_EVICTED: _FREE,
+        Reasons.NODE_DRAINED: _FREE,
+        Reasons.NODE_LOST: Policy(counted=False, scope=Scope.POD, blames_node=True),
+        Reasons.RESTART_REQUESTED: Policy(counted=False),
+        Reasons.REGROW: Policy(counted=False),
+    }.items()
+}
+
+
+def policy(reason: Reason) -> Policy:
+    """The row of a reason; KeyError for one that is no fault's."""
+    return POLICIES[reason.name]

@@ -1,0 +1,125 @@
+"""Jobs that run on with fewer pods and take the others in again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convoy_controllers.plan import Assign
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.trainingjob import Phase
+
+CLAIM = {"tiers": {"remote": {"claimName": "shared"}}}
+
+
+def job(**spec: Any) -> ToyCluster:
+    roles = [{"name": "worker", "replicas": 3, "minReplicas": 2, "processesPerReplica": 2}]
+    return ToyCluster(make_job(roles=roles, checkpoint=CLAIM, **spec), make_engine())
+
+
+def running() -> ToyCluster:
+    return job().settle().train(5).settle().wait(10)
+
+
+def lose_node_of(cluster: ToyCluster, pod: str) -> None:
+    node = cluster.pods[pod].node
+    assert node is not None
+    cluster.schedulable = False
+    cluster.silence(node, 6.0, agent_ready=False).settle()
+
+
+def assigned(cluster: ToyCluster, incarnation: int) -> list[tuple[int, int, int, int]]:
+    return sorted(
+        (command.slot, command.rank_offset, command.processes, command.world_size)
+        for plan in cluster.plans
+        for command in plan.commands
+        if isinstance(command, Assign) and command.incarnation == incarnation
+    )
+
+
+def test_a_lost_node_shrinks_the_job_at_once() -> None:
+    cluster = running()
+    lose_node_of(cluster, "job-worker-1")
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.ready) == (Phase.RUNNING, "Shrunk", "2/3")
+    assert status.roles[0].absent == [1] and "job-worker-1" in status.message
+    assert assigned(cluster, 2) == [(0, 0, 2, 4), (1, 2, 2, 4)]
+    assert cluster.pods["job-worker-1"].unschedulable
+
+
+def test_below_the_minimum_the_job_waits() -> None:
+    cluster = running()
+    for pod in ("job-worker-1", "job-worker-2"):
+        lose_node_of(cluster, pod)
+    assert cluster.job.status.phase is Phase.RESTARTING
+    assert cluster.condition["Running"] == ("False", "Unschedulable")
+
+
+def test_a_job_without_min_replicas_waits_for_all() -> None:
+    cluster = ToyCluster(make_job(roles=[{"name": "worker", "replicas": 3}]), make_engine()).settle().wait(10)
+    lose_node_of(cluster, "job-worker-1")
+    assert cluster.job.status.phase is Phase.RESTARTING and cluster.job.status.membership == ""
+
+
+def comes_up(cluster: ToyCluster, pod: str) -> None:
+    cluster.schedulable = True
+    cluster.lose(pod).settle()
+
+
+def test_it_regrows_at_the_next_checkpoint_and_not_before() -> None:
+    cluster = running()
+    cluster.commit(5).settle()
+    lose_node_of(cluster, "job-worker-1")
+    comes_up(cluster.wait(30), "job-worker-1")
+    assert cluster.job.status.incarnation == 2 and cluster.job.status.whole_since is not None
+    cluster.wait(30).train(20).settle()
+    assert cluster.job.status.incarnation == 2
+    cluster.commit(20).settle()
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.ready) == (Phase.RUNNING, "Training", "3/3")
+    assert status.restarts.last is not None
+    assert (status.restarts.last.reason, status.restarts.counted) == ("Regrow", 0)
+    assert status.roles[0].absent == [] and status.whole_since is None
+    assert assigned(cluster, 3) == [(0, 0, 2, 6), (1, 2, 2, 6), (2, 4, 2, 6)]
+
+
+def test_it_shrinks_again_when_the_returned_pod_is_lost_before_the_regrowth() -> None:
+    cluster = running()
+    lose_node_of(cluster, "job-worker-1")
+    comes_up(cluster, "job-worker-1")
+    cluster.lose("job-worker-1")
+    cluster.schedulable = False
+    cluster.settle().commit(30).settle()
+    assert cluster.job.status.incarnation == 2 and cluster.job.status.whole_since is None
+
+
+def test_a_shrunk_job_succeeds_with_the_ranks_it_has() -> None:
+    cluster = running()
+    lose_node_of(cluster, "job-worker-1")
+    cluster.exit_all().settle()
+    assert cluster.job.status.phase is Phase.SUCCEEDED
+
+
+def test_a_first_formation_shrinks_only_around_pods_without_a_node() -> None:
+    cluster = job()
+    cluster.launchers = False
+    cluster.settle()
+    cluster.schedulable = False
+    cluster.lose("job-worker-2").settle()
+    assert cluster.job.status.membership == ""
+    for name in ("job-worker-0", "job-worker-1"):
+        pod = cluster.pods[name]
+        cluster.launchers = True
+        cluster.connect(pod.name)
+    cluster.settle()
+    assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
+
+
+def test_a_deleted_pod_is_waited_for_a_while() -> None:
+    cluster = running()
+    cluster.launchers = False
+    cluster.lose("job-worker-1").settle()
+    assert cluster.job.status.phase is Phase.RESTARTING
+    wait = cluster.plans[-1].requeue_after
+    assert wait is not None and wait <= 10
+    cluster.wait(wait).settle()
+    assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")

@@ -1,0 +1,176 @@
+"""Lost nodes: who is lost, when a replacement is safe, and what it costs the job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from convoy_controllers.plan import NodeView, SlotView
+from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob import nodes
+from convoy_crds.trainingjob import Phase
+
+OWN = {
+    "engine": None,
+    "roles": [
+        {
+            "name": "worker",
+            "replicas": 3,
+            "template": {"spec": {"containers": [{"image": "mine", "command": ["python", "train.py"]}]}},
+        }
+    ],
+}
+SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, answers=False, lease_seconds=8.0)
+
+
+@pytest.mark.parametrize(
+    ("node", "stepped", "lost"),
+    [
+        (NodeView("n"), 0.0, False),
+        (NodeView("n", ready=False), 0.0, False),
+        (NodeView("n", exists=False), 0.0, True),
+        (SILENT, 0.0, True),
+        (SILENT, 999.0, True),
+        (SILENT, 1000.5, True),
+        (SILENT, 1003.0, False),  # a synchronous step needs its ranks
+        (replace(SILENT, answers=True), 0.0, False),
+        (replace(SILENT, answers=True, ready=False), 0.0, True),
+        (replace(SILENT, silent_seconds=0.0), 0.0, False),
+    ],
+)
+def test_a_node_is_lost_when_two_witnesses_agree(node: NodeView, stepped: float, lost: bool) -> None:
+    view = SlotView("pod", "other", True, stepped=stepped)
+    assert bool(nodes.why_lost(node, [view])) is lost
+
+
+def test_steps_reported_by_the_silent_node_itself_prove_nothing() -> None:
+    assert nodes.why_lost(SILENT, [SlotView("pod", "n", False, stepped=2000.0)])
+
+
+@pytest.mark.parametrize(
+    ("node", "others", "left"),
+    [
+        (replace(SILENT, exists=False), {"a"}, 0.0),
+        (replace(SILENT, silent_seconds=24.0, lease_seconds=30.0), {"a", "b"}, 0.0),
+        (replace(SILENT, silent_seconds=24.0, lease_seconds=14.0), {"a", "b"}, 10.0),
+        (replace(SILENT, silent_seconds=6.0, lease_seconds=30.0), set(), 18.0),
+        (
+            replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, vouched_by=frozenset("ab")),
+            {"a", "b"},
+            24.0,
+        ),
+        (
+            replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, vouched_by=frozenset("a")),
+            {"a", "b"},
+            0.0,
+        ),
+        (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, vouched_by=frozenset("xyz")), {"a"}, 0.0),
+    ],
+)
+def test_strict_waits_for_the_last_of_three_witnesses(node: NodeView, others: set[str], left: float) -> None:
+    assert nodes.unfenced_seconds(node, others) == pytest.approx(left)
+
+
+def on(cluster: ToyCluster, pod: str) -> str:
+    node = cluster.pods[pod].node
+    assert node is not None
+    return node
+
+
+def running(**spec: object) -> ToyCluster:
+    body = {"roles": [{"name": "worker", "replicas": 3}], **spec}
+    cluster = ToyCluster(make_job(**body), make_engine()).settle().train(5).settle()
+    assert cluster.job.status.phase is Phase.RUNNING
+    return cluster.wait(10)
+
+
+def test_a_pod_of_a_lost_node_is_replaced_at_once() -> None:
+    cluster = running()
+    node, uids = on(cluster, "job-worker-1"), cluster.uids
+    cluster.silence(node, 6.0, agent_ready=False).settle()
+    status = cluster.job.status
+    assert status.restarts.last is not None
+    assert (status.restarts.last.reason, status.restarts.counted, status.restarts.total) == ("NodeLost", 0, 1)
+    assert status.offenders[0].node == node
+    assert [a == b for a, b in zip(cluster.uids, uids, strict=True)] == [True, False, True]
+    assert status.phase is Phase.RUNNING and status.incarnation == 2
+    gone = [pod for plan in cluster.plans for pod in plan.delete]
+    assert [pod.grace_seconds for pod in gone] == [0]
+
+
+def test_no_pod_is_made_while_a_lost_node_can_still_be_chosen() -> None:
+    cluster = running()
+    cluster.silence(on(cluster, "job-worker-1"), 6.0, agent_ready=True).settle()
+    assert not any(plan.delete or plan.create for plan in cluster.plans[-3:])
+    assert cluster.job.status.phase is Phase.RESTARTING
+    assert cluster.plans[-1].requeue_after is not None and cluster.plans[-1].requeue_after <= 0.2
+
+
+def test_a_silent_agent_on_a_node_that_answers_changes_nothing() -> None:
+    cluster = running()
+    cluster.silence(on(cluster, "job-worker-1"), 60.0, answers=True).settle()
+    assert cluster.job.status.incarnation == 1 and cluster.job.status.phase is Phase.RUNNING
+
+
+def test_an_own_program_is_replaced_only_when_it_must_have_stopped() -> None:
+    cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
+    node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
+    cluster.silence(node, 6.0, agent_ready=False).settle()
+    assert cluster.pods["job-worker-1"].uid == uid
+    assert cluster.condition["Running"] == ("False", "Fencing")
+    assert cluster.plans[-1].requeue_after == 1.0
+    cluster.wait(17).silence(node, 23.0).settle()
+    assert cluster.pods["job-worker-1"].uid == uid
+    cluster.wait(2).silence(node, 25.0).settle()
+    assert cluster.pods["job-worker-1"].uid != uid
+    assert cluster.job.status.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(("fencing", "strict"), [("Auto", False), ("Commit", False), ("Strict", True)])
+def test_fencing_of_an_engine(fencing: str, strict: bool) -> None:
+    assert nodes.strict(make_job(recovery={"fencing": fencing})) is strict
+
+
+def test_the_echo_of_a_node_s_loss_does_not_count() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    died = cluster.now.timestamp()
+    cluster.exit(0, 1, ended=died).exit(2, 1, ended=died).settle()
+    assert cluster.job.status.restarts.counted == 1
+    cluster.wait(6).silence(node, 6.0, agent_ready=False).settle()
+    restarts = cluster.job.status.restarts
+    assert (restarts.total, restarts.counted, restarts.in_window, restarts.times) == (2, 0, 0, [])
+    assert cluster.job.status.phase is Phase.RUNNING
+
+
+def test_an_older_error_is_not_forgiven() -> None:
+    cluster = running()
+    cluster.exit(0, 1, ended=cluster.now.timestamp()).settle().wait(60).train(9).settle()
+    cluster.silence(on(cluster, "job-worker-1"), 6.0, agent_ready=False).settle()
+    assert cluster.job.status.restarts.counted == 1
+
+
+def test_a_pod_stuck_on_a_lost_node_in_its_deletion_is_forced() -> None:
+    cluster = running()
+    cluster.pod("job-worker-1", deleting=True)
+    cluster.silence(on(cluster, "job-worker-1"), 60.0, ready=False, agent_ready=False).settle()
+    assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.restarts.total == 1
+
+
+def test_a_step_made_since_keeps_the_node() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.wait(6).silence(node, 6.0).train(9).settle()
+    assert cluster.job.status.incarnation == 1
+    assert cluster.now > NOW
+
+
+def test_a_drained_pod_moves_and_costs_nothing() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.nodes[node] = NodeView(node, cordoned=True)
+    cluster.pod("job-worker-1", deleting=True, disruption="EvictionByEvictionAPI").step()
+    last = cluster.job.status.restarts.last
+    assert last is not None and (last.reason, last.counted) == ("NodeDrained", False)
+    assert cluster.job.status.offenders == []
