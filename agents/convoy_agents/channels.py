@@ -21,6 +21,9 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
     # Our own back-off rules between tries; the channel's must not outlast it.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # The longest that one try to connect may take: a SYN that fell into a cut link would otherwise hold up
+    # the next for 20 s, long after the link is whole again.
+    ("grpc.min_reconnect_backoff_ms", 5000),
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),

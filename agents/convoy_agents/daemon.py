@@ -19,6 +19,7 @@ from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment
 from convoy_agents.health import HealthServer
 from convoy_agents.hub import HubLink, Node
+from convoy_agents.isolation import Isolation, boottime
 from convoy_agents.negotiate import Negotiator
 from convoy_agents.outbox import Outbox
 from convoy_agents.peer import PeerClient, PeerServer
@@ -27,6 +28,7 @@ from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import Generation, PodState
 from convoy_agents.settings import Settings
+from convoy_agents.vouching import Vouching
 
 LEAVE_SECONDS = 8.0
 """From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""
@@ -60,11 +62,26 @@ class Agent:
         self.desk = CommitDesk(self._ask_record)
         self._peers = PeerClient(self.enrolment)
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
-        node = Node(self.pods.outbox, self.pods.report, self.pods.reports, self.pods.command)
+        vouching = Vouching(lambda: self.pods, boottime)
+        self._isolation = Isolation(
+            settings.node,
+            (settings.api_host, settings.api_port),
+            lambda: self.pods,
+            self.pods.stop,
+            self._peers.vouch,
+        )
+        node = Node(
+            self.pods.outbox,
+            self.pods.report,
+            self.pods.reports,
+            self.pods.command,
+            vouching.recent,
+            self._isolation.reached_hub,
+        )
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
-        self._peer_server = PeerServer(self.desk, self.enrolment, settings.peer_port)
+        self._peer_server = PeerServer(self.desk, vouching, self.enrolment, settings.peer_port)
         self._health = HealthServer(metrics.REGISTRY, self.not_ready)
 
     def leave(self, reason: str) -> None:
@@ -97,6 +114,7 @@ class Agent:
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.enrolment.run(), name="enrolment"),
             asyncio.create_task(self._serve_hub(), name="hub"),
+            asyncio.create_task(self._isolation.run(), name="isolation"),
             asyncio.create_task(self._sweep(volumes), name="sweep"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]

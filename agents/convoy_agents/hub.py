@@ -16,6 +16,7 @@ from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.channels import dial
 from convoy_agents.enrol import Enrolment, describe
+from convoy_agents.isolation import boottime
 from convoy_agents.outbox import Outbox
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_crds import terms
@@ -27,6 +28,8 @@ WRITE_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0
 STEADY_SECONDS = 10.0
 """A session that held so long was a good one: the next dial begins with the shortest pause."""
+MAX_UNANSWERED = 64
+"""Heartbeats whose answer is awaited."""
 MAX_HOPS = 5
 """Redirects followed without a pause between them."""
 
@@ -43,6 +46,10 @@ class Node:
     report: Callable[[str], hub_pb2.PodReport | None]
     reports: Callable[[], list[hub_pb2.PodReport]]
     command: Callable[[hub_pb2.HubMessage], None]
+    vouched: Callable[[], list[tuple[str, int]]]
+    """(node, milliseconds) of the isolated nodes that have asked this agent to vouch for them."""
+    reached: Callable[[float], None]
+    """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
 
 
 class _Redirected(Exception):
@@ -65,6 +72,8 @@ class HubLink:
         self._leaving = ""
         self._hops = 0
         self._talking = False
+        self._beats: dict[int, float] = {}
+        """By their sent_unix_ms: when heartbeats of this session were sent, oldest first."""
         self.peer_address = ""
         """host:port of this agent's Peer service, as Hello tells it."""
 
@@ -109,6 +118,7 @@ class HubLink:
 
     async def _session(self, address: str) -> None:
         identity = await self._enrolment.ready()
+        self._beats.clear()
         async with dial(address, terms.HUB_SERVER_NAME, identity.authority, identity) as channel:
             call: Call = hub_pb2_grpc.HubStub(channel).Session()
             try:
@@ -151,7 +161,10 @@ class HubLink:
         while isinstance(message := await call.read(), hub_pb2.HubMessage):
             if message.WhichOneof("body") == "redirect":
                 raise _Redirected(message.redirect.address)
-            self._pods.command(message)
+            if message.WhichOneof("body") == "pulse":
+                self._answered(message.pulse.sent_unix_ms)
+            else:
+                self._pods.command(message)
         # The stream has ended: its status says why.
         if (code := await call.code()) is not grpc.StatusCode.OK:
             raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
@@ -170,6 +183,19 @@ class HubLink:
                 # The hub closes the stream once it has read this far.
                 await call.code()
 
+    def _heartbeat(self) -> hub_pb2.Heartbeat:
+        sent = int(time.time() * 1000)
+        # Should the wall clock be set back onto a beat that is still awaited, the older of the two counts.
+        self._beats.setdefault(sent, boottime())
+        if len(self._beats) > MAX_UNANSWERED:
+            del self._beats[next(iter(self._beats))]
+        vouched = [hub_pb2.Vouched(node=node, age_ms=age) for node, age in self._pods.vouched()]
+        return hub_pb2.Heartbeat(sent_unix_ms=sent, vouched=vouched)
+
+    def _answered(self, sent_unix_ms: int) -> None:
+        if (sent := self._beats.pop(sent_unix_ms, None)) is not None:
+            self._pods.reached(sent)
+
     async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:
         """What is due, when it is due, until the agent leaves."""
         outbox, beat = self._pods.outbox, time.monotonic()
@@ -178,7 +204,7 @@ class HubLink:
             now = time.monotonic()
             if now >= beat:
                 beat = now + HEARTBEAT_SECONDS
-                yield hub_pb2.AgentMessage(heartbeat=hub_pb2.Heartbeat(sent_unix_ms=int(time.time() * 1000)))
+                yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
             gone, changed = outbox.take(now)
             for uid in gone:
                 yield hub_pb2.AgentMessage(pod_gone=hub_pb2.PodGone(pod_uid=uid))

@@ -44,6 +44,9 @@ POD_PROTOCOL_ERRORS = Counter(
 COMMITS = Counter(
     "convoy_agent_commits", "Generations of this node's pods, by verdict", ["verdict"], registry=REGISTRY
 )
+FENCED = Counter(
+    "convoy_agent_fenced", "Strict jobs stopped on this node because it was cut off", registry=REGISTRY
+)
 COMMIT_SECONDS = Histogram(
     "convoy_agent_commit_seconds",
     "From a pod's last rank prepared to the verdict committed",

@@ -1,9 +1,10 @@
-"""The Peer service: other agents' slots ask here for a commit, and this agent asks theirs."""
+"""The Peer service: other agents ask here for a commit or for a voice, and this agent asks them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from typing import Any
 
 import grpc
 import structlog
@@ -11,16 +12,17 @@ import structlog
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
 from convoy_agents.commit import DEADLINE_SECONDS
 from convoy_agents.desk import CommitDesk
-from convoy_agents.enrol import Enrolment
+from convoy_agents.enrol import Enrolment, describe
 from convoy_agents.pods.assignment import Member
 from convoy_agents.pods.state import Generation, Verdict
+from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_crds import terms
 
-MAX_CHANNELS = 64
+MAX_CHANNELS = 128
 """Peers this agent keeps a channel to; the least used one makes room."""
-MAX_CALLS = 1024
-"""Calls of other agents held at once."""
+MAX_CALLS = 8192
+"""Calls of other agents held at once: a few generations of a job of 1,000 slots, and room for Vouch."""
 
 TO_WIRE = {
     Verdict.COMMITTED: hub_pb2.CommitReply.COMMITTED,
@@ -32,7 +34,7 @@ FROM_WIRE = {number: verdict for verdict, number in TO_WIRE.items()}
 log = structlog.get_logger()
 
 
-def caller_node(context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.CommitReply]) -> str:
+def caller_node(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     """The node the caller's verified certificate speaks for; empty when it is no agent's."""
     suffix = terms.agent_server_name("")
     names = [name.decode() for name in context.auth_context().get("x509_subject_alternative_name", [])]
@@ -41,10 +43,22 @@ def caller_node(context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.Comm
 
 
 class PeerService:
-    """Answers Prepare for the jobs whose slot 0 is here. Callers speak for slots of their own node alone."""
+    """Answers Vouch, and Prepare for jobs whose slot 0 is here. Callers speak for their own node alone."""
 
-    def __init__(self, desk: CommitDesk) -> None:
+    def __init__(self, desk: CommitDesk, vouching: Vouching) -> None:
         self._desk = desk
+        self._vouching = vouching
+
+    async def Vouch(
+        self,
+        request: hub_pb2.VouchRequest,
+        context: grpc.aio.ServicerContext[hub_pb2.VouchRequest, hub_pb2.VouchReply],
+    ) -> hub_pb2.VouchReply:
+        """Whether this agent's voice counts for the caller's ranks of that job; the hub then hears of it."""
+        node = caller_node(context)
+        if not node:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
+        return hub_pb2.VouchReply(member=self._vouching.asked(node, request.job_uid))
 
     async def Prepare(
         self,
@@ -80,8 +94,8 @@ class PeerService:
 class PeerServer:
     """Serves Peer over mutual TLS; a renewed certificate is used from the next handshake on."""
 
-    def __init__(self, desk: CommitDesk, enrolment: Enrolment, port: int) -> None:
-        self._desk = desk
+    def __init__(self, desk: CommitDesk, vouching: Vouching, enrolment: Enrolment, port: int) -> None:
+        self._service = PeerService(desk, vouching)
         self._enrolment = enrolment
         self._port = port
         self._server: grpc.aio.Server | None = None
@@ -93,7 +107,7 @@ class PeerServer:
             _configuration(self._first), self._refresh, require_client_authentication=True
         )
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
-        hub_pb2_grpc.add_PeerServicer_to_server(PeerService(self._desk), self._server)
+        hub_pb2_grpc.add_PeerServicer_to_server(self._service, self._server)
         try:
             port: int = self._server.add_secure_port(f"[::]:{self._port}", credentials)
         except RuntimeError as error:
@@ -127,6 +141,21 @@ class PeerClient:
         stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
         return FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation
+
+    async def vouch(self, member: Member, job_uid: str, seconds: float) -> bool:
+        """Whether the agent of `member` vouches for this node's ranks of the job, within so many seconds."""
+        identity = self._enrolment.current
+        if identity is None:
+            return False
+        stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
+        try:
+            reply: hub_pb2.VouchReply = await stub.Vouch(
+                hub_pb2.VouchRequest(job_uid=job_uid), timeout=seconds
+            )
+        except grpc.aio.AioRpcError as error:
+            log.debug("peer does not vouch", node=member.node, why=describe(error))
+            return False
+        return reply.member
 
     async def close(self) -> None:
         """Ends every channel."""

@@ -45,6 +45,11 @@ class Settings:
     """TCP port of the Peer service; 0 lets the system choose."""
     metrics_port: int = field(default=8082, metadata=_env("CONVOY_METRICS_PORT"))
     """TCP port of /metrics, /healthz and /readyz; 0 lets the system choose."""
+    api_host: str = field(default="", metadata=_env("KUBERNETES_SERVICE_HOST"))
+    """Address of the API server, as the kubelet tells every container. All that is ever asked of it is
+    whether anything answers there. Empty: nothing does."""
+    api_port: int = field(default=443, metadata=_env("KUBERNETES_SERVICE_PORT"))
+    """TCP port of the API server."""
     sweep_seconds: float = field(default=60.0, metadata=_env("CONVOY_SWEEP_SECONDS"))
     """Seconds between looks for folders whose mount is gone; one look costs about a millisecond."""
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))

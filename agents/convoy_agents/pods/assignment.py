@@ -47,6 +47,8 @@ class Assignment:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
+    strict: bool = False
+    """Fencing `Strict`: this agent stops the ranks when it is cut off (fence.py)."""
 
     @property
     def ranks(self) -> range:
@@ -54,7 +56,7 @@ class Assignment:
         return range(self.rank_offset, self.rank_offset + self.processes)
 
     def frame(self) -> dict[str, Any]:
-        """As the launcher is told."""
+        """As the launcher is told; what concerns agents alone is left out."""
         return {
             "type": "assignment",
             "incarnation": self.incarnation,
@@ -98,6 +100,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
             Member(entry.slot, entry.pod_uid, entry.node, entry.peer_address, entry.processes)
             for entry in message.members
         ),
+        strict=message.strict,
     )
     _check(assignment)
     return assignment

@@ -59,6 +59,15 @@ class RankUpdate:
     hung: bool = False
     command_not_found: bool = False
     stderr: str = ""
+    started_ms: int = 0
+    """When its process began; Unix milliseconds, 0 for what is not known. So for the other times."""
+    ended_ms: int = 0
+    first_step_ms: int = 0
+    """When its first step of this incarnation ended."""
+    step: int = 0
+    """Of an EXITED rank: the last step that it ended in this incarnation."""
+    step_ms: int = 0
+    """When that step ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,9 @@ class Progress:
     loss: float | None = None
     held_out_loss: float | None = None
     time_ms: int = 0
+    first_step_ms: int = 0
+    checkpoint_ms: int = 0
+    """For which saving has held up the steps of this incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,11 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
         hung=_flag(frame, "hung"),
         command_not_found=_flag(frame, "commandNotFound"),
         stderr=tail.decode(errors="ignore"),
+        started_ms=_whole(frame, "startedMs", MAX_STEP, 0),
+        ended_ms=_whole(frame, "endedMs", MAX_STEP, 0),
+        first_step_ms=_whole(frame, "firstStepMs", MAX_STEP, 0),
+        step=_whole(frame, "step", MAX_STEP, 0),
+        step_ms=_whole(frame, "stepMs", MAX_STEP, 0),
     )
 
 
@@ -152,6 +169,8 @@ def _progress(frame: Mapping[str, Any]) -> Progress:
         loss=_number(frame, "loss"),
         held_out_loss=_number(frame, "heldOutLoss"),
         time_ms=_whole(frame, "timeMs", MAX_STEP, 0),
+        first_step_ms=_whole(frame, "firstStepMs", MAX_STEP, 0),
+        checkpoint_ms=_whole(frame, "checkpointMs", MAX_STEP, 0),
     )
 
 

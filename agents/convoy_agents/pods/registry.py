@@ -115,12 +115,17 @@ class Pods:
             elif kind == "peer_moved":
                 session.dispatch(PeerMoved(body.node, body.peer_address))
             else:
-                session.dispatch(Shutdown(body.exit_code, body.reason))
+                session.dispatch(Shutdown(body.exit_code, body.reason, body.immediate))
         except assignment.AssignmentError as error:
             metrics.COMMANDS.labels(kind, "invalid").inc()
             log.error("assignment refused", pod_uid=body.pod_uid, why=str(error))
             return
         metrics.COMMANDS.labels(kind, "done").inc()
+
+    def stop(self, uid: str, shutdown: Shutdown) -> None:
+        """Ends a pod's launcher without the hub's having said so."""
+        if session := self._sessions.get(uid):
+            session.dispatch(shutdown)
 
     def decided(self, uid: str, generation: Generation, verdict: Verdict, seen: int) -> None:
         """Tells a pod how the commit of its generation ended."""

@@ -54,8 +54,11 @@ def _rank(rank: RankState) -> hub_pb2.RankReport:
         hung=update.hung,
         command_not_found=update.command_not_found,
         stderr_tail=update.stderr,
+        started_unix_ms=update.started_ms,
+        ended_unix_ms=update.ended_ms,
     )
     if rank.progress:
+        report.first_step_unix_ms = rank.progress.first_step_ms
         report.progress.CopyFrom(_progress(rank.progress))
     return report
 
@@ -68,4 +71,5 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         loss=progress.loss,
         held_out_loss=progress.held_out_loss,
         time_unix_ms=progress.time_ms,
+        checkpoint_ms=progress.checkpoint_ms,
     )

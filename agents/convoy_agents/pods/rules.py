@@ -107,10 +107,24 @@ def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
         return Outcome(state, problem=why)
     before = state.ranks.get(update.rank)
     if before and RANK_STATES.index(update.state) <= RANK_STATES.index(before.update.state):
-        return Outcome(state)
-    return Outcome(
-        _with_rank(state, update.rank, RankState(update, before.progress if before else None)),
-        urgency=Urgency.NOW,
+        if before.update.started_ms or not update.started_ms:
+            return Outcome(state)
+        # The rank's own progress has made it RUNNING before its launcher said since when.
+        update = replace(before.update, started_ms=update.started_ms)
+    known = RankState(update, _last_progress(before.progress if before else None, update))
+    return Outcome(_with_rank(state, update.rank, known), urgency=Urgency.NOW)
+
+
+def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | None:
+    """What a rank's end adds: the steps behind its last message, which goes once a second."""
+    if not update.step or (before and before.step > update.step):
+        return before
+    first = before.first_step_ms if before else 0
+    return replace(
+        before or Progress(update.step),
+        step=update.step,
+        time_ms=update.step_ms,
+        first_step_ms=first or update.first_step_ms,
     )
 
 
@@ -123,6 +137,12 @@ def _progress(state: PodState, event: FromRank, message: Progress) -> Outcome:
     if update.state == "STARTING" and message.step:
         update = replace(update, state="RUNNING")
         urgency = Urgency.NOW
+    last = before.progress if before else None
+    if message.first_step_ms and not (last and last.first_step_ms):
+        urgency = Urgency.NOW  # with the first step a restart is over
+    if last and update.state == "EXITED" and last.step > message.step:
+        # Read from its socket only after its launcher had said more.
+        message = replace(message, step=last.step, time_ms=last.time_ms)
     return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
 
 

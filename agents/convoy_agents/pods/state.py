@@ -74,10 +74,17 @@ class Shutdown:
 
     exit_code: int
     reason: str
+    immediate: bool = False
+    """The ranks are killed, without time to save their state."""
 
     def frame(self) -> dict[str, Any]:
         """As the launcher is told."""
-        return {"type": "shutdown", "exitCode": self.exit_code, "reason": self.reason}
+        return {
+            "type": "shutdown",
+            "exitCode": self.exit_code,
+            "reason": self.reason,
+            "immediate": self.immediate,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ class FakeHub:
         self.certificate_seconds = 3600.0
         self.redirect_to: list[str] = []
         """Answers to the next Hellos instead of Welcome."""
+        self.mute: set[str] = set()
+        """Nodes whose heartbeats are not answered."""
         self.enrolments = 0
         self.sessions = 0
         self._outgoing: dict[str, asyncio.Queue[hub_pb2.HubMessage | None]] = {}
@@ -138,6 +140,9 @@ class FakeHub:
 
         async def listen() -> None:
             async for message in requests:
+                if message.HasField("heartbeat") and node not in self.mute:
+                    pulse = hub_pb2.Pulse(sent_unix_ms=message.heartbeat.sent_unix_ms)
+                    outgoing.put_nowait(hub_pb2.HubMessage(pulse=pulse))
                 await self._note(node, message)
             outgoing.put_nowait(None)
 
@@ -337,7 +342,9 @@ def fake_sources(root: Path) -> Sources:
     return Sources(workloads, face)
 
 
-def assignment(job: str, incarnation: int, slot: int, members: list[tuple[str, Host, int]]) -> Any:
+def assignment(
+    job: str, incarnation: int, slot: int, members: list[tuple[str, Host, int]], strict: bool = False
+) -> Any:
     """The hub's Assignment of one slot; members are (pod uid, host, processes) in slot order."""
     return hub_pb2.Assignment(
         pod_uid=members[slot][0],
@@ -364,6 +371,7 @@ def assignment(job: str, incarnation: int, slot: int, members: list[tuple[str, H
         command=["python", "train.py"],
         role="worker",
         replica=slot,
+        strict=strict,
     )
 
 

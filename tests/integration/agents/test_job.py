@@ -181,7 +181,7 @@ async def test_a_launcher_that_comes_back_behind_is_told_again(make_host: HostMa
     second = await one.launcher(A, incarnation=2)
     assert (await second.hear())["incarnation"] == 3
     hub.send("one", shutdown=hub_pb2.Shutdown(pod_uid=A, exit_code=7, reason="done"))
-    expected: dict[str, Any] = {"type": "shutdown", "exitCode": 7, "reason": "done"}
+    expected: dict[str, Any] = {"type": "shutdown", "exitCode": 7, "reason": "done", "immediate": False}
     assert await second.hear() == expected
     second.close()
     third = await one.launcher(A, incarnation=3)

@@ -36,6 +36,14 @@ async def ask(host: Host, identity: Identity | None, seconds: float = 5, **chang
         return await hub_pb2_grpc.PeerStub(channel).Prepare(hub_pb2.Prepared(**fields), timeout=seconds)
 
 
+async def vouches(host: Host, identity: Identity | None, job: str = "uid-of-job") -> bool:
+    address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
+    async with dial(address, name, host.settings.ca_file.read_bytes(), identity) as channel:
+        request = hub_pb2.VouchRequest(job_uid=job)
+        reply: hub_pb2.VouchReply = await hub_pb2_grpc.PeerStub(channel).Vouch(request, timeout=5)
+        return reply.member
+
+
 @pytest.mark.parametrize("caller", ["no certificate", "another authority", "another node", "no agent", "hub"])
 async def test_a_stranger_prepares_nothing(
     make_host: HostMaker, hub: FakeHub, authority: Authority, caller: str
@@ -87,6 +95,22 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
         await ask(one, authority.identity("three"), incarnation=9)
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert one.agent.desk.seen("uid-of-job") == 2
+
+
+async def test_an_agent_vouches_for_members_of_its_jobs_alone(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    assert await vouches(one, authority.identity("two"))
+    assert not await vouches(one, authority.identity("two"), "uid-of-another")
+    assert not await vouches(one, authority.identity("three"))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await vouches(one, authority.identity("two", "two.example.com"))
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    # What it vouched for, and that alone, the hub hears.
+    beat = await hub.until(lambda node, said: node == "one" and said.heartbeat.vouched)
+    assert [entry.node for entry in beat.heartbeat.vouched] == ["two"]
+    assert beat.heartbeat.vouched[0].age_ms < 5000
 
 
 async def test_a_call_that_is_given_up_counts_no_longer(

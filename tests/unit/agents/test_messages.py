@@ -39,12 +39,17 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
             {**RANK, "signal": 9, "oom": True, "hung": True, "commandNotFound": True, "stderr": "é"},
             RankUpdate(2, 3, "EXITED", 1, 9, True, True, True, "é"),
         ),
+        (
+            parse_from_launcher,
+            {**RANK, "startedMs": 5, "endedMs": 9, "firstStepMs": 6, "step": 41, "stepMs": 8},
+            RankUpdate(2, 3, "EXITED", 1, started_ms=5, ended_ms=9, first_step_ms=6, step=41, step_ms=8),
+        ),
         (parse_from_rank, {"type": "progress", "step": 4}, Progress(4)),
         (
             parse_from_rank,
             {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
-             "heldOutLoss": 0.5, "timeMs": 7},
-            Progress(4, 9, 2.0, None, 0.5, 7),
+             "heldOutLoss": 0.5, "timeMs": 7, "firstStepMs": 6, "checkpointMs": 250},
+            Progress(4, 9, 2.0, None, 0.5, 7, 6, 250),
         ),
         (
             parse_from_rank,
@@ -81,6 +86,10 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_from_launcher, {**RANK, "oom": 1}, "oom"),
         (parse_from_launcher, {**RANK, "stderr": ["x"]}, "stderr"),
         (parse_from_launcher, {**RANK, "rank": 2**20 + 1}, "rank"),
+        (parse_from_launcher, {**RANK, "startedMs": 2**53 + 1}, "startedMs"),
+        (parse_from_launcher, {**RANK, "step": -1}, "step"),
+        (parse_from_rank, {"type": "progress", "step": 1, "firstStepMs": 1.5}, "firstStepMs"),
+        (parse_from_rank, {"type": "progress", "step": 1, "checkpointMs": "3"}, "checkpointMs"),
         (parse_from_rank, {"type": "progress"}, "step"),
         (parse_from_rank, {"type": "progress", "step": 10**400}, "step"),
         (parse_from_rank, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
@@ -103,8 +112,9 @@ values = st.recursive(
     max_leaves=5,
 )
 launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "stderr"]
-rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "timeMs", "parent"]
-names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields])
+rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "parent", "checkpointMs"]
+times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs"]
+names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields, *times])
 types = st.sampled_from(["hello", "rank", "portPicked", "progress", "prepared", "recorded", "?"])
 
 

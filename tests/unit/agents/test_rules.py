@@ -151,8 +151,9 @@ class TestLauncher:
         assert run(RankUpdate(1, 0, "EXITED"), state=state).state == state
 
     def test_shutdown_outlasts_a_lost_line_and_ends_with_a_new_incarnation(self) -> None:
-        outcome = run(Shutdown(3, "why"), LauncherGone(), hello(1), state=UP)
-        assert outcome.to_launcher == ({"type": "shutdown", "exitCode": 3, "reason": "why"},)
+        outcome = run(Shutdown(3, "why", immediate=True), LauncherGone(), hello(1), state=UP)
+        told = {"type": "shutdown", "exitCode": 3, "reason": "why", "immediate": True}
+        assert outcome.to_launcher == (told,)
         assert run(plan(2), LauncherGone(), hello(2), state=outcome.state).to_launcher == ()
 
     def test_a_port_is_asked_for_once_and_kept(self) -> None:
@@ -215,6 +216,64 @@ class TestRanks:
         assert (outcome.state.ranks[0].update.state, outcome.urgency) == ("RUNNING", Urgency.NOW)
         outcome = run(says(0, Progress(2)), state=outcome.state)
         assert outcome.urgency is Urgency.FOLD
+
+    @pytest.mark.parametrize("progress_first", [False, True])
+    def test_the_beginning_of_a_rank_is_known_whoever_speaks_first(self, progress_first: bool) -> None:
+        events: list[Event] = [RankUpdate(1, 0, "RUNNING", started_ms=70), says(0, Progress(1, time_ms=90))]
+        state = run(*reversed(events) if progress_first else events, state=UP).state
+        state = run(RankUpdate(1, 0, "RUNNING", started_ms=99), state=state).state
+        [report] = to_wire(state).ranks
+        assert (report.started_unix_ms, report.progress.step, report.ended_unix_ms) == (70, 1, 0)
+
+    def test_the_end_of_the_first_step_is_told_at_once_and_once(self) -> None:
+        state = run(RankUpdate(1, 0, "RUNNING", started_ms=70), says(0, Progress(40)), state=UP).state
+        outcome = run(says(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
+        assert outcome.urgency is Urgency.NOW
+        assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 90
+        outcome = run(says(0, Progress(42, first_step_ms=90, checkpoint_ms=250)), state=outcome.state)
+        assert outcome.urgency is Urgency.FOLD
+        assert to_wire(outcome.state).ranks[0].progress.checkpoint_ms == 250
+        # A new incarnation has a first step of its own.
+        outcome = run(plan(2), says(0, Progress(41, first_step_ms=95), 2), state=outcome.state)
+        assert outcome.urgency is Urgency.NOW
+        assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 95
+
+    END = RankUpdate(
+        1,
+        0,
+        "EXITED",
+        exit_code=137,
+        signal=9,
+        started_ms=70,
+        ended_ms=99,
+        first_step_ms=80,
+        step=45,
+        step_ms=98,
+    )
+
+    @pytest.mark.parametrize(
+        ("before", "after", "step", "time", "loss"),
+        [
+            ([], [], 45, 98, 0.0),
+            ([Progress(41, time_ms=90, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 45, 98, 0.5),
+            ([], [Progress(44, time_ms=97, loss=0.5, first_step_ms=80, checkpoint_ms=7)], 45, 98, 0.5),
+            ([Progress(46, time_ms=98, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 46, 98, 0.5),
+        ],
+        ids=["nothing told before", "told behind", "read late", "told already"],
+    )
+    def test_a_rank_that_dies_is_reported_with_its_true_last_step(
+        self, before: list[Progress], after: list[Progress], step: int, time: int, loss: float
+    ) -> None:
+        events = [says(0, one) for one in before] + [self.END] + [says(0, one) for one in after]
+        [report] = to_wire(run(*events, state=UP).state).ranks
+        assert report.state == 2
+        assert (report.progress.step, report.progress.time_unix_ms) == (step, time)
+        assert (report.started_unix_ms, report.first_step_unix_ms, report.ended_unix_ms) == (70, 80, 99)
+        assert (report.progress.loss, report.progress.checkpoint_ms) == (loss, 7 if loss else 0)
+
+    def test_a_rank_that_never_stepped_is_reported_without_progress(self) -> None:
+        [report] = to_wire(run(RankUpdate(1, 0, "EXITED", ended_ms=99), state=UP).state).ranks
+        assert (report.HasField("progress"), report.ended_unix_ms) == (False, 99)
 
     def test_an_exit_keeps_the_last_progress(self) -> None:
         state = run(says(0, Progress(5, loss=0.5)), RankUpdate(1, 0, "EXITED", exit_code=1), state=UP).state

@@ -1,0 +1,149 @@
+"""Watches whether this node is cut off and stops its Strict jobs when it is (fence.py decides)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+import structlog
+
+from convoy_agents import fence, metrics
+from convoy_agents.fence import Contacts, StrictJob
+from convoy_agents.pods.assignment import Member
+from convoy_agents.pods.state import PodState, Shutdown
+
+LOOK_SECONDS = 0.25
+"""How much later than the rule says a job may be stopped."""
+PROBE_SECONDS = 2.0
+"""From one try of the API server to the next."""
+PROBE_TIMEOUT = 1.5
+"""Long enough for a SYN that is lost and repeated after a second."""
+ASK_SECONDS = 1.0
+"""From one round of questions to the next, and the time a peer has to answer."""
+EXIT_CODE = 75
+"""Of a launcher whose ranks were stopped: none of them failed."""
+
+Ask = Callable[[Member, str, float], Awaitable[bool]]
+"""(peer, job uid, seconds): whether it vouches for this node. False when it does not answer in time."""
+
+log = structlog.get_logger()
+
+
+def boottime() -> float:
+    """Seconds of a clock that neither wall-clock steps nor a suspended machine disturbs."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def answers(host: str, port: int, seconds: float) -> bool:
+    """Whether anything at the address answers TCP: a refusal is an answer, a route that is gone is none."""
+    if not host:
+        return False
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(host, port)
+    except (ConnectionRefusedError, ConnectionResetError):
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+class Isolation:
+    """Asks nobody anything while the hub answers, or while no job of this node is Strict."""
+
+    def __init__(
+        self,
+        node: str,
+        api: tuple[str, int],
+        pods: Callable[[], Iterable[PodState]],
+        stop: Callable[[str, Shutdown], None],
+        ask: Ask,
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        """`api`: host and port of the API server; `stop` gets the uid of a pod whose launcher is to end."""
+        self._node = node
+        self._api = api
+        self._pods = pods
+        self._stop = stop
+        self._ask = ask
+        self._clock = clock
+        self._contacts = Contacts(hub=clock())
+        self._asked: dict[fence.Peer, float] = {}
+        self._probed = fence.NEVER
+        """When the newest try of the API server that has ended had begun."""
+        self._cut_off = False
+
+    def reached_hub(self, sent: float) -> None:
+        """The hub has answered what was sent at `sent`."""
+        self._contacts = replace(self._contacts, hub=max(sent, self._contacts.hub))
+
+    async def run(self) -> None:
+        """Watches until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._judge())
+            group.create_task(self._probe())
+            group.create_task(self._question())
+
+    async def _judge(self) -> None:
+        while True:
+            now = self._clock()
+            for job in fence.must_stop(self._jobs(), self._contacts, now):
+                reason = fence.words(job, self._contacts, now)
+                log.error(
+                    "STRICT JOB STOPPED", job=job.name, incarnation=job.incarnation, pods=job.pods, why=reason
+                )
+                metrics.FENCED.inc()
+                for uid in job.pods:
+                    self._stop(uid, Shutdown(EXIT_CODE, reason, immediate=True))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _probe(self) -> None:
+        while True:
+            began = self._clock()
+            if self._quiet(began) and self._jobs():
+                if await answers(*self._api, PROBE_TIMEOUT):
+                    self._contacts = replace(self._contacts, api=began)
+                self._probed = began
+                await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
+            else:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _question(self) -> None:
+        while True:
+            began = self._clock()
+            jobs = {job.uid: job for job in self._jobs()}
+            peers: list[fence.Peer] = []
+            # The API server's first answer may make all questions needless.
+            if self._probed > self._contacts.hub:
+                peers = fence.to_ask(jobs.values(), self._contacts, self._asked, began)
+            self._tell(bool(peers))
+            known = {(job.uid, node) for job in jobs.values() for node in job.peers}
+            self._asked = {peer: at for peer, at in self._asked.items() if peer in known}
+            self._asked.update(dict.fromkeys(peers, began))
+            voices = await asyncio.gather(*(self._one(jobs[uid], node) for uid, node in peers))
+            heard = {peer: began for peer, voice in zip(peers, voices, strict=True) if voice}
+            kept = {peer: at for peer, at in self._contacts.peers.items() if peer in known}
+            self._contacts = replace(self._contacts, peers={**kept, **heard})
+            pause = began + ASK_SECONDS - self._clock() if peers else LOOK_SECONDS
+            await asyncio.sleep(max(0.0, pause))
+
+    async def _one(self, job: StrictJob, node: str) -> bool:
+        return await self._ask(job.peers[node], job.uid, ASK_SECONDS)
+
+    def _jobs(self) -> list[StrictJob]:
+        return fence.strict_jobs(self._pods(), self._node)
+
+    def _quiet(self, now: float) -> bool:
+        return now - self._contacts.hub >= fence.QUIET_SECONDS
+
+    def _tell(self, cut_off: bool) -> None:
+        if cut_off is self._cut_off:
+            return
+        self._cut_off = cut_off
+        if cut_off:
+            log.warning("cut off from hub and API server: Strict jobs now live by their other nodes")
+        else:
+            log.info("no longer cut off, or no Strict job left")

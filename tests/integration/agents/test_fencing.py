@@ -1,0 +1,156 @@
+"""Agents cut off from the hub, the API server and their peers. All times of the rule are shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
+from tests.unit.agents.test_isolation import Deaf
+
+from convoy_agents import fence, isolation, metrics
+from convoy_agents import hub as hub_link
+from convoy_agents.wire import hub_pb2
+
+A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
+FENCE = 1.5
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_link, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(fence, "FENCE_SECONDS", FENCE)
+    monkeypatch.setattr(fence, "QUIET_SECONDS", 0.4)
+    for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ASK_SECONDS"):
+        monkeypatch.setattr(isolation, name, 0.2)
+    monkeypatch.setattr(isolation, "LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def deaf() -> Iterator[Deaf]:
+    """An API server that nothing reaches."""
+    with Deaf() as address:
+        yield address
+
+
+async def strict_job(hub: FakeHub, one: Host, two: Host, incarnation: int = 1) -> Pod:
+    """A Strict job on both nodes; the launcher on the first."""
+    members = [(A, one, 1), (B, two, 1)]
+    launchers = []
+    for slot, (uid, host, _) in enumerate(members):
+        await host.publish(uid)
+        launchers.append(await host.launcher(uid))
+        await hub.report(uid, lambda report: report.launcher_connected)
+        hub.send(host.node, assignment=assignment("job", incarnation, slot, members, strict=True))
+        assert (await launchers[-1].hear())["incarnation"] == incarnation
+    one.pods.extend(launchers)
+    return launchers[0]
+
+
+async def unreachable_api(make_host: HostMaker, node: str, deaf: Deaf) -> Host:
+    host = await make_host(node)
+    await host.stop()
+    host.settings = replace(host.settings, api_host="127.0.0.1", api_port=deaf.port)
+    await host.start()
+    return host
+
+
+async def hears_nothing(hub: FakeHub, launcher: Pod, uid: str, node: str) -> None:
+    """The next it hears is what it is sent now."""
+    hub.send(node, pick_port=hub_pb2.PickPort(pod_uid=uid, incarnation=9))
+    assert (await launcher.hear())["type"] == "pickPort"
+
+
+def silence(host: Host) -> float:
+    """Seconds for which the hub has not been reached."""
+    watch = host.agent._isolation
+    return watch._clock() - watch._contacts.hub
+
+
+async def test_a_strict_job_is_stopped_where_nobody_is_reached_and_no_other_job_is(
+    make_host: HostMaker, hub: FakeHub, deaf: Deaf
+) -> None:
+    one, two = await unreachable_api(make_host, "one", deaf), await make_host("two")
+    launcher = await strict_job(hub, one, two)
+    await one.publish(C)
+    lenient = await one.launcher(C)
+    await hub.report(C, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("lenient", 1, 0, [(C, one, 1)]))
+    assert (await lenient.hear())["incarnation"] == 1
+    fenced = metrics.FENCED._value.get()
+    await two.crash()
+    hub.mute.add("one")
+    shutdown = await launcher.hear()
+    assert FENCE <= silence(one) < FENCE + 1
+    assert (shutdown["type"], shutdown["exitCode"], shutdown["immediate"]) == ("shutdown", 75, True)
+    assert "nor more than 0 of the job's 1 other nodes" in shutdown["reason"]
+    assert metrics.FENCED._value.get() == fenced + 1
+    await hears_nothing(hub, lenient, C, "one")
+    # Said once; a launcher that had missed it would hear it when it dials again.
+    again = await one.launcher(A, incarnation=1)
+    assert await again.hear() == shutdown
+    # Back in touch, a later incarnation runs as any other.
+    hub.mute.clear()
+    await eventually(lambda: silence(one) < fence.QUIET_SECONDS)
+    hub.send("one", assignment=assignment("job", 2, 0, [(A, one, 1)], strict=True))
+    assert (await again.hear())["incarnation"] == 2
+    await hears_nothing(hub, again, A, "one")
+    assert metrics.FENCED._value.get() == fenced + 1
+
+
+async def test_an_api_server_that_refuses_is_an_outage_and_stops_nothing(
+    make_host: HostMaker, hub: FakeHub
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await one.stop()
+    # Nobody listens on port 1: the connection is refused.
+    one.settings = replace(one.settings, api_host="127.0.0.1", api_port=1)
+    await one.start()
+    launcher = await strict_job(hub, one, two)
+    await two.crash()
+    hub.mute.add("one")
+    await eventually(lambda: silence(one) > 2 * FENCE)
+    await hears_nothing(hub, launcher, A, "one")
+    assert one.agent._isolation._contacts.peers == {}
+
+
+async def test_a_control_plane_that_is_gone_altogether_stops_nothing(
+    make_host: HostMaker, hub: FakeHub, deaf: Deaf
+) -> None:
+    """The job's nodes vouch for one another, and say so to a hub that one of them still reaches."""
+    one, two = await unreachable_api(make_host, "one", deaf), await unreachable_api(make_host, "two", deaf)
+    launcher = await strict_job(hub, one, two)
+    hub.mute.update(("one", "two"))
+    await eventually(lambda: min(silence(one), silence(two)) > 2 * FENCE)
+    await hears_nothing(hub, launcher, A, "one")
+    for here, there in (("one", "two"), ("two", "one")):
+        beat = await hub.until(lambda node, said, here=here: node == here and said.heartbeat.vouched)
+        assert [entry.node for entry in beat.heartbeat.vouched] == [there]
+
+
+async def test_a_peer_whose_plan_has_no_place_for_the_node_does_not_keep_its_ranks(
+    make_host: HostMaker, hub: FakeHub, deaf: Deaf
+) -> None:
+    one, two = await unreachable_api(make_host, "one", deaf), await make_host("two")
+    launcher = await strict_job(hub, one, two)
+    hub.send("two", assignment=assignment("job", 2, 0, [(B, two, 1)], strict=True))
+    await hub.report(B, lambda report: report.incarnation == 2)
+    hub.mute.add("one")
+    assert (await launcher.hear())["type"] == "shutdown"
+
+
+async def test_an_agent_that_restarts_while_cut_off_counts_from_its_start(
+    make_host: HostMaker, hub: FakeHub, deaf: Deaf
+) -> None:
+    one, two = await unreachable_api(make_host, "one", deaf), await make_host("two")
+    await strict_job(hub, one, two)
+    await two.crash()
+    hub.mute.add("one")
+    await eventually(lambda: silence(one) > 0.5 * FENCE)
+    await one.crash()
+    await one.start()
+    launcher = await one.launcher(A, incarnation=1)
+    assert (await launcher.hear())["type"] == "shutdown"
+    assert FENCE <= silence(one) < FENCE + 1

@@ -1,0 +1,224 @@
+"""When a cut-off agent asks whom, and when it stops its Strict jobs, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.agents.test_rules import plan
+from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
+
+from convoy_agents import isolation
+from convoy_agents.isolation import Isolation
+from convoy_agents.pods.assignment import Member
+from convoy_agents.pods.state import PodState, Shutdown
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+STRICT = replace(plan(1), strict=True)
+"""On this node, "one", and on node "two"."""
+
+
+class World:
+    """The agent's surroundings: `api` and `peer` answer or not, the hub does while the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **pods: PodState) -> None:
+        self.api = False
+        self.peer = False
+        self.pods = pods or {"a": PodState("a", connected=True, assignment=STRICT)}
+        self.probes: list[float] = []
+        self.questions: list[tuple[float, str, str]] = []
+        self.stopped: list[tuple[float, str, Shutdown]] = []
+        self.clock = asyncio.get_running_loop().time
+        self.began = self.clock()
+        monkeypatch.setattr(isolation, "answers", self._answers)
+        self.isolation = Isolation(
+            "one", ("10.96.0.1", 443), self.pods.values, self._stop, self._ask, self.clock
+        )
+        self._task = asyncio.create_task(self.isolation.run())
+
+    async def _answers(self, host: str, port: int, seconds: float) -> bool:
+        self.probes.append(self.clock() - self.began)
+        if not self.api:
+            await asyncio.sleep(seconds)
+        return self.api
+
+    async def _ask(self, member: Member, job_uid: str, seconds: float) -> bool:
+        self.questions.append((self.clock() - self.began, member.node, job_uid))
+        if not self.peer:
+            await asyncio.sleep(seconds)
+        return self.peer
+
+    def _stop(self, uid: str, shutdown: Shutdown) -> None:
+        self.stopped.append((self.clock() - self.began, uid, shutdown))
+        self.pods[uid] = replace(self.pods[uid], shutdown=shutdown)
+
+    async def hub_answers(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.isolation.reached_hub(self.clock())
+            await asyncio.sleep(1.0)
+
+    async def end(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def test_a_node_that_is_cut_off_stops_its_strict_job_once(
+    virtual: Run,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        world = World(monkeypatch)
+        await world.hub_answers(30)  # the last at 29 s
+        assert (world.probes, world.questions) == ([], [])
+        await asyncio.sleep(60)
+        [(at, uid, shutdown)] = world.stopped
+        assert 49 <= at <= 49 + 2 * isolation.LOOK_SECONDS
+        assert (uid, shutdown.exit_code, shutdown.immediate) == ("a", 75, True)
+        assert "nor more than 0 of the job's 1 other nodes" in shutdown.reason
+        assert 32 <= world.probes[0] < 32.5
+        assert {round(b - a, 2) for a, b in itertools.pairwise(world.probes)} == {2.0}
+        # Nobody is asked before the API server had the time to answer, and nothing once all is stopped.
+        asked = [when for when, *_ in world.questions]
+        assert world.probes[0] + isolation.PROBE_TIMEOUT <= asked[0] <= world.probes[0] + 2
+        assert {round(b - a, 2) for a, b in itertools.pairwise(asked)} == {1.0}
+        assert max(asked[-1], world.probes[-1]) < at
+        await world.end()
+
+    virtual(work())
+
+
+@pytest.mark.parametrize("who", ["api", "peer"])
+def test_an_outage_of_the_control_plane_stops_nothing(
+    virtual: Run,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    who: str,
+) -> None:
+    async def work() -> None:
+        world = World(monkeypatch)
+        setattr(world, who, True)
+        await asyncio.sleep(300)
+        assert world.stopped == []
+        assert len(world.probes) > 100
+        assert bool(world.questions) is (who == "peer")
+        # Now that one goes too.
+        began = world.clock() - world.began
+        setattr(world, who, False)
+        await asyncio.sleep(60)
+        [(at, *_)] = world.stopped
+        assert began + 17 <= at <= began + 20 + 2 * isolation.LOOK_SECONDS
+        await world.end()
+
+    virtual(work())
+
+
+def test_who_is_heard_again_in_time_goes_on(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    async def work() -> None:
+        world = World(monkeypatch)
+        for _ in range(5):
+            await asyncio.sleep(18.5)
+            await world.hub_answers(1)
+        assert world.stopped == []
+        await world.end()
+
+    virtual(work())
+
+
+def test_an_answer_counts_from_when_it_was_asked_for(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    async def work() -> None:
+        world = World(monkeypatch)
+        await asyncio.sleep(10)
+        world.isolation.reached_hub(world.began + 4)
+        world.isolation.reached_hub(world.began + 2)  # out of order
+        await asyncio.sleep(20)
+        [(at, *_)] = world.stopped
+        assert 24 <= at <= 24 + 2 * isolation.LOOK_SECONDS
+        await world.end()
+
+    virtual(work())
+
+
+def test_jobs_under_commit_fencing_are_left_alone(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    async def work() -> None:
+        world = World(
+            monkeypatch,
+            a=PodState("a", connected=True, assignment=plan(1)),
+            b=PodState("b", connected=True, assignment=replace(STRICT, job_uid="other")),
+        )
+        await asyncio.sleep(60)
+        assert [uid for _, uid, _ in world.stopped] == ["b"]
+        assert {job for *_, job in world.questions} == {"other"}
+        await world.end()
+        world = World(monkeypatch, a=PodState("a", connected=True, assignment=plan(1)))
+        await asyncio.sleep(60)
+        assert (world.probes, world.questions, world.stopped) == ([], [], [])
+        await world.end()
+
+    virtual(work())
+
+
+def test_a_later_incarnation_is_watched_anew(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    async def work() -> None:
+        world = World(monkeypatch)
+        await asyncio.sleep(30)
+        assert len(world.stopped) == 1
+        world.pods["b"] = PodState("b", connected=True, assignment=replace(plan(2), strict=True))
+        await world.hub_answers(5)
+        assert len(world.stopped) == 1
+        await asyncio.sleep(30)
+        assert [uid for _, uid, _ in world.stopped] == ["a", "b"]
+        await world.end()
+
+    virtual(work())
+
+
+def test_a_suspended_machine_counts_the_time_it_slept(virtual: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    async def work() -> None:
+        world = World(monkeypatch)
+        await world.hub_answers(5)
+        running = world.clock
+        monkeypatch.setattr(world.isolation, "_clock", lambda: running() + 60)
+        await asyncio.sleep(2 * isolation.LOOK_SECONDS)
+        assert len(world.stopped) == 1
+        await world.end()
+
+    virtual(work())
+
+
+async def test_a_refusal_is_an_answer_and_silence_is_none() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, backlog=1)
+    port = server.sockets[0].getsockname()[1]
+    assert await isolation.answers("127.0.0.1", port, 5)
+    server.close()
+    await server.wait_closed()
+    assert await isolation.answers("127.0.0.1", port, 5)
+    assert not await isolation.answers("", 443, 5)
+    with Deaf() as deaf:
+        assert not await isolation.answers("127.0.0.1", deaf.port, 0.3)
+
+
+class Deaf:
+    """An address whose SYNs are dropped: a listener with a full queue."""
+
+    def __enter__(self) -> Deaf:
+        import socket
+
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(0)
+        self.port: int = self._listener.getsockname()[1]
+        self._callers = []
+        for _ in range(2):
+            caller = socket.socket()
+            caller.setblocking(False)
+            caller.connect_ex(("127.0.0.1", self.port))
+            self._callers.append(caller)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (*self._callers, self._listener):
+            one.close()
