@@ -190,7 +190,7 @@ class _Book:
             return
         length = (at - self._since).total_seconds()
         if self.cause in _STEPPING and self._saving > self.value.checkpoint:
-            held = min(length, self._saving - self.value.checkpoint)
+            held = round(min(length, self._saving - self.value.checkpoint), 3)
             self._add(Cause.CHECKPOINT, held)
             self.value.checkpoint = round(self._saving, 3)
             length -= held

@@ -1,0 +1,134 @@
+"""The ledger: every second has one cause, at the moment the ranks say, and all sum up to the job's age."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob.goodput import seconds
+from convoy_crds.trainingjob import TrainingJob
+
+
+def made(**spec: Any) -> ToyCluster:
+    job = make_job(roles=[{"name": "worker", "replicas": 2, "minReplicas": 1}], **spec)
+    body = job.to_dict()
+    body["metadata"]["creationTimestamp"] = NOW.isoformat()
+    return ToyCluster(TrainingJob.model_validate(body), make_engine())
+
+
+def spent(cluster: ToyCluster) -> dict[str, float]:
+    found = seconds(cluster.job.status.goodput, cluster.now)
+    assert sum(found.values()) == pytest.approx((cluster.now - NOW).total_seconds(), abs=2e-3)
+    return {cause: value for cause, value in found.items() if value}
+
+
+def test_a_life_without_trouble() -> None:
+    cluster = made()
+    cluster.schedulable = False
+    cluster.settle().wait(7).settle()
+    cluster.schedulable = True
+    for pod in ("job-worker-0", "job-worker-1"):
+        cluster.lose(pod)
+    cluster.settle().wait(3).train(1).settle().wait(20).train(50).settle()
+    assert spent(cluster) == {"queue": 7, "start": 3, "productive": 20}
+    cluster.wait(5).train(60).settle()
+    assert cluster.job.status.goodput.ratio == pytest.approx(25 / 35, abs=1e-3)
+    cluster.exit_all().settle().wait(100).settle()
+    assert cluster.job.status.goodput.cause == ""
+    assert sum(seconds(cluster.job.status.goodput, cluster.now).values()) == pytest.approx(35)
+
+
+def test_a_late_look_moves_no_second() -> None:
+    cluster = made().settle().wait(3).train(1).wait(10).train(11)
+    cluster.wait(5).settle()
+    assert spent(cluster) == {"start": 3, "productive": 15}
+    died = cluster.now.timestamp()
+    cluster.wait(4).exit(1, 137, signal=9, ended=died).settle()
+    assert spent(cluster) == {"start": 3, "productive": 15, "detect": 4}
+    cluster.wait(2).settle()
+    assert spent(cluster)["restart"] == 2
+
+
+def test_steps_made_again_are_recomputed_not_productive() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
+    cluster.train(12).settle().wait(4).train(18).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "restart": 2, "recompute": 4}
+    # Seen only at step 30: at 1.5 steps per second step 21 lay 6 s after the first, step 12.
+    cluster.wait(8).train(30).settle()
+    assert spent(cluster) == {"start": 1, "productive": 16, "restart": 2, "recompute": 6}
+
+
+def test_saving_is_taken_out_of_the_steps_it_holds_up() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, checkpoint_seconds=1.5).settle()
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
+    cluster.train(22, checkpoint_seconds=0.0).settle().wait(5).train(30, checkpoint_seconds=0.25)
+    cluster.exit_all().settle()
+    assert spent(cluster) == {"start": 1, "productive": 13.25, "checkpoint": 1.75, "restart": 2}
+
+
+def test_a_hang_is_detected_late_and_lasts_since_the_last_step() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21)
+    last = cluster.now.timestamp()
+    cluster.wait(30).rank(1, time=last).exit(1, 134, signal=6, hung=True, ended=last + 30).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "detect": 30}
+
+
+def test_a_lost_node_is_detected_from_its_last_sign_on() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    node = cluster.pods["job-worker-1"].node
+    assert node is not None
+    cluster.wait(6).silence(node, 6.0, agent_ready=False).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "detect": 6}
+
+
+def test_its_echo_belongs_to_the_detection() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    node = cluster.pods["job-worker-1"].node
+    assert node is not None
+    cluster.exit(0, 76, ended=cluster.now.timestamp()).wait(1).settle()
+    cluster.wait(5).silence(node, 6.0, agent_ready=False).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "detect": 6}
+    cluster.wait(2).train(22).settle()
+    assert spent(cluster)["restart"] == 2
+
+
+def test_suspended_and_waiting_for_room_after_a_fault() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.spec(suspend=True).settle().wait(60).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "suspended": 60}
+    cluster.spec(suspend=False).settle().wait(2).train(22).settle().wait(1).train(23).settle()
+    assert spent(cluster) == {"start": 3, "productive": 11, "suspended": 60}
+
+
+def test_a_job_that_makes_no_progress_writes_no_status() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10)
+    assert cluster.step().status is None
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["train", "kill", "suspend", "resume", "wait", "lose"]), st.integers(0, 40)),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+def test_it_always_sums_up_to_the_job_s_age(events: list[tuple[str, int]]) -> None:
+    cluster, step = made(recovery={"maxRestarts": 100}), 0
+    for what, amount in events:
+        if what == "train":
+            step += amount
+            cluster.wait(amount / 7).train(step, checkpoint_seconds=amount / 50)
+        elif what == "kill":
+            step = max(0, step - amount)
+            cluster.wait(amount / 9).exit(1, 137, signal=9, ended=cluster.now.timestamp() - amount / 11)
+        elif what == "lose" and cluster.pods:
+            cluster.lose(sorted(cluster.pods)[0])
+        elif what in ("suspend", "resume"):
+            cluster.spec(suspend=what == "suspend")
+        cluster.wait(amount / 3).settle()
+        spent(cluster)
