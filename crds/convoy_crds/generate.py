@@ -59,6 +59,7 @@ KINDS = (
             _column("Engine", ".spec.engine.name", wide=True),
             _column("Loss", ".status.progress.loss", "number", wide=True),
             _column("Incarnation", ".status.incarnation", "integer", wide=True),
+            _column("Goodput", ".status.goodput.ratio", "number", wide=True),
             _column("Reason", ".status.reason", wide=True),
             _column("Message", ".status.message", wide=True),
         ),

@@ -10,36 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from convoy_controllers.plan import RankView, SlotView
+from convoy_crds.goodput import Cause, totals
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import TERMINAL, Goodput, Phase, TrainingJobStatus
-
-
-class Cause(StrEnum):
-    """What a second of a job goes to."""
-
-    PRODUCTIVE = "productive"
-    """Steps that had not been made before."""
-    QUEUE = "queue"
-    """Waiting for room, or for the user to correct the spec."""
-    SCHEDULE = "schedule"
-    """Pods are made and placed."""
-    START = "start"
-    """Containers and ranks start, up to the end of the first step."""
-    DETECT = "detect"
-    """From a fault to the operator's decision."""
-    RESTART = "restart"
-    """From that decision to the end of the next incarnation's first step."""
-    RECOMPUTE = "recompute"
-    """Steps that a fault made undone."""
-    CHECKPOINT = "checkpoint"
-    """Steps held up by saving."""
-    STRAGGLER = "straggler"
-    """Steps held up by a slow rank."""
-    SUSPENDED = "suspended"
-
 
 _QUEUE = frozenset(
     reason.name
@@ -96,15 +71,6 @@ def account(
     moved = book.value != before
     stepped = status.progress is not None and status.progress.step != before.best
     return book.closed() if moved or stepped else before
-
-
-def seconds(ledger: Goodput, now: datetime) -> dict[str, float]:
-    """The totals with what runs since the last transition: they sum up to the job's age at `now`."""
-    totals = dict(ledger.seconds)
-    if ledger.since is not None and ledger.cause:
-        open_for = max(0.0, (now - ledger.since).total_seconds())
-        totals[ledger.cause] = round(totals.get(ledger.cause, 0.0) + open_for, 3)
-    return totals
 
 
 def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | None:
@@ -180,9 +146,9 @@ class _Book:
 
     def closed(self) -> Goodput:
         """The ledger with its ratio as of now."""
-        totals = seconds(self.value, self._now)
-        whole = sum(totals.values())
-        self.value.ratio = round(totals.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
+        found = totals(self.value, self._now)
+        whole = sum(found.values())
+        self.value.ratio = round(found.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
         return self.value
 
     def _book(self, at: datetime) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.goodput import seconds
+from convoy_crds.goodput import totals
 from convoy_crds.trainingjob import TrainingJob
 
 
@@ -21,7 +21,7 @@ def made(**spec: Any) -> ToyCluster:
 
 
 def spent(cluster: ToyCluster) -> dict[str, float]:
-    found = seconds(cluster.job.status.goodput, cluster.now)
+    found = totals(cluster.job.status.goodput, cluster.now)
     assert sum(found.values()) == pytest.approx((cluster.now - NOW).total_seconds(), abs=2e-3)
     return {cause: value for cause, value in found.items() if value}
 
@@ -39,7 +39,7 @@ def test_a_life_without_trouble() -> None:
     assert cluster.job.status.goodput.ratio == pytest.approx(25 / 35, abs=1e-3)
     cluster.exit_all().settle().wait(100).settle()
     assert cluster.job.status.goodput.cause == ""
-    assert sum(seconds(cluster.job.status.goodput, cluster.now).values()) == pytest.approx(35)
+    assert sum(totals(cluster.job.status.goodput, cluster.now).values()) == pytest.approx(35)
 
 
 def test_a_late_look_moves_no_second() -> None:

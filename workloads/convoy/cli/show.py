@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from convoy.cli.cluster import Cluster, Context, Namespace
+from convoy_crds.goodput import Cause, totals
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 
@@ -129,6 +130,12 @@ def explanation(job: TrainingJob, now: datetime) -> list[str]:
             f"  {status.restarts.in_window} of {job.spec.recovery.max_restarts} counted restarts used "
             f"in the last {job.spec.recovery.window_seconds} s; {status.restarts.total} in all"
         )
+    for offender in status.offenders:
+        lines.append(
+            f"Node {offender.node}: {offender.faults} faults, the last {age(offender.at, now)} ago: "
+            f"{offender.reason}"
+        )
+    lines += goodput(job, now)
     if status.checkpoint:
         point = status.checkpoint
         lines.append(
@@ -138,6 +145,18 @@ def explanation(job: TrainingJob, now: datetime) -> list[str]:
     elif job.spec.checkpoint.tiers.remote is None:
         lines.append("No checkpoints: spec.checkpoint.tiers is empty, so a restart begins at step 0")
     return lines
+
+
+def goodput(job: TrainingJob, now: datetime) -> list[str]:
+    """Where the job's time went, largest first."""
+    ledger = job.status.goodput
+    spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}
+    if not spent:
+        return []
+    whole = sum(spent.values())
+    ordered = sorted(spent.items(), key=lambda entry: -entry[1])
+    parts = ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in ordered)
+    return [f"Goodput {spent.get(Cause.PRODUCTIVE, 0.0) / whole:.0%} of {whole:.1f} s: {parts}"]
 
 
 def pod_words(pod: Any) -> str:
