@@ -22,7 +22,10 @@ from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_crds import terms
 
 HEARTBEAT_SECONDS = 1.0
-WELCOME_SECONDS = 5.0
+WELCOME_SECONDS = 2.0
+"""For a dial and the answer to Hello: the Service may have chosen a replica whose node is gone."""
+PULSE_SECONDS = 3.5
+"""A hub that answers three heartbeats in a row with nothing is left for another."""
 WRITE_SECONDS = 10.0
 """A hub that reads nothing for so long is left."""
 GOODBYE_SECONDS = 2.0
@@ -83,7 +86,7 @@ class HubLink:
 
     async def run(self) -> None:
         """Dials, serves, dials again; returns only after `leave`."""
-        backoff = Backoff(first=0.2, cap=5.0)
+        backoff = Backoff(first=0.2, cap=2.0)
         address = self._home
         while not self._leaving:
             began = time.monotonic()
@@ -158,7 +161,7 @@ class HubLink:
             await asyncio.gather(reading, writing, return_exceptions=True)
 
     async def _read(self, call: Call) -> None:
-        while isinstance(message := await call.read(), hub_pb2.HubMessage):
+        while isinstance(message := await _read(call), hub_pb2.HubMessage):
             if message.WhichOneof("body") == "redirect":
                 raise _Redirected(message.redirect.address)
             if message.WhichOneof("body") == "pulse":
@@ -218,6 +221,12 @@ class HubLink:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
+
+
+async def _read(call: Call) -> object:
+    """The next message; TimeoutError when the hub has fallen silent."""
+    async with asyncio.timeout(PULSE_SECONDS):
+        return await call.read()
 
 
 def _leader(first: object) -> str:
