@@ -1,0 +1,288 @@
+"""Jobs survive what happens to ranks, pods, nodes and the control plane. How fast is a bench's matter."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster.cluster import Cluster
+from e2e.install import NAMESPACE
+from e2e.tests.faults import kill_rank
+from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.survival import ENDLESS, Subject, apart, labelled, leader, restore, training
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def own_script(jobs: Jobs, name: str, steps: int = 1_000_000) -> dict[str, Any]:
+    """The spec of examples/torchrun.yaml, with more steps; its script is made a ConfigMap."""
+    body = {"metadata": {"name": name}, "data": {"ddp.py": (EXAMPLES / "ddp.py").read_text()}}
+    jobs.core.create_namespaced_config_map(jobs.namespace, body)
+    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
+    pod = spec["roles"][0]["template"]["spec"]
+    pod["containers"][0]["env"].append({"name": "STEPS", "value": str(steps)})
+    pod["volumes"][0]["configMap"]["name"] = name
+    pod.update(apart(name)["spec"])
+    return {"engine": None, **spec}
+
+
+def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    with training(cluster, jobs, "rank", volume) as job:
+        came = job.kill_rank()
+        assert (came.reason, came.replaced, came.incarnations) == ("RankKilled", 0, 1)
+        assert "continues after step" in jobs.log("rank-worker-0")
+
+
+def test_a_killed_rank_of_an_unmodified_script_too(cluster: Cluster, jobs: Jobs) -> None:
+    spec = own_script(jobs, "script")
+    try:
+        with training(cluster, jobs, "script", None, **spec) as job:
+            came = job.kill_rank()
+            assert (came.reason, came.replaced) == ("RankKilled", 0)
+    finally:
+        jobs.core.delete_namespaced_config_map("script", jobs.namespace)
+
+
+def test_of_a_deleted_pod_only_itself_is_replaced(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    with training(cluster, jobs, "pod", volume) as job:
+        came = job.delete_pod()
+        assert (came.reason, came.replaced) == ("PodDeleted", 1)
+        assert job.seen.status["restarts"]["counted"] == 0
+
+
+def test_a_dead_node_s_pod_moves(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    with training(cluster, jobs, "node", volume) as job:
+        dead = job.pods[1].spec.node_name
+        came = job.kill_node()
+        restarts = job.seen.status["restarts"]
+        assert (came.reason, came.replaced, restarts["counted"]) == ("NodeLost", 1, 0)
+        assert dead not in {pod.spec.node_name for pod in job.pods}
+        assert f"node/{dead}" not in labelled(cluster)
+        assert job.seen.status["offenders"][0]["node"] == dead
+        # The node comes back: nothing of the old pod is left on it.
+        restore(cluster)
+        assert f"node/{dead}" in labelled(cluster)
+
+
+def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(
+    cluster: Cluster, jobs: Jobs, volume: str
+) -> None:
+    role = {"name": "worker", "replicas": 3, "minReplicas": 2, "template": apart("elastic")}
+    with training(cluster, jobs, "elastic", volume, roles=[role]) as job:
+        job.kill_node()
+        status = job.seen.status
+        assert (status["reason"], status["ready"]) == ("Shrunk", "2/3")
+        restore(cluster)
+        job.seen.until(
+            lambda: job.seen.status.get("ready") == "3/3" and job.seen.status["reason"] == "Training",
+            120,
+            "the job is whole again",
+        )
+        assert job.seen.status["restarts"]["last"]["reason"] == "Regrow"
+
+
+def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Cluster, jobs: Jobs) -> None:
+    spec = own_script(jobs, "strict")
+    try:
+        with training(cluster, jobs, "strict", None, **spec) as job:
+            pod = job.pods[1]
+            node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
+            came = job.cut_node()
+            assert (came.reason, came.replaced) == ("NodeLost", 1)
+            # On the node that runs on, cut off, no process of the job is left.
+            assert ranks_of(cluster, node.name, uid) == []
+            assert came.created is not None and came.created > 20
+    finally:
+        jobs.core.delete_namespaced_config_map("strict", jobs.namespace)
+
+
+def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
+    """Processes named rank-N of a pod."""
+    look = (
+        'for pid in /proc/[0-9]*; do case "$(cat $pid/comm 2>/dev/null)" in rank-*) '
+        'grep -q "$1" $pid/cgroup 2>/dev/null && echo $pid;; esac; done; true'
+    )
+    return cluster.node(node).run(["sh", "-c", look, "look", uid]).split()
+
+
+def test_a_healed_node_s_late_commits_are_dead(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    with training(cluster, jobs, "healed", volume) as job:
+        node, uid = job.pods[1].spec.node_name, job.pods[1].metadata.uid
+        job.cut_node()
+        # The old worker still runs, and would still save.
+        assert ranks_of(cluster, node, uid)
+        old = job.seen.status["incarnation"] - 1
+        job.seen.until(
+            lambda: job.seen.status["checkpoint"]["incarnation"] > old, 60, "a commit of the incarnation"
+        )
+        restore(cluster)
+        job.seen.until(lambda: not ranks_of(cluster, node, uid), 60, "the old worker is gone")
+        job.kill_rank()
+        lineage(cluster, volume, job)
+
+
+def lineage(cluster: Cluster, volume: str, job: Subject) -> None:
+    """By the commit records: no late commit, no dead parent, no restore from what was superseded."""
+    records = {}
+    for file in (cluster.shared_dir / volume).glob("*/gen-*-*/COMMIT.json"):
+        record = json.loads(file.read_text())
+        records[record["incarnation"], record["step"]] = (record, file.stat().st_mtime)
+    assert len({incarnation for incarnation, _ in records}) >= 2
+    begun = {k: min(at for (other, _), (_, at) in records.items() if other == k) for k, _ in records}
+    for (incarnation, _), (record, at) in records.items():
+        assert all(at < start for later, start in begun.items() if later > incarnation), "a late commit"
+        parent = record.get("parent")
+        assert parent is None or parent[0] <= incarnation
+    log = "\n".join(job.jobs.log(pod.metadata.name) for pod in job.pods)
+    restores = re.findall(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)", log)
+    assert restores
+    for into, incarnation, step in [tuple(map(int, found)) for found in restores]:
+        before = [key for key in begun if key < into]
+        assert incarnation == max(before), (into, incarnation, step, sorted(records))
+
+
+def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(
+    cluster: Cluster, jobs: Jobs, volume: str
+) -> None:
+    with training(cluster, jobs, "agent", volume) as job:
+        incarnation = job.seen.status["incarnation"]
+        node = cluster.node(job.pods[1].spec.node_name)
+        step = job.seen.status["progress"]["step"]
+        node.run(["sh", "-c", KILL_AGENT])
+        goes_on(job, step)
+        cluster.kubectl("-n", NAMESPACE, "rollout", "restart", "ds/convoy-agent")
+        cluster.kubectl(
+            "-n", NAMESPACE, "rollout", "status", "ds/convoy-agent", "--timeout=180s", deadline=190
+        )
+        goes_on(job, job.seen.status["progress"]["step"])
+        assert job.seen.status["incarnation"] == incarnation
+        assert job.seen.status["restarts"]["total"] == 0
+
+
+KILL_AGENT = """
+for pid in /proc/[0-9]*; do
+  if tr '\\0' ' ' < $pid/cmdline 2>/dev/null | grep -q 'convoy_agents'; then kill -9 ${pid#/proc/}; fi
+done
+"""
+
+
+def goes_on(job: Subject, step: int) -> None:
+    """Steps and commits are made and told."""
+    saved = job.seen.status["checkpoint"]["step"]
+    job.seen.until(lambda: job.seen.status["progress"]["step"] > step + 20, 60, "steps go on")
+    job.seen.until(lambda: job.seen.status["checkpoint"]["step"] > saved, 60, "commits go on")
+
+
+@pytest.mark.parametrize("blow", ["leader", "api"])
+def test_the_control_plane_may_vanish(cluster: Cluster, jobs: Jobs, volume: str, blow: str) -> None:
+    with training(cluster, jobs, f"without-{blow}", volume) as job:
+        status = job.jobs.status(job.name)
+        if blow == "leader":
+            pod, node = leader(cluster)
+            cluster.node(node).run(["sh", "-c", KILL_OPERATOR])
+            job.jobs.wait(lambda: leader(cluster)[0] != pod or True, 1, "asked")
+        else:
+            cluster.components.stop("kube-apiserver")
+            time.sleep(20)  # the outage itself: there is nothing to wait for
+            cluster.components.start("kube-apiserver")
+        goes_on(job, status["progress"]["step"])
+        now = job.jobs.status(job.name)
+        assert (now["incarnation"], now["restarts"]["total"]) == (status["incarnation"], 0)
+        came = job.kill_rank()
+        assert came.replaced == 0
+
+
+KILL_OPERATOR = KILL_AGENT.replace("convoy_agents", "convoy_operator")
+
+
+def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
+    params = {**ENDLESS}
+    jobs.create("drained", engine={"name": "gpt", "params": params}, checkpoint=checkpoint,
+                roles=[{"name": "worker", "replicas": 2, "template": apart("drained")}])  # fmt: skip
+    try:
+        jobs.wait_step("drained", 20)
+        node = jobs.pods("drained")[1].spec.node_name
+        cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+                        "--pod-selector=convoy.dev/job=drained", "--timeout=60s", deadline=70)  # fmt: skip
+        status = jobs.wait(lambda: (s := jobs.status("drained"))["restarts"]["total"] and s, 30, "moved")
+        assert (status["restarts"]["last"]["reason"], status["restarts"]["counted"]) == ("NodeDrained", 0)
+        status = jobs.wait_phase("drained", "Running", 60)
+        assert status["checkpoint"]["step"] >= 20, "the only checkpoint is the one of the drain"
+        assert node not in {pod.spec.node_name for pod in jobs.pods("drained")}
+    finally:
+        cluster.kubectl("uncordon", *[one.name for one in cluster.nodes])
+        jobs.delete("drained")
+
+
+def test_a_crash_loop_ends_at_the_budget_with_its_stderr(jobs: Jobs) -> None:
+    crash = {"image": "convoy/torch:dev", "command": ["python", "-c", "raise SystemExit('no such dataset')"]}
+    role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [crash]}}}
+    jobs.create("loop", engine=None, roles=[role], recovery={"maxRestarts": 2})
+    status = jobs.wait(
+        lambda: (found := jobs.status("loop")).get("phase") == "Failed" and found, 60, "it failed"
+    )
+    assert status["reason"] == "MaxRestartsExceeded"
+    assert "no such dataset" in status["message"]
+    assert status["restarts"]["total"] == 2
+
+
+EATER = "import torch; a = []\nwhile True: a.append(torch.ones(1 << 22)); a[-1] += 1"
+
+
+def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
+    eater = {
+        "image": "convoy/torch:dev",
+        "command": ["python", "-c", EATER],
+        "resources": {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}},
+    }
+    role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [eater]}}}
+    jobs.create("eater", engine=None, roles=[role], recovery={"maxRestarts": 1})
+    status = jobs.wait(
+        lambda: (found := jobs.status("eater")).get("phase") == "Failed" and found, 90, "it failed"
+    )
+    assert status["restarts"]["last"]["reason"] in ("OutOfMemory", "ContainerOutOfMemory")
+    assert "resources.limits.memory" in status["restarts"]["last"]["message"]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_faults_do_not_change_a_bit_of_the_curve(
+    cluster: Cluster, jobs: Jobs, volume: str, world: int
+) -> None:
+    spec: dict[str, Any] = {
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": 300, "held_out_every": 5}},
+        "checkpoint": {"interval": "2s", "tiers": {"remote": {"claimName": volume}}},
+        "roles": [{"name": "worker", "replicas": world}],
+    }
+    curves = []
+    for name in (f"calm-{world}", f"struck-{world}"):
+        jobs.create(name, **spec)
+        if name.startswith("struck"):
+            strike_once(cluster, jobs, name)
+        status = jobs.wait_phase(name, "Succeeded", 240)
+        curves.append(held_out(jobs.log(f"{name}-worker-0")))
+        assert status["incarnation"] == (2 if name.startswith("struck") else 1)
+    calm, struck = curves
+    assert len(calm) == 60 and calm == struck
+
+
+def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
+    """Kills rank 1 after the first checkpoint."""
+    jobs.wait(lambda: jobs.status(name).get("checkpoint"), 90, "a checkpoint")
+    pod = jobs.pods(name)[1]
+    kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
+    jobs.wait(lambda: jobs.status(name)["incarnation"] == 2, 30, "a restart")
+
+
+def held_out(log: str) -> dict[int, str]:
+    """Held-out loss by step, as printed; of a step made twice both must agree."""
+    found: dict[int, str] = {}
+    for step, loss in re.findall(r"step (\d+)/\d+.*held-out ([0-9.]+)", log):
+        assert found.setdefault(int(step), loss) == loss
+    return found
