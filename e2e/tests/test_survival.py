@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
+from e2e.tests.commits import Commit, commits
 from e2e.tests.faults import kill_rank
 from e2e.tests.jobs import SMALL, Jobs
 from e2e.tests.survival import ENDLESS, Subject, apart, labelled, leader, restore, training
@@ -112,7 +112,7 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
 
 
 def test_a_healed_node_s_late_commits_are_dead(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    with training(cluster, jobs, "healed", volume) as job:
+    with training(cluster, jobs, "healed", volume) as job, commits(cluster.shared_dir / volume) as records:
         node, uid = job.pods[1].spec.node_name, job.pods[1].metadata.uid
         job.cut_node()
         # The old worker still runs, and would still save.
@@ -124,27 +124,24 @@ def test_a_healed_node_s_late_commits_are_dead(cluster: Cluster, jobs: Jobs, vol
         restore(cluster)
         job.seen.until(lambda: not ranks_of(cluster, node, uid), 60, "the old worker is gone")
         job.kill_rank()
-        lineage(cluster, volume, job)
+        lineage(records, job)
 
 
-def lineage(cluster: Cluster, volume: str, job: Subject) -> None:
+def lineage(records: dict[tuple[int, int], Commit], job: Subject) -> None:
     """By the commit records: no late commit, no dead parent, no restore from what was superseded."""
-    records = {}
-    for file in (cluster.shared_dir / volume).glob("*/gen-*-*/COMMIT.json"):
-        record = json.loads(file.read_text())
-        records[record["incarnation"], record["step"]] = (record, file.stat().st_mtime)
-    assert len({incarnation for incarnation, _ in records}) >= 2
-    begun = {k: min(at for (other, _), (_, at) in records.items() if other == k) for k, _ in records}
-    for (incarnation, _), (record, at) in records.items():
-        assert all(at < start for later, start in begun.items() if later > incarnation), "a late commit"
-        parent = record.get("parent")
-        assert parent is None or parent[0] <= incarnation
+    begun: dict[int, float] = {}
+    for (incarnation, _), record in records.items():
+        begun[incarnation] = min(record.at, begun.get(incarnation, record.at))
+    assert len(begun) >= 2, sorted(records)
+    for (incarnation, _), record in records.items():
+        assert all(record.at < at for later, at in begun.items() if later > incarnation), "a late commit"
+        assert record.parent is None or record.parent in records
     log = "\n".join(job.jobs.log(pod.metadata.name) for pod in job.pods)
-    restores = re.findall(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)", log)
-    assert restores
-    for into, incarnation, step in [tuple(map(int, found)) for found in restores]:
-        before = [key for key in begun if key < into]
-        assert incarnation == max(before), (into, incarnation, step, sorted(records))
+    found = re.findall(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)", log)
+    assert found
+    for into, incarnation, step in [tuple(map(int, one)) for one in found]:
+        newest = max(key for key in records if key[0] < into and records[key].at < begun.get(into, 1e12))
+        assert (incarnation, step) == newest, (into, sorted(records))
 
 
 def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(
