@@ -151,7 +151,11 @@ class Reasons:
         "a pod named {pod} exists and is not this job's; delete it or rename the job",
         warning=True,
     )
-    STARTING_PODS = Reason("StartingPods", "{ready} of {desired} pods have met their node's agent")
+    STARTING_PODS = Reason(
+        "StartingPods",
+        "{ready} of {desired} pods have met their node's agent; pod {pod} on node {node}: {state} "
+        "(kubectl describe pod {pod})",
+    )
 
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
     TRAINING = Reason("Training", "incarnation {incarnation}: {world} ranks run")

@@ -24,6 +24,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         message = Reasons.SUSPENDING.format(left=len(own))
         draft.phase(Phase.SUSPENDING, Reasons.SUSPENDING, message)
         draft.condition(ConditionType.SUSPENDED, False, Reasons.SUSPENDING, message)
+        draft.condition(ConditionType.RUNNING, False, Reasons.SUSPENDING, message)
     else:
         draft.phase(Phase.SUSPENDED, Reasons.SUSPENDED, Reasons.SUSPENDED.message)
         draft.condition(ConditionType.SUSPENDED, True, Reasons.SUSPENDED, Reasons.SUSPENDED.message)

@@ -65,5 +65,8 @@ def why(
     placed = sum(1 for pod in present if pod.node)
     if placed < len(layout):
         return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout))
-    met = sum(1 for pod in present if (view := views.get(pod.uid)) is not None and view.launcher_connected)
-    return _say(Reasons.STARTING_PODS, ready=met, desired=len(layout))
+    unmet = [pod for pod in present if (view := views.get(pod.uid)) is None or not view.launcher_connected]
+    first = unmet[0] if unmet else present[0]
+    state = "it is being deleted" if first.deleting else first.waiting_reason or first.phase
+    facts = {"pod": first.name, "node": first.node, "state": state}
+    return _say(Reasons.STARTING_PODS, ready=len(present) - len(unmet), desired=len(layout), **facts)

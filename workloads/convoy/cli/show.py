@@ -98,6 +98,10 @@ def why(
     typer.echo("\nPods:")
     for pod in cluster.pods(name):
         typer.echo(f"  {pod.metadata.name:<40} {pod_words(pod)}")
+        if pod.status.phase == "Pending":
+            for event in cluster.events(pod.metadata.uid)[-3:]:
+                if event.type == "Warning":
+                    typer.echo(f"    {event.reason}: {event.message}")
     typer.echo("\nEvents:")
     for event in cluster.events(job.metadata.uid):
         when = age(event.last_timestamp or event.event_time, now)
@@ -116,7 +120,11 @@ def explanation(job: TrainingJob, now: datetime) -> list[str]:
         trouble = (condition.status == "True") == (
             condition.type in (ConditionType.FAILED, ConditionType.RESTARTING)
         )
-        mark = "!" if trouble and condition.type not in (ConditionType.SUSPENDED,) else " "
+        mark = (
+            "!"
+            if trouble and condition.type != ConditionType.SUSPENDED and not _wanted(status.phase)
+            else " "
+        )
         since = age(condition.last_transition_time, now)
         lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
         if condition.message and condition.message != status.message:
@@ -145,6 +153,11 @@ def explanation(job: TrainingJob, now: datetime) -> list[str]:
     elif job.spec.checkpoint.tiers.remote is None:
         lines.append("No checkpoints: spec.checkpoint.tiers is empty, so a restart begins at step 0")
     return lines
+
+
+def _wanted(phase: Phase | None) -> bool:
+    """Whether a job that does not run is as its owner wants it."""
+    return phase in (Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED)
 
 
 def goodput(job: TrainingJob, now: datetime) -> list[str]:
