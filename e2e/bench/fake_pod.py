@@ -1,0 +1,80 @@
+"""A worker pod as a node's agent would know it: what it is told, and what it says. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convoy_agents.wire import hub_pb2 as wire
+
+# A free port is what a launcher picks; any will do where nobody listens.
+_PORT = 29500
+_TOTAL_STEPS = 10_000_000
+
+
+@dataclass(slots=True)
+class FakePod:
+    """Launcher and ranks of one pod. The ranks run as soon as they are told to.
+
+    Of an assignment only what is needed is kept: a thousand pods with a thousand members each are a million.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    job: str
+    incarnation: int = 0
+    port_incarnation: int = 0
+    rank_offset: int = 0
+    processes: int = 0
+    coordinator: tuple[str, str] = ("", "")
+    """Node and peer address of slot 0's agent."""
+    crew: frozenset[str] = frozenset()
+    """The nodes whose ranks it cannot make a step without."""
+    began_ms: int = 0
+    step: int = 0
+    stepped_ms: int = 0
+    ended: bool = False
+
+    def pick(self, asked: wire.PickPort) -> None:
+        """The launcher of slot 0 picks a port."""
+        self.port_incarnation = max(self.port_incarnation, asked.incarnation)
+
+    def assign(self, given: wire.Assignment, crew: frozenset[str], now: float) -> None:
+        """The ranks begin; an incarnation that is not newer than theirs changes nothing."""
+        if given.incarnation <= self.incarnation:
+            return
+        self.incarnation = given.incarnation
+        self.rank_offset, self.processes = given.rank_offset, given.processes
+        self.coordinator = (given.members[0].node, given.members[0].peer_address)
+        self.crew = crew
+        self.began_ms = int(now * 1000)
+
+    def advance(self, now: float) -> None:
+        """Every rank makes a step."""
+        self.step += 1
+        self.stepped_ms = int(now * 1000)
+
+    def report(self) -> wire.PodReport:
+        """All of it, as reports are."""
+        node, address = self.coordinator
+        report = wire.PodReport(
+            pod_uid=self.uid,
+            launcher_connected=not self.ended,
+            incarnation=self.incarnation,
+            master_port=_PORT if self.port_incarnation else 0,
+            port_incarnation=self.port_incarnation,
+            coordinator_node=node,
+            coordinator_address=address,
+        )
+        for rank in range(self.rank_offset, self.rank_offset + self.processes):
+            one = report.ranks.add(rank=rank, state=wire.RankReport.RUNNING, started_unix_ms=self.began_ms)
+            if self.step:
+                # Of this incarnation, as an agent would say it: the first step came with its first report.
+                one.first_step_unix_ms = self.began_ms
+                one.progress.step = self.step
+                one.progress.total_steps = _TOTAL_STEPS
+                one.progress.samples_per_second = 10.0
+                one.progress.loss = round(1.0 / self.step, 6)
+                one.progress.time_unix_ms = self.stepped_ms
+        return report

@@ -1,0 +1,116 @@
+"""Figures gathered over repeats, and the file that is made of them. Pure but for the writing."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster import files, machine
+from e2e.cluster.run import run
+
+FOLDER = files.CHECKOUT / "docs" / "bench"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is measured; lower is better throughout."""
+
+    name: str
+    unit: str
+    target: float | None = None
+    """At most this."""
+    baseline: str = ""
+    """Name of the metric to compare with."""
+
+
+@dataclass
+class Figures:
+    """The values of every metric, one per repeat; None where what was timed did not come about."""
+
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def add(self, metric: Metric, value: float | None) -> None:
+        """One more repeat."""
+        self.metrics[metric.name] = metric
+        self.values.setdefault(metric.name, []).append(value)
+
+    def row(self, name: str) -> dict[str, Any]:
+        """One line of the file: the median, held against target and baseline."""
+        metric, value = self.metrics[name], self._median(name)
+        baseline = self._median(metric.baseline) if metric.baseline else None
+        return {
+            "metric": name,
+            "value": _rounded(value),
+            "unit": metric.unit,
+            "baseline": _rounded(baseline),
+            # Above 1 the baseline is slower.
+            "ratio": _rounded(baseline / value) if value and baseline is not None else None,
+            "target": metric.target,
+            "met": None if metric.target is None else value is not None and value <= metric.target,
+            "kind": "measured",
+            "spread": self._spread(name),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All of them, in the order in which they were first measured."""
+        return [self.row(name) for name in self.metrics]
+
+    def _median(self, name: str) -> float | None:
+        """What never came about is later than anything."""
+        values = [math.inf if value is None else value for value in self.values.get(name, ())]
+        middle = statistics.median_low(values) if values else math.inf
+        return middle if math.isfinite(middle) else None
+
+    def _spread(self, name: str) -> str:
+        values = self.values[name]
+        there = [value for value in values if value is not None]
+        missing = len(values) - len(there)
+        words = f"{_rounded(min(there))} to {_rounded(max(there))}, " if there else ""
+        return f"{words}n={len(values)}" + (
+            f", {missing} of them not within the time given" if missing else ""
+        )
+
+
+def _rounded(value: float | None) -> float | None:
+    """Three digits that count; a figure is no more exact than that."""
+    if value is None or value == 0:
+        return value
+    return round(value, max(0, 2 - math.floor(math.log10(abs(value)))))
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row for a person."""
+    value = "never" if row["value"] is None else f"{row['value']:g}"
+    words = f"{row['metric']:<78} {value:>8} {row['unit']}  ({row['spread']})"
+    if row["target"] is not None:
+        words += f"  {'meets' if row['met'] else 'MISSES'} {row['target']:g}"
+    if row["ratio"] is not None:
+        words += f"  baseline {row['baseline']:g}, ratio {row['ratio']:g}"
+    return words
+
+
+def write(name: str, command: str, figures: Figures, date: str) -> Path:
+    """Replaces docs/bench/<name>.json."""
+    path = FOLDER / f"{name}.json"
+    document = {
+        "name": name,
+        "command": command,
+        "commit": run(["git", "-C", str(files.CHECKOUT), "rev-parse", "--short", "HEAD"]).strip(),
+        "date": date,
+        "machine": this_machine(),
+        "rows": figures.rows(),
+    }
+    files.write(path, json.dumps(document, indent=2) + "\n")
+    return path
+
+
+def this_machine() -> str:
+    """The machine in words, without its name."""
+    kernel = f"{platform.system()} {platform.release().split('-')[0]}"
+    return f"{machine.cores()} cores, {round(machine.memory_mib() / 1024)} GiB, {kernel}"

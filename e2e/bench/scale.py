@@ -1,0 +1,99 @@
+"""`make bench-scale`: what a thousand workers cost the control plane, and how soon they run."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+
+from e2e.bench.api import ApiError
+from e2e.bench.figures import Figures
+from e2e.bench.jobs import HUNDRED, ONE_LARGE
+from e2e.bench.jobset import LIMITS, JobSet
+from e2e.bench.rig import Rig, rig
+from e2e.bench.scenarios import SCENARIOS
+from e2e.bench.scenarios.common import CAPPED, UNCAPPED
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+
+NAME, COMMAND = "scale", "make bench-scale"
+BASELINE = "baseline"
+# Convoy's rollouts and the baseline's follow one another, so that both meet the same machine.
+ALL = ("rollouts", BASELINE, *(name for name in SCENARIOS if name != "rollouts"))
+RATES = {"uncapped": UNCAPPED, "100": CAPPED}
+# Faults and long looks meet the chart's own rate alone.
+_ONE_RATE = frozenset({"kill", "nodes", "steady"})
+# Minutes each: fewer of them.
+_AT_MOST = {"nodes": 3, "steady": 1}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What of it to run."""
+
+    scenarios: Collection[str] = ALL
+    rates: Collection[str] = tuple(RATES)
+    repeats: int = 5
+    nodes: int = 100
+    profile: Path | None = None
+    """Where the operator's profile goes; it is slower with it, and the figures are no figures."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to measure once."""
+
+    words: str
+    run: Callable[[], Awaitable[None]]
+
+
+def bench(options: Options) -> Figures:
+    """Runs it. SIGTERM and SIGINT end it, after everything is taken away."""
+    return asyncio.run(_bench(options, Progress()))
+
+
+async def _bench(options: Options, progress: Progress) -> Figures:
+    task = asyncio.current_task()
+    if task is not None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    figures = Figures()
+    async with rig(options.nodes, progress, options.profile) as made:
+        baseline = JobSet(made, progress)
+        if BASELINE in options.scenarios:
+            await baseline.install()
+        for repeat in range(options.repeats):
+            for step in _steps(made, baseline, options, repeat, figures):
+                progress.say(f"repeat {repeat + 1}: {step.words}")
+                await _attempt(made, step)
+    return figures
+
+
+def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int, figures: Figures) -> Iterator[Step]:
+    """What one repeat is made of."""
+    for name in ALL:
+        if name not in options.scenarios or repeat >= _AT_MOST.get(name, options.repeats):
+            continue
+        if name == BASELINE:
+            for limits, shape in itertools.product(LIMITS, (ONE_LARGE, HUNDRED)):
+                yield Step(
+                    f"JobSet {shape}, {limits.words}", partial(baseline.measure, limits, shape, figures)
+                )
+        else:
+            for rate in (CAPPED,) if name in _ONE_RATE else [RATES[label] for label in options.rates]:
+                yield Step(f"{name}, {rate.words}", partial(SCENARIOS[name], made, rate, figures))
+
+
+async def _attempt(made: Rig, step: Step) -> None:
+    """A step that breaks costs its own figures and no other's."""
+    try:
+        await step.run()
+    except (ClusterError, ApiError, aiohttp.ClientError, TimeoutError) as error:
+        made.say(f"{step.words} broke: {error!r}")
+        await made.clear()

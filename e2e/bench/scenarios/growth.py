@@ -1,0 +1,58 @@
+"""Jobs come up: many pods at once, and a small job beside them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from e2e.bench.figures import Figures, Metric
+from e2e.bench.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL, TRAINING_JOBS, training_job
+from e2e.bench.plane import OPERATOR_USER
+from e2e.bench.rig import Rig
+from e2e.bench.rollout import rollout, running_since
+from e2e.bench.scenarios.common import SETTLE_SECONDS, Rate, bring_up, created
+
+_SMALL = "small"
+
+
+async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """1x1000, 100x10 and 1000x1 workers, from nothing to Running."""
+    for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
+        async with rig.operating(rate.qps):
+            spent = rig.operator.spent()
+            await bring_up(rig, shape)
+            await asyncio.sleep(SETTLE_SECONDS)
+            found = rollout(rig.entries, shape, "trainingjobs", [OPERATOR_USER])
+            ours, theirs = f"{shape}, {rate.words}", f"JobSet {shape}, {rate.words}"
+            for what, value, unit, target in (
+                ("last pod created", found.created, "seconds", rate.target(3.0, 12.0)),
+                ("last pod bound", found.bound, "seconds", None),
+                ("last pod up", found.up, "seconds", None),
+                ("objects written", found.writes_per_pod, "per pod", 1.15),
+            ):
+                figures.add(Metric(f"{ours}: {what}", unit, target, f"{theirs}: {what}"), value)
+            figures.add(Metric(f"{ours}: all jobs Running", "seconds"), found.running)
+            used = rig.operator.spent(spent)
+            figures.add(Metric(f"{ours}: the operator's processor time", "seconds"), used)
+            await rig.clear()
+
+
+async def beside(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """A job of one replica, alone and while a thousand pods of another job are created."""
+    async with rig.operating(rate.qps):
+        for large in (False, True):
+            rig.log.forget()
+            if large:
+                await rig.create(ONE_LARGE)
+                await rig.comes(lambda: created(rig.entries) >= ONE_LARGE.pods // 10, 30)
+            await rig.api.create(TRAINING_JOBS, training_job(_SMALL, 1))
+            await rig.comes(lambda: _SMALL in running_since(rig.entries), 60)
+            asked = min(
+                entry.received
+                for entry in rig.entries
+                if entry.is_a("create", "trainingjobs") and entry.name == _SMALL
+            )
+            ran = running_since(rig.entries).get(_SMALL)
+            words = f"one replica {f'while {ONE_LARGE} is created' if large else 'alone'}, {rate.words}"
+            metric = Metric(f"{words}: Running", "seconds", 1.0 if large else None)
+            figures.add(metric, ran - asked if ran else None)
+            await rig.clear()
