@@ -45,6 +45,9 @@ class Node:
     version: int
     agent_ready: bool
     """Whether it carries the agent-ready label."""
+    ready: bool = False
+    """Whether its Ready condition is True: its kubelet reports, and is well."""
+    cordoned: bool = False
     namespace: str = ""
 
 
@@ -63,6 +66,8 @@ def node(raw: Mapping[str, Any]) -> Node:
         uid=metadata["uid"],
         version=version_of(raw),
         agent_ready=labels.get(LABEL_AGENT_READY) == "true",
+        ready=_condition(raw.get("status") or {}, "Ready").get("status") == "True",
+        cordoned=bool((raw.get("spec") or {}).get("unschedulable")),
     )
 
 
@@ -112,6 +117,7 @@ def pod_view(raw: Mapping[str, Any]) -> PodView:
         termination_reason=reason,
         termination_message=message[-_MESSAGE:],
         image=containers[0].get("image", ""),
+        disruption=_disruption(status),
     )
 
 
@@ -156,10 +162,25 @@ def _scheduled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[bool
     """Whether the pod has a node, and the scheduler's words while it has none."""
     if spec.get("nodeName"):
         return True, ""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return False, condition.get("message") or condition.get("reason") or "Unschedulable"
+    condition = _condition(status, "PodScheduled")
+    if condition.get("status") == "False":
+        return False, condition.get("message") or condition.get("reason") or "Unschedulable"
     return False, ""
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    """Why the pod is about to be ended by somebody else; empty when nobody has said so."""
+    condition = _condition(status, "DisruptionTarget")
+    return condition.get("reason") or "DisruptionTarget" if condition.get("status") == "True" else ""
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The condition of a type; empty when there is none."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == kind:
+            found: Mapping[str, Any] = condition
+            return found
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

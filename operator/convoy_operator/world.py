@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TypeVar
 
 from convoy_crds.trainingjob import TERMINAL, Phase
@@ -12,6 +13,9 @@ from convoy_operator.queue import WorkQueue
 from convoy_operator.views import Node, Parent, Pod
 
 T = TypeVar("T")
+
+_ENDED = ("Failed", "Succeeded")
+"""Phases of pods that use their node no more."""
 
 
 class World:
@@ -25,6 +29,8 @@ class World:
         self.phases: Counter[str] = Counter()
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()
+        self._on_node: dict[str, dict[str, Pod]] = {}
+        self.pods.listen(self._place)
         self.nodes.listen(self._count_ready)
         self.jobs.listen(self._count_phase)
 
@@ -32,6 +38,19 @@ class World:
     def agent_nodes(self) -> int:
         """Nodes that carry the agent-ready label."""
         return len(self._ready_nodes)
+
+    @property
+    def occupied(self) -> Iterable[str]:
+        """Nodes that hold pods which have not ended."""
+        return self._on_node.keys()
+
+    def pods_on(self, node: str) -> tuple[Pod, ...]:
+        """Pods on a node that have not ended."""
+        return tuple(self._on_node.get(node, {}).values())
+
+    def jobs_on(self, node: str) -> set[Key]:
+        """Jobs of the pods on a node that have not ended."""
+        return {Key(TRAINING_JOB, pod.namespace, pod.job) for pod in self.pods_on(node)}
 
     @property
     def active(self) -> int:
@@ -59,6 +78,15 @@ class World:
             self.phases[before.status.get("phase") or Phase.PENDING] -= 1
         if after is not None:
             self.phases[after.status.get("phase") or Phase.PENDING] += 1
+
+    def _place(self, before: Pod | None, after: Pod | None, own: bool) -> None:
+        if before is not None and before.view.node in self._on_node:
+            group = self._on_node[before.view.node]
+            group.pop(before.uid, None)
+            if not group:
+                del self._on_node[before.view.node]
+        if after is not None and after.view.node and after.view.phase not in _ENDED:
+            self._on_node.setdefault(after.view.node, {})[after.uid] = after
 
     def _count_ready(self, before: Node | None, after: Node | None, own: bool) -> None:
         if before is not None:
@@ -128,8 +156,7 @@ class Triggers:
         key = Key(TRAINING_JOB, item.namespace, item.job)
         # An exit costs every other rank of the job its time; all else that pods tell comes in bursts.
         urgent = after is None or (
-            after.view.phase in ("Failed", "Succeeded")
-            and (before is None or before.view.phase != after.view.phase)
+            after.view.phase in _ENDED and (before is None or before.view.phase != after.view.phase)
         )
         self._queue.add(key, 0.0 if urgent else self._debounce)
 
@@ -139,3 +166,11 @@ class Triggers:
             self._had_agents = has
             for key in self._world.active_jobs():
                 self._queue.add(key, self._debounce)
+        if _use(before) != _use(after):
+            for key in self._world.jobs_on(_either(before, after).name):
+                self._queue.add(key, self._debounce)
+
+
+def _use(node: Node | None) -> tuple[bool, ...]:
+    """What of a node concerns the jobs on it."""
+    return (node.ready, node.cordoned, node.agent_ready) if node is not None else ()

@@ -104,6 +104,27 @@ def test_a_fresh_pod() -> None:
             {"exit_code": None},
             id="a sidecar's end is not the worker's",
         ),
+        pytest.param(
+            raw(
+                status={
+                    "conditions": [
+                        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+                    ]
+                }
+            ),
+            {"disruption": "EvictionByEvictionAPI"},
+            id="about to be evicted",
+        ),
+        pytest.param(
+            raw(status={"conditions": [{"type": "DisruptionTarget", "status": "False", "reason": "x"}]}),
+            {"disruption": ""},
+            id="not to be evicted after all",
+        ),
+        pytest.param(
+            raw(status={"conditions": [{"type": "DisruptionTarget", "status": "True"}]}),
+            {"disruption": "DisruptionTarget"},
+            id="about to be evicted, nobody says why",
+        ),
         pytest.param(raw(status={"podIP": "10.0.0.1"}), {"ip": "10.0.0.1"}, id="with an address"),
         pytest.param(
             raw(
@@ -118,6 +139,30 @@ def test_a_fresh_pod() -> None:
 def test_what_is_seen(given: dict[str, Any], expected: dict[str, Any]) -> None:
     view = views.pod_view(given)
     assert {name: getattr(view, name) for name in expected} == expected
+
+
+def node(spec: Any = None, conditions: Any = None, **labels: str) -> views.Node:
+    metadata = {"name": "n", "uid": "u", "resourceVersion": "7", "labels": labels}
+    return views.node({"metadata": metadata, "spec": spec, "status": {"conditions": conditions}})
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        ([{"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": "True"}], True),
+        ([{"type": "Ready", "status": "False"}], False),
+        ([{"type": "Ready", "status": "Unknown"}], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_node_is_ready_when_its_kubelet_says_so(conditions: Any, ready: bool) -> None:
+    assert node(conditions=conditions).ready is ready
+
+
+def test_a_node_is_cordoned_when_it_says_unschedulable() -> None:
+    assert node({"unschedulable": True}).cordoned
+    assert not node({"unschedulable": False}).cordoned and not node().cordoned
 
 
 def test_a_parent_keeps_no_managed_fields() -> None:

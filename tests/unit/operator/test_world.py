@@ -51,19 +51,38 @@ def job(version: int, generation: int = 1, phase: str = "", engine: str = "") ->
     return views.parent(raw | ({"status": {"phase": phase}} if phase else {}))
 
 
-def pod(version: int, phase: str = "Pending", **status: Any) -> views.Pod:
+def pod(version: int, phase: str = "Pending", on: str = "", job: str = "j", **status: Any) -> views.Pod:
     return views.pod(
         {
             "metadata": {
-                "name": "j-w-0",
+                "name": f"{job}-w-0",
                 "namespace": "ns",
-                "uid": "p",
+                "uid": f"{job}-p",
                 "resourceVersion": str(version),
-                "labels": {"convoy.dev/job": "j"},
+                "labels": {"convoy.dev/job": job},
             },
+            "spec": {"nodeName": on},
             "status": {"phase": phase, **status},
         }
     )
+
+
+def node(
+    version: int,
+    ready: str = "True",
+    cordoned: bool = False,
+    label: str = "true",
+    uid: str = "n",
+    name: str = "n",
+) -> views.Node:
+    metadata = {
+        "name": name,
+        "uid": uid,
+        "resourceVersion": str(version),
+        "labels": {"convoy.dev/agent-ready": label},
+    }
+    status = {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": str(version)}]}
+    return views.node({"metadata": metadata, "spec": {"unschedulable": cordoned}, "status": status})
 
 
 def test_a_spec_change_is_looked_at_at_once_a_status_change_soon(world: World, queue: Queue) -> None:
@@ -122,6 +141,63 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, que
     world.jobs.upsert(job(3, phase="Succeeded"))
     queue.take()
     world.nodes.upsert(node(4, "false"))
+    assert queue.take() == []
+
+
+def test_pods_are_known_by_their_node_until_they_end(world: World) -> None:
+    world.pods.upsert(pod(1))
+    assert not list(world.occupied) and world.pods_on("n") == ()
+    world.pods.upsert(pod(2, on="n"))
+    world.pods.upsert(pod(3, on="n", job="k"))
+    assert list(world.occupied) == ["n"]
+    assert {item.uid for item in world.pods_on("n")} == {"j-p", "k-p"}
+    assert world.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}
+    world.pods.upsert(pod(4, "Failed", on="n"))
+    assert world.jobs_on("n") == {Key("TrainingJob", "ns", "k")}
+    world.pods.remove(pod(5, on="n", job="k"))
+    assert not list(world.occupied) and world.jobs_on("n") == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda world: world.nodes.remove(node(9)), id="its Node object is gone"),
+        pytest.param(lambda world: world.nodes.upsert(node(9, ready="Unknown")), id="its kubelet is silent"),
+        pytest.param(lambda world: world.nodes.upsert(node(9, cordoned=True)), id="it is cordoned"),
+        pytest.param(lambda world: world.nodes.upsert(node(9, label="")), id="it has no agent any more"),
+    ],
+)
+def test_a_node_wakes_the_jobs_on_it_and_no_others(change: Any) -> None:
+    world, queue = World(), Queue()
+    Triggers(world, queue, 0.15)  # type: ignore[arg-type]
+    world.nodes.upsert(node(1, name="other", uid="o"))
+    world.nodes.upsert(node(1))
+    world.pods.upsert(pod(2, on="n"))
+    world.pods.upsert(pod(3, on="other", job="k"))
+    queue.take()
+    world.nodes.upsert(node(4))
+    assert queue.take() == [], "a node says every so often that it is as it was"
+    change(world)
+    assert queue.take() == [(JOB, 0.15, True)]
+
+
+def test_a_node_that_comes_back_wakes_the_jobs_that_were_on_it(world: World, queue: Queue) -> None:
+    world.nodes.upsert(node(1, label=""))
+    world.pods.upsert(pod(2, on="n"))
+    world.nodes.remove(node(3))
+    queue.take()
+    world.nodes.upsert(node(4, label="", uid="born again"))
+    assert queue.take() == [(JOB, 0.15, True)]
+
+
+def test_all_nodes_of_a_cluster_turning_look_at_no_job_that_is_not_on_them(
+    world: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.nodes.upsert(node(1))
+    world.jobs.upsert(job(2))
+    queue.take()
+    monkeypatch.setattr(world, "active_jobs", lambda: pytest.fail("a scan"))
+    world.nodes.upsert(node(3, ready="False"))
     assert queue.take() == []
 
 
