@@ -88,8 +88,19 @@ class Children:
             if known := self._world.pods.by_uid(pod.uid):
                 self._world.pods.remove(known)
             return
-        if raw.get("kind") == "Pod":
-            self._world.pods.upsert(views.pod(raw))
+        if raw.get("kind") != "Pod":
+            return
+        deleted = views.pod(raw)
+        if _gone(raw["metadata"]):
+            # Its name is free from now on; the watch says so later.
+            self._world.pods.remove(deleted)
+        else:
+            self._world.pods.upsert(deleted)
+
+
+def _gone(deleted: Mapping[str, Any]) -> bool:
+    """Whether the answer to a DELETE, by its metadata, says that nothing is waited for any more."""
+    return deleted.get("deletionGracePeriodSeconds") == 0 and not deleted.get("finalizers")
 
 
 async def _together(work: Sequence[Any]) -> None:

@@ -12,14 +12,17 @@ from urllib.parse import urlsplit
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
+from convoy_controllers.plan import DeletePod
 from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.metrics import Metrics
+from convoy_operator.perform import Children
 from convoy_operator.reflector import Reflector
 from convoy_operator.resources import CONFIG_MAPS, PODS, TRAINING_JOBS
 from convoy_operator.settings import Settings
 from convoy_operator.views import Parent, Pod
+from convoy_operator.world import World
 
 from .conftest import eventually
 from .test_operator import job
@@ -75,6 +78,52 @@ async def test_a_delete_spares_a_pod_of_another_uid(gateway: KubernetesGateway, 
     await gateway.delete(PODS, namespace, "p", uid=made["metadata"]["uid"])
     with pytest.raises(errors.NotFound):
         await gateway.delete(PODS, namespace, "p", uid=made["metadata"]["uid"])
+
+
+async def test_a_pod_that_is_being_deleted_is_deleted_at_once_when_its_node_is_lost(
+    gateway: KubernetesGateway, control_plane: Any
+) -> None:
+    namespace = control_plane.namespace()
+    world = World()
+    children = Children(gateway, world, 4)
+    body = pod("p")
+    body["spec"] |= {"nodeName": "dead", "terminationGracePeriodSeconds": 300}
+    made = await gateway.create(PODS, namespace, body)
+    world.pods.upsert(views.pod(made))
+    parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
+    uid = made["metadata"]["uid"]
+
+    await children.delete(parent, [DeletePod("p", uid)])
+    (waiting,) = world.pods
+    assert waiting.view.deleting
+    assert (await gateway.get(PODS, namespace, "p"))["metadata"]["deletionGracePeriodSeconds"] == 300
+
+    another = "11111111-2222-3333-4444-555555555555"
+    await children.delete(parent, [DeletePod("p", another, grace_seconds=0)])
+    assert (await gateway.get(PODS, namespace, "p"))["metadata"]["uid"] == uid, "only the pod that was seen"
+
+    await children.delete(parent, [DeletePod("p", uid, grace_seconds=0)])
+    with pytest.raises(errors.NotFound):
+        await gateway.get(PODS, namespace, "p")
+    assert not list(world.pods), "known before any watch says so"
+    again = await gateway.create(PODS, namespace, pod("p"))
+    assert again["metadata"]["uid"] != uid
+    await children.delete(parent, [DeletePod("p", uid, grace_seconds=0)])
+    assert await gateway.get(PODS, namespace, "p"), "the new pod of that name is spared"
+
+
+async def test_a_pod_that_somebody_holds_is_still_there(
+    gateway: KubernetesGateway, control_plane: Any
+) -> None:
+    namespace = control_plane.namespace()
+    world = World()
+    made = await gateway.create(PODS, namespace, pod("p", finalizers=["example.com/held"]))
+    parent = views.parent({"metadata": {**made["metadata"], "name": "j", "uid": "j"}})
+    delete = DeletePod("p", made["metadata"]["uid"], grace_seconds=0)
+    await Children(gateway, world, 4).delete(parent, [delete])
+    (held,) = world.pods
+    assert held.view.deleting
+    await gateway.patch(PODS, namespace, "p", {"metadata": {"finalizers": None}})
 
 
 async def test_apply_creates_and_then_owns_only_its_fields(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import DeletePod, Event, PickPort, Plan, SlotView
+from convoy_controllers.plan import DeletePod, Event, NodeView, PickPort, Plan, SlotView
 from convoy_crds.terms import Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
@@ -32,6 +32,9 @@ class FakeAgents:
         self.wait = 0.0
 
     def slots(self, pods: Any) -> Mapping[str, SlotView]:
+        return {}
+
+    def nodes(self, pods: Any) -> Mapping[str, NodeView]:
         return {}
 
     def unsettled(self, nodes: set[str]) -> float:
@@ -226,6 +229,37 @@ async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
     await it.reconciler.handle(KEY)
     assert it.api.objects["pods", "ns", "job-worker-0"]["metadata"]["uid"] == other["metadata"]["uid"]
     assert it.errors("api") == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [
+        pytest.param({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 30}, True, id="it ends yet"),
+        pytest.param({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0}, False, id="it is gone"),
+        pytest.param(
+            {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0, "finalizers": ["x/y"]},
+            True,
+            id="somebody holds it",
+        ),
+    ],
+)
+async def test_a_deleted_pod_is_seen_as_the_answer_says(
+    it: Harness, answer: dict[str, Any], known: bool
+) -> None:
+    raw = it.api.put(PODS, it.pod("job-worker-0"), "ns")
+    it.world.pods.upsert(views.pod(raw))
+
+    async def delete(resource: Any, namespace: Any, name: str, **asked: Any) -> Any:
+        assert asked == {"uid": raw["metadata"]["uid"], "grace_seconds": 0}
+        return {**raw, "metadata": {**raw["metadata"], **answer, "resourceVersion": "9999"}}
+
+    it.api.delete = delete  # type: ignore[method-assign]
+    it.plan = lambda parent, refused: Plan(
+        delete=(DeletePod("job-worker-0", raw["metadata"]["uid"], grace_seconds=0),)
+    )
+    await it.reconciler.handle(KEY)
+    seen = it.world.pods.get("ns", "job-worker-0")
+    assert (seen is not None and seen.view.deleting) is known
 
 
 async def test_progress_is_written_when_its_time_has_come(it: Harness) -> None:
