@@ -224,7 +224,20 @@ def _install(plane: ControlPlane, crd: dict) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         conditions = plane.request("GET", f"{path}/{name}").get("status", {}).get("conditions") or []
-        if any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions):
+        established = any(
+            entry["type"] == "Established" and entry["status"] == "True" for entry in conditions
+        )
+        if established and _served(plane, crd["spec"]):
             return
         time.sleep(0.05)
     pytest.fail(f"CRD {name} was not established")
+
+
+def _served(plane: ControlPlane, spec: dict) -> bool:
+    """Whether a kind can be listed: for a moment after it is established it cannot."""
+    version = next(entry["name"] for entry in spec["versions"] if entry["storage"])
+    try:
+        plane.request("GET", f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
+    except urllib.error.HTTPError:
+        return False
+    return True
