@@ -84,6 +84,17 @@ def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None
     assert set(bound) == {"convoy-operator"}
 
 
+def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> None:
+    bodies = render(helm)
+    roles = {b["metadata"]["namespace"]: b["rules"] for b in bodies if b["kind"] == "Role"}
+    (rule,) = roles.pop("kube-node-lease")
+    assert rule == {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
+    assert set(roles) == {"convoy-system"}
+    bindings = [b for b in bodies if b["kind"] == "RoleBinding"]
+    (binding,) = [b for b in bindings if b["metadata"]["namespace"] == "kube-node-lease"]
+    assert binding["subjects"][0]["namespace"] == "convoy-system"
+
+
 @pytest.mark.parametrize("setting", ["operator.replicas=0", "agent.kubeletDir=relative", "images.tagg=x"])
 def test_wrong_values_are_refused(helm: Path, setting: str) -> None:
     with pytest.raises(ValueError, match=setting.split("=", maxsplit=1)[0].rsplit(".", maxsplit=1)[-1]):
