@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Awaitable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import structlog
 from kubernetes.aio.client import ApiClient, Configuration
@@ -79,6 +80,7 @@ class Operator:
             self.queue,
             metrics,
             settings,
+            gateway,
             progress_delay=lambda: self.reconciler.throttle.interval(world.active),
         )
         self.reconciler = Reconciler(
@@ -90,7 +92,8 @@ class Operator:
             metrics=metrics,
             settings=settings,
         )
-        self.labeler = Labeler(gateway, world, self.agents.liveness, settings.agent_unready_seconds)
+        self.presence = self.agents.presence
+        self.labeler = Labeler(gateway, world, self.presence, settings.agent_unready_seconds)
         resync = settings.resync_seconds
         self.pods: Reflector[Pod] = Reflector(
             gateway, PODS, world.pods, views.pod, metrics, selector=LABEL_JOB, resync_seconds=resync
@@ -145,8 +148,9 @@ class Operator:
         for reflector in self.parents:
             await _list(reflector)
         await self.pods.synced.wait()
-        await self.nodes.synced.wait()
-        self.agents.begin()
+        # Nodes are judged by this: what a watch that hangs has missed may be a node that holds workers.
+        await _list(self.nodes)
+        self.presence.begin()
         self.leads = True
         self.metrics.leader.set(1)
         for store, kind in ((self.world.jobs, TRAINING_JOB), (self.world.engines, ENGINE)):
@@ -157,6 +161,7 @@ class Operator:
                 [
                     *(self.reconciler.work() for _ in range(self.settings.workers)),
                     self.agents.run(),
+                    self.presence.run(),
                     self.labeler.run(),
                     self._resync(),
                     self._catalogue(),
@@ -216,7 +221,7 @@ class Operator:
         self.metrics.queue_depth.set(self.queue.depth)
 
 
-async def _list(reflector: Reflector[Parent]) -> None:
+async def _list(reflector: Reflector[Any]) -> None:
     """One LIST that goes on trying: without it nothing may be decided."""
     attempt = 0
     while True:
@@ -224,7 +229,7 @@ async def _list(reflector: Reflector[Parent]) -> None:
             await reflector.list()
         except errors.ApiError as fault:
             wait = backoff(attempt, 0.5, 15.0)
-            log.warning("custom resources not listed", error=str(fault), retry_seconds=round(wait, 1))
+            log.warning("not listed", error=str(fault), retry_seconds=round(wait, 1))
             await asyncio.sleep(wait)
             attempt += 1
         else:

@@ -9,7 +9,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from convoy_controllers.engine.plan import plan as plan_engine
-from convoy_controllers.plan import Plan, PodView, SlotView
+from convoy_controllers.plan import NodeView, Plan, PodView, SlotView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
 from convoy_crds.engine import Engine
@@ -21,21 +21,23 @@ from convoy_operator.views import Parent
 from convoy_operator.world import World
 
 
-class Slots(Protocol):
-    """What agents have told."""
+class Hub(Protocol):
+    """What agents have told, and what is known of their nodes."""
 
     def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
         """By pod uid, the reports of the agents of the nodes those pods are on."""
         ...
 
+    def nodes(self, pods: tuple[PodView, ...]) -> Mapping[str, NodeView]:
+        """By name, the nodes those pods are on."""
+        ...
 
-Planner = Callable[[World, Slots, Parent, Mapping[str, str], datetime], Plan]
-"""(world, slots, parent, refused pods, now) -> plan."""
+
+Planner = Callable[[World, Hub, Parent, Mapping[str, str], datetime], Plan]
+"""(world, hub, parent, refused pods, now) -> plan."""
 
 
-def training_job(
-    world: World, slots: Slots, parent: Parent, refused: Mapping[str, str], now: datetime
-) -> Plan:
+def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
     """The plan of a TrainingJob."""
     if (parent.raw.get("spec") or {}).get("managedBy") not in (None, MANAGED_BY):
         return Plan()
@@ -44,19 +46,21 @@ def training_job(
     except ValidationError as error:
         return invalid.plan(TRAINING_JOB, parent.raw, error, now)
     pods = tuple(pod.view for pod in world.pods.indexed((parent.namespace, parent.name)))
+    own = tuple(pod for pod in pods if pod.owner_uid == parent.uid)
     observed = Observed(
         job=job,
         engine=_engine(world, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(engine.name for engine in world.engines)),
         pods=pods,
-        slots=slots.slots(tuple(pod for pod in pods if pod.owner_uid == parent.uid)),
+        slots=hub.slots(own),
+        nodes=hub.nodes(own),
         agent_nodes=world.agent_nodes,
         create_errors=refused,
     )
     return plan_training_job(observed, now)
 
 
-def engine(world: World, slots: Slots, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
+def engine(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
     """The plan of an Engine."""
     try:
         model = Engine.model_validate(parent.raw)

@@ -72,6 +72,11 @@ class Metrics:
             "1 while so many agents are silent at once that the operator's own network is suspected.",
             registry=registry,
         )
+        self.nodes_silent = Gauge(
+            "convoy_nodes_silent",
+            "Nodes whose agent is silent and believed to be.",
+            registry=registry,
+        )
         self.agent_messages = Counter(
             "convoy_agent_messages", "Messages from node agents by type.", ["type"], registry=registry
         )

@@ -12,6 +12,7 @@ from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub.liveness import Liveness
+from convoy_operator.hub.presence import Presence
 from convoy_operator.limits import backoff
 from convoy_operator.resources import NODES
 from convoy_operator.views import Node
@@ -19,11 +20,17 @@ from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
+_LOOK_SECONDS = 0.2
+_GIVEN_AT_ONCE = 16
+"""Nodes given the label at a time. Taking it waits for nobody: somewhere a pod is about to be placed."""
 
-def wanted(node: Node, liveness: Liveness, unready_seconds: float, now: float) -> bool:
-    """Whether a node shall carry the label: it is given at once, and taken only after a long silence.
 
-    While nobody may be judged (a new leader, a network in doubt) it stays as it is.
+def wanted(node: Node, liveness: Liveness, answers: bool, unready_seconds: float, now: float) -> bool:
+    """Whether a node shall carry the label; `answers`: whether it answered when last asked.
+
+    The label is given at once. It is taken at once when the agent is silent and the node does not answer, or
+    its kubelet does not report either; of a node that lives only after a long silence: agents restart. While
+    nobody may be judged (a new leader, a network in doubt) it stays as it is.
     """
     if liveness.connected(node.name, now):
         return True
@@ -31,6 +38,8 @@ def wanted(node: Node, liveness: Liveness, unready_seconds: float, now: float) -
         return False
     if liveness.grace(now) > 0 or liveness.alarm(now):
         return True
+    if liveness.silent(node.name, now) and not (answers and node.ready):
+        return False
     return liveness.silence(node.name, now) <= unready_seconds
 
 
@@ -41,34 +50,54 @@ class Labeler:
         self,
         gateway: ApiGateway,
         world: World,
-        liveness: Liveness,
+        presence: Presence,
         unready_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
         self._world = world
-        self._liveness = liveness
+        self._presence = presence
         self._unready = unready_seconds
         self._clock = clock
         self._failed: dict[str, tuple[int, float]] = {}
+        self._patching: dict[str, asyncio.Task[None]] = {}
 
-    async def run(self, seconds: float = 0.5) -> None:
+    async def run(self) -> None:
         """Looks again and again until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(seconds)
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            patching = list(self._patching.values())
+            for task in patching:
+                task.cancel()
+            await asyncio.gather(*patching, return_exceptions=True)
 
-    async def look(self) -> None:
-        """Sets the label right on every node where it is wrong."""
+    def look(self) -> None:
+        """Begins to set the label right on every node where it is wrong."""
         now = self._clock()
         for node in self._world.nodes:
-            ready = wanted(node, self._liveness, self._unready, now)
-            if ready != node.agent_ready and self._failed.get(node.name, (0, 0.0))[1] <= now:
-                await self._label(node, ready)
+            if node.name in self._patching or self._failed.get(node.name, (0, 0.0))[1] > now:
+                continue
+            ready = self._wanted(node, now)
+            if ready == node.agent_ready or (ready and len(self._patching) >= _GIVEN_AT_ONCE):
+                continue
+            self._patching[node.name] = asyncio.create_task(self._label(node, ready))
         for name in [name for name in self._failed if self._world.nodes.get("", name) is None]:
             del self._failed[name]
 
+    def _wanted(self, node: Node, now: float) -> bool:
+        presence = self._presence
+        return wanted(node, presence.liveness, presence.witness.answers(node.name), self._unready, now)
+
     async def _label(self, node: Node, ready: bool) -> None:
+        try:
+            await self._patch(node, ready)
+        finally:
+            del self._patching[node.name]
+
+    async def _patch(self, node: Node, ready: bool) -> None:
         patch = {"metadata": {"labels": {LABEL_AGENT_READY: "true" if ready else None}}}
         try:
             raw = await self._gateway.patch(NODES, None, node.name, patch)

@@ -17,7 +17,7 @@ from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.keys import TRAINING_JOB, Key
-from convoy_operator.kinds import PLANNERS, Planner, Slots
+from convoy_operator.kinds import PLANNERS, Hub, Planner
 from convoy_operator.metrics import Metrics
 from convoy_operator.perform import Children
 from convoy_operator.queue import WorkQueue
@@ -34,7 +34,7 @@ _LONGEST = 600.0
 """Seconds after which a reconcile is given up: ten thousand creates at the default rate fit six times."""
 
 
-class Agents(Slots, Protocol):
+class Agents(Hub, Protocol):
     """The hub, as a reconcile sees it."""
 
     def unsettled(self, nodes: set[str]) -> float:

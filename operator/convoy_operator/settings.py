@@ -78,12 +78,15 @@ class Settings:
     """Port of the agents' streams (mutual TLS)."""
     agent_service_account: str = "convoy-agent"
     """Service account, in the operator's namespace, whose tokens buy certificates."""
+    agent_quiet_seconds: float = 3.0
+    """From this silence of an agent on the hub asks others whether its node lives."""
     agent_silent_seconds: float = 5.0
     """An agent that sent nothing for this long is not connected; it beats once per second."""
     agent_grace_seconds: float = 10.0
     """Time a new leader gives agents to dial it before it judges any of them absent."""
     agent_unready_seconds: float = 15.0
-    """An agent silent for this long loses its node's agent-ready label; longer than an agent's restart."""
+    """An agent silent for this long loses its node's agent-ready label, also when the node answers; longer
+    than an agent's restart."""
     certificate_hours: float = 24.0
     """Life of an agent's certificate, in hours; agents renew at two thirds of it."""
 

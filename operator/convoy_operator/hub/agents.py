@@ -1,4 +1,4 @@
-"""What the hub knows of every node's agent: its stream, its pods, where its peers find it.
+"""What the hub hears from every node's agent and tells it: its stream, its pods, where its peers find it.
 
 A report is believed only for a pod that the API server says runs on the reporting node. That is asked when
 the report is used, not when it comes: a report may be faster than the watch.
@@ -11,6 +11,7 @@ says so itself. Nothing of it is kept: a new leader learns both sides from the H
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,11 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Command, PodView, SlotView
+from convoy_controllers.plan import Command, NodeView, PodView, SlotView
+from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
-from convoy_operator.hub.liveness import Liveness
+from convoy_operator.hub.presence import Presence
+from convoy_operator.hub.witness import Connect, answers
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
@@ -66,22 +69,32 @@ class Agents:
         queue: WorkQueue[Key],
         metrics: Metrics,
         settings: Settings,
+        gateway: ApiGateway,
         *,
         progress_delay: Callable[[], float],
+        connect: Connect = answers,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._world = world
         self._queue = queue
         self._metrics = metrics
         self._debounce = settings.debounce_seconds
         self._progress_delay = progress_delay
-        self._clock = clock
+        self._wall = wall
         self._agents: dict[str, _Agent] = {}
-        self._present: set[str] = set()
         self._moved: set[str] = set()
         """Nodes whose agents' addresses have changed since the last look."""
-        self.liveness = Liveness(
-            settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
+        self.presence = Presence(
+            world,
+            queue,
+            metrics,
+            settings,
+            gateway,
+            agent_address=self.peer_address,
+            connect=connect,
+            clock=clock,
+            wall=wall,
         )
         world.nodes.listen(self._node)
 
@@ -116,9 +129,15 @@ class Agents:
 
     def heard(self, node: str) -> None:
         """Anything came from a node's agent."""
-        self.liveness.heard(node, self._clock())
-        if node not in self._present:
-            self.look()
+        self.presence.heard(node)
+
+    def beat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
+        """A heartbeat came, and is answered."""
+        self.presence.heard(stream.node)
+        self.presence.vouched(stream.node, ((told.node, told.age_ms / 1000) for told in heartbeat.vouched))
+        # With a full outbox the agent reads nothing, and would not read this either.
+        with contextlib.suppress(asyncio.QueueFull):
+            stream.outbox.put_nowait(messages.pulse(heartbeat))
 
     def report(self, node: str, report: wire.PodReport) -> None:
         """Takes a pod's report in and wakes its job as soon as the change deserves."""
@@ -129,6 +148,9 @@ class Agents:
             log.warning("too many pods reported", node=node)
             return
         after = messages.slot_view(report, node)
+        if before is not None:
+            stepped = self._wall() if messages.progressed(before, after) else before.stepped
+            after = replace(after, stepped=stepped)
         agent.slots[uid] = after
         agent.coordinators[uid] = (report.coordinator_node, report.coordinator_address)
         self._correct(agent, uid)
@@ -148,29 +170,30 @@ class Agents:
 
     def farewell(self, node: str) -> None:
         """An agent announced that it exits."""
-        self.liveness.farewell(node, self._clock())
+        self.presence.farewell(node)
 
     # What reconciles ask.
 
     def slots(self, pods: tuple[PodView, ...]) -> Mapping[str, SlotView]:
         """By pod uid, the reports on these pods by the agents of the nodes they are on."""
-        now = self._clock()
         found: dict[str, SlotView] = {}
         for pod in pods:
             agent = self._agents.get(pod.node) if pod.node else None
             view = agent.slots.get(pod.uid) if agent else None
             if view is None:
                 continue
-            if view.launcher_connected and not self.liveness.connected(view.node, now):
+            if view.launcher_connected and not self.presence.connected(view.node):
                 view = _disconnected(view)
             found[pod.uid] = view
         return found
 
+    def nodes(self, pods: tuple[PodView, ...]) -> Mapping[str, NodeView]:
+        """By name, the nodes that these pods are on."""
+        return self.presence.nodes(pods)
+
     def unsettled(self, nodes: set[str]) -> float:
         """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
-        if all(self.liveness.known(node) for node in nodes):
-            return 0.0
-        return self.liveness.grace(self._clock())
+        return self.presence.unsettled(nodes)
 
     def send(self, command: Command) -> None:
         """Tells the agent of the command's node, if it is connected."""
@@ -186,30 +209,15 @@ class Agents:
         agent = self._agents.get(node)
         return agent.peer_address if agent else ""
 
-    # Time.
-
-    def begin(self) -> None:
-        """This replica leads from now on."""
-        self.liveness.begin(self._clock())
-
     def look(self) -> None:
-        """Finds who has come or fallen silent since the last look, and wakes their jobs."""
-        now = self._clock()
-        present = {node for node in self._agents if self.liveness.connected(node, now)}
-        changed = present ^ self._present
-        self._present = present
-        for node in changed:
-            log.info("agent is there" if node in present else "agent is silent", node=node)
-            for uid in self._agents[node].slots if node in self._agents else ():
-                self._wake(node, uid, self._debounce)
-        if self._moved:
-            moved, self._moved = self._moved, set()
-            for agent in self._agents.values():
-                for uid, (coordinator, _) in agent.coordinators.items():
-                    if coordinator in moved:
-                        self._correct(agent, uid)
-        self._metrics.agents.set(len(present))
-        self._metrics.agents_alarm.set(self.liveness.alarm(now))
+        """Corrects all who ask agents for commits that have moved since the last look."""
+        if not self._moved:
+            return
+        moved, self._moved = self._moved, set()
+        for agent in self._agents.values():
+            for uid, (coordinator, _) in agent.coordinators.items():
+                if coordinator in moved:
+                    self._correct(agent, uid)
 
     async def run(self, seconds: float = 1.0) -> None:
         """Looks again and again until cancelled."""
@@ -240,11 +248,9 @@ class Agents:
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
-            self.liveness.forget(before.name)
             agent = self._agents.pop(before.name, None)
             if agent is not None and agent.stream is not None:
                 agent.stream.superseded.set()
-            self._present.discard(before.name)
 
 
 def _disconnected(view: SlotView) -> SlotView:

@@ -4,20 +4,25 @@ An agent is silent when nothing of it was heard for a while. A leader that has j
 until the agents had time to dial; and when many fall silent at once it is the operator's own network that
 failed, so they are taken for present and an alarm is raised. An agent that fell silent by itself, said
 goodbye, or has long been given up is no sign of that: agents are also removed for good.
+
+A node that holds workers must have an agent. One of which this leader never heard has been silent since it
+was first asked about: its agent may have been lost together with the leader before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 _SHARE = 0.3
 """More silent agents than this share of all, at once, are not believed."""
 _AT_LEAST = 3
+"""Fewer silent agents than this are always believed: in a small cluster one node is a large share."""
 _TOGETHER = 30.0
 """Silences that began within so many seconds may have one cause."""
 _FORGOTTEN = 300.0
 """Seconds after which a silence says nothing about the operator's network any more."""
-"""Fewer silent agents than this are always believed: in a small cluster one node is a large share."""
 
 
 @dataclass(slots=True)
@@ -40,6 +45,8 @@ class Liveness:
     """How long an agent that said goodbye may be away: an update of the DaemonSet takes that long."""
     _since: float | None = None
     _heard: dict[str, _Heard] = field(default_factory=dict)
+    _expected: dict[str, _Heard] = field(default_factory=dict)
+    """Of nodes that must have an agent and were never heard: when that was first asked for."""
     _judged: tuple[float, bool] | None = None
     """The alarm and when it was found so: one pass asks for it once per silent agent."""
 
@@ -50,6 +57,20 @@ class Liveness:
     def heard(self, node: str, now: float) -> None:
         """Something came from a node's agent."""
         self._heard[node] = _Heard(now)
+        self._expected.pop(node, None)
+        self._judged = None
+
+    def expect(self, nodes: Iterable[str], now: float) -> None:
+        """These nodes, and of those never heard no others, must have an agent."""
+        before = self._expected
+        self._expected = {node: before.get(node) or _Heard(now) for node in nodes if node not in self._heard}
+        if self._expected.keys() != before.keys():
+            self._judged = None
+
+    def excuse(self, seconds: float, now: float) -> None:
+        """The operator itself did not listen for so long until now: that is nobody's silence."""
+        for heard in chain(self._heard.values(), self._expected.values()):
+            heard.at = min(now, heard.at + seconds)
         self._judged = None
 
     def farewell(self, node: str, now: float) -> None:
@@ -60,6 +81,7 @@ class Liveness:
     def forget(self, node: str) -> None:
         """The node is no more."""
         self._heard.pop(node, None)
+        self._expected.pop(node, None)
         self._judged = None
 
     def grace(self, now: float) -> float:
@@ -75,6 +97,21 @@ class Liveness:
         heard = self._heard.get(node)
         return now - heard.at if heard else float("inf")
 
+    def quiet(self, seconds: float, now: float) -> dict[str, float]:
+        """By node, the silence of each agent that is longer than `seconds`, believed or not."""
+        return {
+            node: now - heard.at
+            for node, heard in chain(self._heard.items(), self._expected.items())
+            if now - heard.at > seconds
+        }
+
+    def silent(self, node: str, now: float) -> float:
+        """Seconds of an agent's silence once it is longer than the limit and believed; 0 before."""
+        heard = self._heard.get(node) or self._expected.get(node)
+        if heard is None or self.grace(now) > 0 or self._there(heard, now):
+            return 0.0
+        return now - heard.at
+
     def known(self, node: str) -> bool:
         """Whether the agent has dialled this hub."""
         return node in self._heard
@@ -86,7 +123,8 @@ class Liveness:
         return self._judged[1]
 
     def _judge(self, now: float) -> bool:
-        began = sorted(heard.at for heard in self._heard.values() if self._suspicious(heard, now))
+        every = chain(self._heard.values(), self._expected.values())
+        began = sorted(heard.at for heard in every if self._suspicious(heard, now))
         there = sum(1 for heard in self._heard.values() if not self._overdue(heard, now))
         most = first = 0
         for last, at in enumerate(began):
@@ -98,8 +136,13 @@ class Liveness:
     def connected(self, node: str, now: float) -> bool:
         """Whether the node's agent is to be taken for present."""
         heard = self._heard.get(node)
-        if heard is None:
-            return False
+        return heard is not None and self._there(heard, now)
+
+    def present(self, now: float) -> set[str]:
+        """Nodes whose agents are to be taken for present."""
+        return {node for node, heard in self._heard.items() if self._there(heard, now)}
+
+    def _there(self, heard: _Heard, now: float) -> bool:
         return not self._overdue(heard, now) or (self._suspicious(heard, now) and self.alarm(now))
 
     def _overdue(self, heard: _Heard, now: float) -> bool:

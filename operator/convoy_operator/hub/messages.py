@@ -18,6 +18,11 @@ _STATES = {
 }
 
 
+def seconds(unix_ms: int) -> float:
+    """Unix seconds of a time on the wire; 0 when there is none."""
+    return max(0, unix_ms) / 1000
+
+
 def rank_view(report: wire.RankReport) -> RankView:
     """One rank."""
     progress = report.progress if report.HasField("progress") else None
@@ -35,7 +40,11 @@ def rank_view(report: wire.RankReport) -> RankView:
         samples_per_second=progress.samples_per_second if progress else None,
         loss=progress.loss if progress and progress.HasField("loss") else None,
         held_out_loss=progress.held_out_loss if progress and progress.HasField("held_out_loss") else None,
-        time=progress.time_unix_ms / 1000 if progress else 0.0,
+        time=seconds(progress.time_unix_ms) if progress else 0.0,
+        checkpoint_seconds=progress.checkpoint_ms / 1000 if progress else 0.0,
+        started=seconds(report.started_unix_ms),
+        first_step=seconds(report.first_step_unix_ms),
+        ended=seconds(report.ended_unix_ms),
     )
 
 
@@ -53,7 +62,7 @@ def slot_view(report: wire.PodReport, node: str) -> SlotView:
         committed_incarnation=committed.incarnation if committed else 0,
         committed_step=committed.step if committed else -1,
         committed_tier=committed.tier if committed else "",
-        committed_time=committed.time_unix_ms / 1000 if committed else 0.0,
+        committed_time=seconds(committed.time_unix_ms) if committed else 0.0,
     )
 
 
@@ -66,22 +75,42 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.port_incarnation,
         (view.committed_incarnation, view.committed_step),
         tuple(
-            (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom, rank.step is None)
+            (
+                (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom),
+                (rank.step is None, rank.started, rank.first_step, rank.ended),
+            )
             for rank in view.ranks
         ),
     )
 
 
 def urgent(before: SlotView | None, after: SlotView) -> bool:
-    """Whether others wait for this: a rank exited or hangs, a port is there, an incarnation began."""
-    ended = {rank.rank for rank in after.ranks if rank.state == "EXITED" or rank.hung}
+    """Whether others wait for this, or the time of it counts: a rank exited or hangs, a port is there, an
+    incarnation began, a rank ended its first step."""
     if before is None:
-        return bool(ended)
-    known = {rank.rank for rank in before.ranks if rank.state == "EXITED" or rank.hung}
+        return bool(_ended(after))
     return (
         (before.incarnation, before.port_incarnation, before.master_port)
         != (after.incarnation, after.port_incarnation, after.master_port)
-    ) or bool(ended - known)
+        or bool(_ended(after) - _ended(before))
+        or bool(_stepping(after) - _stepping(before))
+    )
+
+
+def progressed(before: SlotView, after: SlotView) -> bool:
+    """Whether a step of a rank was over between two reports of one incarnation."""
+    if before.incarnation != after.incarnation:
+        return False
+    steps = {rank.rank: rank.step for rank in before.ranks if rank.step is not None}
+    return any(rank.step is not None and rank.step > steps.get(rank.rank, -1) for rank in after.ranks)
+
+
+def _ended(view: SlotView) -> set[int]:
+    return {rank.rank for rank in view.ranks if rank.state == "EXITED" or rank.hung}
+
+
+def _stepping(view: SlotView) -> set[int]:
+    return {rank.rank for rank in view.ranks if rank.first_step}
 
 
 def command(given: Command, peer_address: Callable[[str], str]) -> wire.HubMessage:
@@ -91,8 +120,18 @@ def command(given: Command, peer_address: Callable[[str], str]) -> wire.HubMessa
     if isinstance(given, Assign):
         return wire.HubMessage(assignment=_assignment(given, peer_address))
     return wire.HubMessage(
-        shutdown=wire.Shutdown(pod_uid=given.pod_uid, exit_code=given.exit_code, reason=given.reason)
+        shutdown=wire.Shutdown(
+            pod_uid=given.pod_uid,
+            exit_code=given.exit_code,
+            reason=given.reason,
+            immediate=given.immediate,
+        )
     )
+
+
+def pulse(heartbeat: wire.Heartbeat) -> wire.HubMessage:
+    """The answer to a heartbeat."""
+    return wire.HubMessage(pulse=wire.Pulse(sent_unix_ms=heartbeat.sent_unix_ms))
 
 
 def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
@@ -126,4 +165,5 @@ def _assignment(given: Assign, peer_address: Callable[[str], str]) -> wire.Assig
             )
             for member in given.members
         ],
+        strict=given.strict,
     )

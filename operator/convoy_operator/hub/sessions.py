@@ -95,6 +95,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 log.info("agent leaves", node=node, reason=message.goodbye.reason)
                 self._agents.farewell(node)
                 return
+            if kind == "heartbeat" and self._leads():
+                self._agents.beat(stream, message.heartbeat)
+                continue
             self._agents.heard(node)
             if kind == "pod":
                 self._agents.report(node, message.pod)

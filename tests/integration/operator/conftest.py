@@ -58,6 +58,8 @@ NAMESPACE_RULES = [
     {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["convoy-ca"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["convoy-ca"], "verbs": ["patch"]},
 ]
+NODE_LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
+NODE_LEASES = "kube-node-lease"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -130,7 +132,8 @@ class Installation:
 
     async def node(self, name: str) -> None:
         """A node that exists and is ready."""
-        await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}})
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
     async def ca(self) -> bytes:
         """The CA as agents mount it."""
@@ -157,16 +160,17 @@ def installation(control_plane: Any) -> Installation:
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace},
         },
     )
-    control_plane.request("POST", f"{RBAC}/namespaces/{namespace}/roles", {**meta, "rules": NAMESPACE_RULES})
-    control_plane.request(
-        "POST",
-        f"{RBAC}/namespaces/{namespace}/rolebindings",
-        {
-            **meta,
-            "subjects": subject,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": namespace},
-        },
-    )
+    for place, rules in ((namespace, NAMESPACE_RULES), (NODE_LEASES, NODE_LEASE_RULES)):
+        control_plane.request("POST", f"{RBAC}/namespaces/{place}/roles", {**meta, "rules": rules})
+        control_plane.request(
+            "POST",
+            f"{RBAC}/namespaces/{place}/rolebindings",
+            {
+                **meta,
+                "subjects": subject,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": namespace},
+            },
+        )
     token = control_plane.request(
         "POST",
         f"{accounts}/convoy-operator/token",
@@ -294,7 +298,7 @@ class FakeAgent:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(1)
-            await self.send(heartbeat=wire.Heartbeat())
+            await self.send(heartbeat=wire.Heartbeat(sent_unix_ms=time.time_ns() // 1_000_000))
 
     async def hang_up(self) -> None:
         """Ends the stream without a word."""

@@ -89,6 +89,25 @@ async def test_a_stream_needs_a_certificate_of_ours_and_speaks_for_its_node_alon
         )
 
 
+async def test_every_heartbeat_is_answered(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = f"{installation.namespace}-n"
+    await installation.node(node)
+    async with running(installation, monkeypatch) as operator:
+        agent = FakeAgent(installation, operator.hub, node)
+        await agent.enrol()
+        await agent.dial()
+        for number in range(1, 6):
+            await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
+
+        def answered() -> set[int]:
+            return {told.pulse.sent_unix_ms for told in agent.told if told.HasField("pulse")}
+
+        await eventually(lambda: {1, 2, 3, 4, 5} <= answered(), what="pulses")
+        await agent.hang_up()
+
+
 async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

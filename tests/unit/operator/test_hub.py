@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
+
+from .conftest import FakeApi
 
 STATE = wire.RankReport.State
 
@@ -91,6 +94,66 @@ class TestLiveness:
         assert alive.alarm(418.0), "all that were left, at once"
         assert alive.connected("n15", 418.0) and not alive.connected("n0", 418.0)
 
+    def test_a_silence_counts_once_it_is_long_and_believed(self) -> None:
+        alive = liveness()
+        assert alive.silent("n0", 15.0) == 15.0
+        alive.heard("n0", 15.0)
+        assert (alive.silent("n0", 20.0), alive.silent("n0", 20.5)) == (0.0, 5.5)
+
+    def test_no_silence_is_believed_before_a_new_leader_may_judge(self) -> None:
+        alive = liveness(at=100.0)
+        assert alive.silent("n0", 109.0) == 0.0
+        assert alive.silent("n0", 110.0) == 10.0
+
+    def test_an_announced_absence_is_no_silence(self) -> None:
+        alive = liveness()
+        alive.farewell("n0", 20.0)
+        assert alive.silent("n0", 35.0) == 0.0
+        assert alive.silent("n0", 36.0) == 16.0
+
+    def test_too_many_silences_at_once_are_none(self) -> None:
+        alive = liveness(10)
+        for n in range(4, 10):
+            alive.heard(f"n{n}", 20.0)
+        assert alive.silent("n0", 21.0) == 0.0
+        assert alive.quiet(5.0, 21.0).keys() == {"n0", "n1", "n2", "n3"}, "but they are known"
+
+    def test_an_agent_that_must_be_there_and_never_came_is_silent_from_when_it_was_asked_for(self) -> None:
+        alive = Liveness(5, 10, 15)
+        alive.begin(100.0)
+        alive.expect({"lost"}, 101.0)
+        alive.expect({"lost"}, 109.0)
+        assert alive.silent("lost", 109.9) == 0.0
+        assert alive.silent("lost", 112.0) == 11.0
+        assert alive.silent("nobody's", 112.0) == 0.0
+        assert not alive.known("lost") and not alive.connected("lost", 112.0)
+        alive.heard("lost", 112.0)
+        assert alive.silent("lost", 113.0) == 0.0
+        alive.forget("lost")
+        alive.expect({"lost"}, 200.0)
+        assert alive.silent("lost", 204.0) == 0.0, "its silence begins anew with the node"
+
+    def test_agents_that_are_no_more_expected_are_forgotten(self) -> None:
+        alive = Liveness(5, 10, 15)
+        alive.begin(0.0)
+        alive.expect({"n"}, 0.0)
+        alive.expect((), 20.0)
+        assert alive.silent("n", 30.0) == 0.0 and not alive.quiet(0.0, 30.0)
+
+    def test_a_new_leader_to_which_nobody_comes_is_itself_cut_off(self) -> None:
+        alive = Liveness(5, 10, 15)
+        alive.begin(0.0)
+        alive.expect({"a", "b", "c"}, 0.0)
+        assert alive.alarm(12.0)
+        assert alive.silent("a", 12.0) == 0.0
+
+    def test_nobody_is_silent_while_the_operator_itself_stood_still(self) -> None:
+        alive = liveness(2)
+        alive.heard("n1", 20.0)
+        alive.excuse(6.0, 20.5)
+        assert alive.silent("n0", 20.5) == 14.5
+        assert alive.quiet(-1.0, 20.5)["n1"] == 0.0, "and nobody is heard in the future"
+
     def test_grace_begins_with_the_leadership(self) -> None:
         alive = Liveness(5, 10, 15)
         assert alive.grace(1e9) == 10, "who does not lead has not begun to judge"
@@ -108,13 +171,31 @@ def rank(state: int = STATE.RUNNING, **more: Any) -> wire.RankReport:
 
 class TestMessages:
     def test_a_report_becomes_a_view(self) -> None:
-        progress = wire.Progress(step=3, total_steps=9, samples_per_second=1.5, loss=0.5, time_unix_ms=1500)
+        progress = wire.Progress(
+            step=3,
+            total_steps=9,
+            samples_per_second=1.5,
+            loss=0.5,
+            time_unix_ms=1500,
+            checkpoint_ms=2250,
+        )
         view = messages.slot_view(
             report(
                 incarnation=2,
                 master_port=29500,
                 port_incarnation=2,
-                ranks=[rank(STATE.EXITED, exit_code=1, oom=True, stderr_tail="x" * 5000, progress=progress)],
+                ranks=[
+                    rank(
+                        STATE.EXITED,
+                        exit_code=1,
+                        oom=True,
+                        stderr_tail="x" * 5000,
+                        progress=progress,
+                        started_unix_ms=500,
+                        first_step_unix_ms=1250,
+                        ended_unix_ms=1750,
+                    )
+                ],
                 committed=wire.Committed(incarnation=1, step=8, time_unix_ms=2500, tier="remote"),
             ),
             "n0",
@@ -123,12 +204,15 @@ class TestMessages:
         assert (view.node, view.incarnation, view.master_port) == ("n0", 2, 29500)
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
+        assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
         assert (view.committed_step, view.committed_tier, view.committed_time) == (8, "remote", 2.5)
 
     def test_what_was_not_reported_is_none(self) -> None:
         view = messages.slot_view(report(ranks=[rank()]), "n0")
         assert view.committed_step == -1
-        assert view.ranks[0].step is None and view.ranks[0].total_steps is None
+        (one,) = view.ranks
+        assert one.step is None and one.total_steps is None
+        assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.0, 0.0, 0.0, 0.0)
 
     @pytest.mark.parametrize(
         ("before", "after", "urgent"),
@@ -150,10 +234,28 @@ class TestMessages:
                 False,
                 id="a step",
             ),
+            pytest.param(
+                report(ranks=[rank(progress=wire.Progress(step=1))]),
+                report(ranks=[rank(progress=wire.Progress(step=1), first_step_unix_ms=9)]),
+                True,
+                id="a rank ended its first step",
+            ),
+            pytest.param(
+                report(ranks=[rank(progress=wire.Progress(step=1), first_step_unix_ms=9)]),
+                report(ranks=[rank(progress=wire.Progress(step=2), first_step_unix_ms=9)]),
+                False,
+                id="its first step was over before",
+            ),
         ],
     )
     def test_urgency(self, before: wire.PodReport, after: wire.PodReport, urgent: bool) -> None:
         assert messages.urgent(messages.slot_view(before, "n"), messages.slot_view(after, "n")) is urgent
+
+    @pytest.mark.parametrize("field", ["started_unix_ms", "first_step_unix_ms", "ended_unix_ms"])
+    def test_the_times_of_a_rank_are_worth_a_look(self, field: str) -> None:
+        before = messages.slot_view(report(ranks=[rank()]), "n")
+        after = messages.slot_view(report(ranks=[rank(**{field: 5})]), "n")
+        assert messages.skeleton(before) != messages.skeleton(after)
 
     def test_an_assignment_tells_where_all_peers_are(self) -> None:
         given = Assign(
@@ -173,16 +275,21 @@ class TestMessages:
             replica=0,
             command=("python3", "t.py"),
             members=(Member(0, "u0", "n0", 2), Member(1, "u1", "n1", 2)),
+            strict=True,
         )
         made = messages.command(given, lambda node: f"{node}:1").assignment
         assert (made.incarnation, made.world_size, list(made.command)) == (3, 4, ["python3", "t.py"])
         assert [member.peer_address for member in made.members] == ["n0:1", "n1:1"]
+        assert made.strict
+        assert not messages.command(replace(given, strict=False), str).assignment.strict
 
     def test_the_other_commands(self) -> None:
         port = messages.command(PickPort("n", "u", 4), str).pick_port
         end = messages.command(Shutdown("n", "u", 7, "why"), str).shutdown
+        kill = messages.command(Shutdown("n", "u", 7, "why", immediate=True), str).shutdown
         assert (port.pod_uid, port.incarnation) == ("u", 4)
         assert (end.pod_uid, end.exit_code, end.reason) == ("u", 7, "why")
+        assert (end.immediate, kill.immediate) == (False, True)
 
 
 class Queue:
@@ -205,7 +312,7 @@ class TestAgents:
     KEY = Key(TRAINING_JOB, "ns", "job")
 
     @pytest.fixture(autouse=True)
-    async def hub(self) -> None:
+    async def hub(self, api: FakeApi) -> None:
         self.now = 100.0
         self.world = World()
         self.queue = Queue()
@@ -214,10 +321,12 @@ class TestAgents:
             self.queue,  # type: ignore[arg-type]
             Metrics(),
             Settings(),
+            api,
             progress_delay=lambda: 10.0,
             clock=lambda: self.now,
+            wall=lambda: self.now + 1e6,
         )
-        self.agents.begin()
+        self.agents.presence.begin()
         self.pod = self.add_pod("u", "n0")
 
     def add_pod(self, uid: str, node: str) -> Any:
@@ -261,13 +370,13 @@ class TestAgents:
         self.agents.report("n0", report(ranks=[rank(STATE.EXITED)]))
         assert self.queue.take() == [0.0]
 
-    async def test_a_silent_agents_launchers_are_not_connected_and_its_jobs_are_woken(self) -> None:
+    async def test_a_silent_agents_launchers_are_not_connected(self) -> None:
         self.join("n0", report(incarnation=1))
-        self.agents.look()
+        self.agents.presence.look()
         self.queue.take()
         self.now += 6
-        self.agents.look()
-        assert self.queue.take() == [0.15]
+        self.agents.presence.look()
+        assert self.queue.take() == [0.0]
         view = self.agents.slots((self.pod,))["u"]
         assert not view.launcher_connected and view.incarnation == 1
         self.agents.heard("n0")
@@ -328,6 +437,45 @@ class TestAgents:
         stream = self.join("n0", report(coordinator_node="n1", coordinator_address="n1:old"))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
 
+    async def test_a_heartbeat_is_answered_and_keeps_the_agent_there(self) -> None:
+        stream = self.join("n0")
+        self.now += 6
+        self.agents.beat(stream, wire.Heartbeat(sent_unix_ms=1234))
+        assert stream.outbox.get_nowait().pulse.sent_unix_ms == 1234
+        assert self.agents.presence.connected("n0")
+
+    async def test_pulses_that_find_no_room_are_left_out_and_end_no_stream(self) -> None:
+        stream = self.join("n0")
+        for n in range(stream.outbox.maxsize + 10):
+            self.agents.beat(stream, wire.Heartbeat(sent_unix_ms=n))
+        assert stream.outbox.full() and not stream.superseded.is_set()
+        assert self.agents._metrics.commands_dropped._value.get() == 0
+
+    async def test_whom_an_agent_has_heard_of_is_known(self) -> None:
+        stream = self.join("n1")
+        self.agents.beat(stream, wire.Heartbeat(vouched=[wire.Vouched(node="n0", age_ms=15_000)]))
+        assert self.agents.nodes((self.pod,))["n0"].vouched_by == {"n1"}
+        self.now += 5
+        assert self.agents.nodes((self.pod,))["n0"].vouched_by == {"n1"}
+        self.now += 1
+        assert self.agents.nodes((self.pod,))["n0"].vouched_by == set(), "longer ago than the fencing time"
+
+    async def test_the_time_of_the_last_step_is_the_operators(self) -> None:
+        def stepped() -> float:
+            return self.agents.slots((self.pod,))["u"].stepped
+
+        step = lambda n: report(incarnation=1, ranks=[rank(progress=wire.Progress(step=n))])  # noqa: E731
+        self.join("n0", step(7))
+        assert stepped() == 0.0, "when the seventh was over nobody knows"
+        self.now += 1
+        self.agents.report("n0", step(8))
+        assert stepped() == 1e6 + 101
+        self.now += 1
+        self.agents.report("n0", step(8))
+        assert stepped() == 1e6 + 101
+        self.agents.report("n0", report(incarnation=2, ranks=[rank(progress=wire.Progress(step=9))]))
+        assert stepped() == 1e6 + 101, "a restored step is none"
+
     async def test_a_gone_pod_is_forgotten(self) -> None:
         self.join("n0", report())
         self.queue.take()
@@ -339,4 +487,4 @@ class TestAgents:
         raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
         self.world.nodes.upsert(views.node(raw))
         self.world.nodes.remove(views.node(raw))
-        assert self.agents.slots((self.pod,)) == {} and not self.agents.liveness.known("n0")
+        assert self.agents.slots((self.pod,)) == {} and not self.agents.presence.liveness.known("n0")

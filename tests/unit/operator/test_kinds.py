@@ -7,16 +7,26 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import Plan
+from convoy_controllers.plan import NodeView, Plan
 from convoy_operator import kinds, views
 from convoy_operator.world import World
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class NoSlots:
+class Hub:
+    """Has heard nothing, and keeps which pods it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
     def slots(self, pods: Any) -> dict[str, Any]:
+        self.asked.append([pod.name for pod in pods])
         return {}
+
+    def nodes(self, pods: Any) -> dict[str, Any]:
+        self.asked.append([pod.name for pod in pods])
+        return {"n": NodeView("n")}
 
 
 def job(spec: dict[str, Any], **status: Any) -> views.Parent:
@@ -30,7 +40,7 @@ def job(spec: dict[str, Any], **status: Any) -> views.Parent:
 
 
 def plan(parent: views.Parent) -> Plan:
-    return kinds.training_job(World(), NoSlots(), parent, {}, NOW)
+    return kinds.training_job(World(), Hub(), parent, {}, NOW)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +91,12 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
         "spec": {"image": "i", "command": ["python3", "x"]},
     }
     world.engines.upsert(views.parent(engine))
-    for name, label, namespace in (("a", "j", "ns"), ("b", "other", "ns"), ("c", "j", "elsewhere")):
+    for name, label, namespace, owner in (
+        ("a", "j", "ns", "u"),
+        ("b", "other", "ns", "u"),
+        ("c", "j", "elsewhere", "u"),
+        ("d", "j", "ns", "another"),
+    ):
         world.pods.upsert(
             views.pod(
                 {
@@ -91,13 +106,17 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
                         "uid": name,
                         "resourceVersion": "1",
                         "labels": {"convoy.dev/job": label},
+                        "ownerReferences": [{"uid": owner, "controller": True}],
                     }
                 }
             )
         )
     parent = job({"roles": [{"name": "w", "replicas": 1}], "engine": {"name": "odb"}})
-    kinds.training_job(world, NoSlots(), parent, {"a": "why"}, NOW)
+    hub = Hub()
+    kinds.training_job(world, hub, parent, {"a": "why"}, NOW)
     (observed,) = seen
-    assert [pod.name for pod in observed.pods] == ["a"]
+    assert [pod.name for pod in observed.pods] == ["a", "d"]
+    assert hub.asked == [["a"], ["a"]], "another's pods are no business of this job's"
+    assert observed.nodes == {"n": NodeView("n")}
     assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
     assert observed.create_errors == {"a": "why"}

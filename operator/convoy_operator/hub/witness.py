@@ -1,0 +1,216 @@
+"""A second opinion on nodes whose agents are silent: do their pods answer, does their kubelet report?
+
+An agent may be silent because it is broken, or because the way between it and the hub is. So the hub tries
+to connect to pods on the node (nobody need listen there: a refusal comes from a living node as well), and
+looks at the Lease that the kubelet renews every 10 s. A node without pods to ask is asked at its agent's own
+address: whether it lives decides where new pods are placed.
+
+What is seen is kept per node and dropped when its agent is heard again. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from convoy_operator import errors
+from convoy_operator.gateway import ApiGateway, Object
+from convoy_operator.hub.liveness import Liveness
+from convoy_operator.limits import TokenBucket
+from convoy_operator.resources import LEASES
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+Connect = Callable[[str, int], Awaitable[bool]]
+"""(address, port) -> whether anything there answered; OSError when it cannot be asked."""
+
+ABSENT = 1e9
+"""Age in seconds of a Lease that does not exist."""
+
+_NAMESPACE = "kube-node-lease"
+PORT = 9
+"""Of pods that are asked. Nobody listens there: a living pod refuses at once."""
+_CONNECT = 0.5
+_ASK_EVERY = 1.0
+_MOST_ADDRESSES = 3
+_AT_ONCE = 64
+"""Nodes asked at a time: with at most 0.5 s each, a hundred silent nodes are asked every second, and of
+more each in its turn."""
+_LEASE_EVERY = 2.0
+_LEASE_DEADLINE = 10.0
+_LEASES_PER_SECOND, _LEASES_AT_ONCE = 20.0, 8
+"""Of the operator's own budget of requests no more than a share: silent nodes come in masses."""
+
+
+@dataclass(slots=True)
+class Case:
+    """What is known of one quiet node."""
+
+    since: float
+    """Unix seconds of the last sign of its agent."""
+    answers: bool = True
+    """Whether anything on it answered when last asked."""
+    pods_asked: bool = False
+    """Whether pods were asked, not only the agent."""
+    lease_seconds: float = 0.0
+    """Age of its kubelet's Lease when last looked at: understated, never overstated, as time goes on."""
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class Witness:
+    """Asks about every quiet node that matters: it has pods that have not ended, or may be given some."""
+
+    def __init__(
+        self,
+        gateway: ApiGateway,
+        world: World,
+        liveness: Liveness,
+        settings: Settings,
+        *,
+        agent_address: Callable[[str], str],
+        flipped: Callable[[str], None],
+        connect: Connect | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`flipped` is told of every node that answers no more, or again."""
+        self._gateway = gateway
+        self._world = world
+        self._liveness = liveness
+        self._quiet_seconds = settings.agent_quiet_seconds
+        self._agent_address = agent_address
+        self._flipped = flipped
+        self._connect = connect or answers
+        self._clock = clock
+        self._wall = wall
+        self._cases: dict[str, Case] = {}
+        self._asking = asyncio.Semaphore(_AT_ONCE)
+        self._leases = asyncio.Semaphore(_LEASES_AT_ONCE)
+        self._lease_rate = TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, clock)
+
+    def case(self, node: str) -> Case | None:
+        """What is known of a node; None while its agent is heard."""
+        return self._cases.get(node)
+
+    def answers(self, node: str) -> bool:
+        """Whether a node answered when it was last asked; True before it was."""
+        case = self._cases.get(node)
+        return case is None or case.answers
+
+    def look(self) -> None:
+        """Begins to ask about nodes that fell quiet, and stops where an agent was heard again."""
+        quiet = {
+            node: silence
+            for node, silence in self._liveness.quiet(self._quiet_seconds, self._clock()).items()
+            if self._matters(node)
+        }
+        for node in self._cases.keys() - quiet.keys():
+            for task in self._cases.pop(node).tasks:
+                task.cancel()
+        for node in quiet.keys() - self._cases.keys():
+            case = self._cases[node] = Case(self._wall() - quiet[node])
+            case.tasks = [
+                asyncio.create_task(self._ask(node, case)),
+                asyncio.create_task(self._read(node, case)),
+            ]
+
+    async def stop(self) -> None:
+        """Asks about nobody any more."""
+        tasks = [task for case in self._cases.values() for task in case.tasks]
+        self._cases.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _matters(self, node: str) -> bool:
+        known = self._world.nodes.get("", node)
+        return (known is not None and known.agent_ready) or bool(self._world.pods_on(node))
+
+    async def _ask(self, node: str, case: Case) -> None:
+        """Tries to connect again and again."""
+        while True:
+            async with self._asking:
+                began = self._clock()
+                pods = self._pods(node)
+                agent = _address(self._agent_address(node))
+                targets = pods or ([agent] if agent else [])
+                try:
+                    found = await asyncio.gather(*(self._connect(*target) for target in targets))
+                except OSError as fault:
+                    log.warning("nobody can be asked", node=node, error=str(fault))
+                else:
+                    case.pods_asked = bool(pods)
+                    self._record(node, case, any(found) or not targets)
+            await asyncio.sleep(max(0.0, began + _ASK_EVERY - self._clock()))
+
+    def _record(self, node: str, case: Case, found: bool) -> None:
+        if found != case.answers:
+            case.answers = found
+            log.info("node answers" if found else "node does not answer", node=node)
+            self._flipped(node)
+
+    def _pods(self, node: str) -> list[tuple[str, int]]:
+        """Where up to three of a node's pods can be asked."""
+        addresses = sorted({pod.view.ip for pod in self._world.pods_on(node) if pod.view.ip})
+        return [(address, PORT) for address in addresses[:_MOST_ADDRESSES]]
+
+    async def _read(self, node: str, case: Case) -> None:
+        """Looks at the Lease of the node's kubelet again and again, while pods make it matter."""
+        while True:
+            if self._world.pods_on(node):
+                async with self._leases:
+                    await self._lease_rate.take()
+                    case.lease_seconds = await self._age(node, case.lease_seconds)
+            await asyncio.sleep(_LEASE_EVERY)
+
+    async def _age(self, node: str, before: float) -> float:
+        try:
+            async with asyncio.timeout(_LEASE_DEADLINE):
+                return lease_age(await self._gateway.get(LEASES, _NAMESPACE, node), self._wall())
+        except errors.NotFound:
+            return ABSENT
+        except (errors.ApiError, TimeoutError) as fault:
+            log.warning("no look at the node's Lease", node=node, error=str(fault))
+            return before
+
+
+def lease_age(lease: Object, now: float) -> float:
+    """Seconds since a Lease was renewed, by this machine's clock; ABSENT when it never was."""
+    renewed = (lease.get("spec") or {}).get("renewTime")
+    return max(0.0, now - datetime.fromisoformat(renewed).timestamp()) if renewed else ABSENT
+
+
+async def answers(address: str, port: int, seconds: float = _CONNECT) -> bool:
+    """Whether an IP address answers a TCP connect in time: a refusal is an answer.
+
+    Raises OSError when this machine cannot ask at all, as without a free file descriptor.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as link:
+        link.setblocking(False)
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.get_running_loop().sock_connect(link, (address, port))
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+    return True
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Address and port in what an agent says of itself; None unless it is an IP address and a port."""
+    host, _, port = text.rpartition(":")
+    try:
+        return str(ipaddress.ip_address(host.strip("[]"))), int(port)
+    except ValueError:
+        return None

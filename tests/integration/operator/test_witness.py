@@ -1,0 +1,180 @@
+"""Silent nodes: real connects, real Leases, and the label that goes with a dead node."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from convoy_crds.terms import LABEL_AGENT_READY
+from convoy_operator.hub import witness
+from convoy_operator.hub.witness import ABSENT, answers
+
+from .conftest import NODE_LEASES, FakeAgent, Installation, eventually, running
+from .test_budget import forget_other_jobs
+from .test_operator import JOBS, Kubelet, job
+
+UNROUTABLE = "224.0.0.1"
+"""A group of machines: Linux finds no route for a connection to it."""
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
+def blackhole() -> Iterator[tuple[str, int]]:
+    """An address that swallows what comes, as a dead machine does: a listener whose queue is full (Linux)."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.2", 0), backlog=0))
+        for _ in range(4):
+            link = stack.enter_context(socket.socket())
+            link.setblocking(False)
+            link.connect_ex(server.getsockname())
+        yield server.getsockname()
+
+
+async def test_an_open_port_answers(listener: socket.socket) -> None:
+    assert await answers(*listener.getsockname())
+
+
+async def test_a_closed_port_answers_by_its_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    assert await answers(*address)
+
+
+async def test_an_ipv6_address_is_asked() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+            port = server.getsockname()[1]
+    except OSError:
+        pytest.skip("no IPv6 here")
+    assert await answers("::1", port)
+
+
+async def test_who_takes_no_packets_does_not_answer_and_is_not_waited_for(blackhole: tuple[str, int]) -> None:
+    began = time.monotonic()
+    assert not await answers(*blackhole)
+    assert 0.4 < time.monotonic() - began < 2.0
+
+
+async def test_an_address_that_leads_nowhere_does_not_answer() -> None:
+    assert not await answers(UNROUTABLE, 9)
+
+
+async def test_who_cannot_ask_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(socket, "socket", full)
+    with pytest.raises(OSError, match="Too many"):
+        await answers("127.0.0.1", 9)
+
+
+async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_it_does_not_answer(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, blackhole: tuple[str, int]
+) -> None:
+    dead, port = blackhole
+    monkeypatch.setattr(witness, "PORT", port)
+    forget_other_pods(installation)
+    namespace = installation.plane.namespace()
+    kubelet = Kubelet(installation, namespace)
+    node = f"{namespace}-n"
+    await installation.node(node)
+    renewed = datetime.now(UTC) - timedelta(seconds=100)
+    lease = {
+        "metadata": {"name": node},
+        "spec": {"renewTime": renewed.isoformat(timespec="microseconds").replace("+00:00", "Z")},
+    }
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases"
+    await installation.call("POST", leases, lease)
+
+    async def labelled() -> bool:
+        found = await installation.call("GET", f"/api/v1/nodes/{node}")
+        return found["metadata"].get("labels", {}).get(LABEL_AGENT_READY) == "true"
+
+    async with running(
+        installation,
+        monkeypatch,
+        agent_quiet_seconds=1.5,
+        agent_silent_seconds=2.5,
+        agent_unready_seconds=600.0,
+    ) as operator:
+        agent = FakeAgent(installation, operator.hub, node)
+        await agent.enrol()
+        await agent.dial()
+        await eventually(labelled, what="label")
+        await installation.call("POST", JOBS.format(namespace), job("train", 1))
+        (pod,) = await eventually(lambda: _pods(kubelet, 1), what="pod")
+        await kubelet.start(pod, node, "127.0.0.1")
+        view = await eventually(lambda: _placed(operator, namespace), what="pod placed")
+
+        def seen() -> Any:
+            return operator.agents.nodes((view,))[node]
+
+        assert seen().silent_seconds == 0.0
+        await agent.hang_up()
+        await eventually(lambda: seen().silent_seconds, what="silence")
+        await eventually(lambda: seen().lease_seconds > 99, what="the kubelet's Lease")
+        assert seen().lease_seconds < 200 and seen().answers and seen().ready
+        assert await labelled(), "the node lives: its agent may come back"
+
+        await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
+        await eventually(lambda: not seen().answers, what="no answer")
+        await eventually(lambda: not seen().agent_ready, 2.0, what="label taken")
+        assert not await labelled()
+
+        await installation.call("DELETE", f"{leases}/{node}")
+        await eventually(lambda: seen().lease_seconds == ABSENT, what="no Lease")
+        await agent.dial()
+        await eventually(labelled, what="label")
+        assert seen().silent_seconds == 0.0
+        await agent.hang_up()
+
+
+async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = f"{installation.namespace}-gone"
+    await installation.node(node)
+    async with running(installation, monkeypatch) as operator:
+        await eventually(lambda: operator.world.nodes.get("", node))
+        assert operator.world.nodes.get("", node).ready
+        await installation.call(
+            "PATCH",
+            f"/api/v1/nodes/{node}",
+            {"spec": {"unschedulable": True}},
+            content_type="application/merge-patch+json",
+        )
+        await eventually(lambda: operator.world.nodes.get("", node).cordoned, what="cordon")
+        await installation.call("DELETE", f"/api/v1/nodes/{node}")
+        await eventually(lambda: operator.world.nodes.get("", node) is None, what="gone")
+
+
+def forget_other_pods(installation: Installation) -> None:
+    """Deletes the jobs and pods that other tests left: so many nodes without agents would raise an alarm."""
+    forget_other_jobs(installation)
+    for left in installation.plane.request("GET", "/api/v1/pods?labelSelector=convoy.dev/job")["items"]:
+        meta = left["metadata"]
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0"
+        installation.plane.request("DELETE", path)
+
+
+async def _pods(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:
+    pods = await kubelet.list()
+    return pods if len(pods) == count else []
+
+
+async def _placed(operator: Any, namespace: str) -> Any:
+    pods = operator.world.pods.indexed((namespace, "train"))
+    return pods[0].view if pods and pods[0].view.ip else None

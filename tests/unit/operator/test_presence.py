@@ -1,0 +1,259 @@
+"""Who is silent, whose jobs are woken by it and when, and what plans are shown of their nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import NodeView, PodView
+from convoy_operator import views
+from convoy_operator.hub.node_views import node_view
+from convoy_operator.hub.presence import Presence
+from convoy_operator.hub.witness import Case
+from convoy_operator.keys import Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+from convoy_operator.views import Node
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+WALL = 1e6
+Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class TestNodeView:
+    NODE = Node("n", "u", 1, True, ready=True)
+    CASE = Case(since=90.0, answers=False, pods_asked=True, lease_seconds=12.0)
+
+    def view(self, **given: Any) -> NodeView:
+        given = {
+            "node": self.NODE,
+            "silent": 0.0,
+            "since": 0.0,
+            "case": None,
+            "vouched_by": frozenset(),
+            **given,
+        }
+        return node_view("n", **given)
+
+    def test_a_node_that_is_well(self) -> None:
+        assert self.view() == NodeView("n")
+
+    def test_a_node_that_is_gone(self) -> None:
+        view = self.view(node=None)
+        assert (view.exists, view.ready, view.agent_ready) == (False, False, False)
+
+    def test_what_its_object_says(self) -> None:
+        assert not self.view(node=Node("n", "u", 1, True, ready=False)).ready
+        assert not self.view(node=Node("n", "u", 1, False, ready=True)).agent_ready
+        assert self.view(node=Node("n", "u", 1, True, ready=True, cordoned=True)).cordoned
+
+    def test_what_others_say_of_a_silent_one(self) -> None:
+        view = self.view(silent=6.0, since=91.0, case=self.CASE, vouched_by=frozenset({"m"}))
+        assert (view.silent_seconds, view.silent_since) == (6.0, 90.0)
+        assert (view.answers, view.lease_seconds, view.vouched_by) == (False, 12.0, {"m"})
+
+    def test_a_silence_that_is_not_believed_is_none(self) -> None:
+        assert self.view(since=91.0, case=self.CASE) == NodeView("n")
+
+    def test_a_silent_node_that_nobody_has_asked_yet_counts_as_answering(self) -> None:
+        view = self.view(silent=6.0, since=91.0)
+        assert (view.silent_since, view.answers, view.lease_seconds) == (91.0, True, 0.0)
+
+    def test_that_an_agents_own_address_does_not_answer_is_no_word_on_its_pods(self) -> None:
+        assert self.view(silent=6.0, case=Case(90.0, answers=False, pods_asked=False)).answers
+
+
+class Harness:
+    """The hub's presence in virtual time, on a world of the test's making."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.start = self.loop.time()
+        self.world = World()
+        self.metrics = Metrics()
+        self.added: list[tuple[float, str, float]] = []
+        self.dead: set[str] = set()
+        self.presence = Presence(
+            self.world,
+            self,  # type: ignore[arg-type]
+            self.metrics,
+            Settings(),
+            api,
+            agent_address=lambda node: "",
+            connect=self.connect,
+            clock=self.loop.time,
+            wall=lambda: WALL + self.time(),
+        )
+        self.presence.begin()
+        self.beating: set[str] = set()
+        self.tasks = [asyncio.create_task(self.presence.run()), asyncio.create_task(self.beat())]
+
+    def time(self) -> float:
+        return round(self.loop.time() - self.start, 3)
+
+    def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
+        self.added.append((self.time(), key.name, delay))
+
+    def taken(self) -> list[tuple[float, str, float]]:
+        taken, self.added = self.added, []
+        return taken
+
+    async def connect(self, address: str, port: int) -> bool:
+        if address in self.dead:
+            await asyncio.sleep(0.5)
+        return address not in self.dead
+
+    async def beat(self) -> None:
+        while True:
+            for node in self.beating:
+                self.presence.heard(node)
+            await asyncio.sleep(1.0)
+
+    async def until(self, time: float) -> None:
+        await asyncio.sleep(time - self.time())
+
+    def node(self, name: str) -> None:
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        labels = {"convoy.dev/agent-ready": "true"}
+        metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}
+        self.world.nodes.upsert(views.node({"metadata": metadata, "status": status}))
+
+    def pod(self, name: str, job: str, node: str, ip: str, phase: str = "Running") -> PodView:
+        metadata = {
+            "name": name,
+            "namespace": "ns",
+            "uid": name,
+            "resourceVersion": "1",
+            "labels": {"convoy.dev/job": job},
+        }
+        item = views.pod(
+            {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase, "podIP": ip}}
+        )
+        self.world.pods.upsert(item)
+        return item.view
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        for node in ("n", "m"):
+            it.node(node)
+        pod = it.pod("a", "job", "n", "10.0.0.1")
+        it.pod("b", "elsewhere", "m", "10.0.0.2")
+        it.pod("c", "over", "n", "", "Succeeded")
+        it.beating = {"n", "m"}
+        await it.until(20.5)
+        it.taken()
+        it.beating, it.dead = {"m"}, {"10.0.0.1"}
+
+        await it.until(25.0)
+        assert it.taken() == []
+        assert it.presence.nodes((pod,))["n"] == NodeView("n"), "5 s are no silence yet"
+        await it.until(25.3)
+        ((_, job, delay),) = it.taken()
+        assert (job, delay) == ("job", 0.0), "at once, and no job that is not there or over"
+        view = it.presence.nodes((pod,))["n"]
+        assert view.silent_seconds == pytest.approx(5.3)
+        assert view.silent_since == pytest.approx(WALL + 20.0)
+        assert not view.answers, "which was found out before it mattered"
+        assert it.metrics.nodes_silent._value.get() == 1
+        await it.until(35.3)
+        again = it.taken()
+        assert len(again) == 10 and {entry[1:] for entry in again} == {("job", 0.15)}
+        assert not it.presence.connected("n") and it.presence.connected("m")
+
+        it.presence.heard("n")
+        assert it.taken() == [(35.3, "job", 0.15)]
+        assert it.presence.nodes((pod,))["n"] == NodeView("n")
+        await it.until(36.0)
+        assert it.metrics.nodes_silent._value.get() == 0 and it.taken() == []
+        await it.stop()
+
+    virtual(run())
+
+
+def test_a_silent_node_that_answers_no_more_wakes_its_jobs_at_once(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.node("n")
+        pod = it.pod("a", "job", "n", "10.0.0.1")
+        it.presence.heard("n")
+        await it.until(15.0)
+        assert it.presence.nodes((pod,))["n"].answers
+        it.taken()
+        it.dead = {"10.0.0.1"}
+        await it.until(17.0)
+        assert ("job", 0.0) in {entry[1:] for entry in it.taken()}
+        assert not it.presence.nodes((pod,))["n"].answers
+        await it.stop()
+
+    virtual(run())
+
+
+def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
+    virtual: Virtual, api: FakeApi
+) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.node("n")
+        pod = it.pod("a", "job", "n", "10.0.0.1")
+        it.dead = {"10.0.0.1"}
+        await it.until(9.9)
+        assert it.presence.unsettled({"n"}) == pytest.approx(0.1)
+        assert it.presence.nodes((pod,))["n"] == NodeView("n") and it.taken() == []
+        await it.until(10.3)
+        assert it.presence.unsettled({"n"}) == 0.0
+        ((_, job, delay),) = it.taken()
+        assert (job, delay) == ("job", 0.0)
+        view = it.presence.nodes((pod,))["n"]
+        assert (view.silent_seconds, view.answers) == (pytest.approx(10.3), False)
+        await it.stop()
+
+    virtual(run())
+
+
+def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.node("n")
+        pod = it.pod("a", "job", "n", "10.0.0.1")
+        it.beating = {"n"}
+        await it.until(12.0)
+        it.beating.clear()
+        known = it.world.nodes.get("", "n")
+        assert known is not None
+        it.world.nodes.remove(known)
+        assert not it.presence.nodes((pod,))["n"].exists
+        assert not it.presence.connected("n")
+        await it.stop()
+
+    virtual(run())
+
+
+def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.node("n")
+        pod = it.pod("a", "job", "n", "10.0.0.1")
+        it.beating = {"n"}
+        await it.until(20.05)
+        it.taken()
+        it.loop._virtual += 30  # type: ignore[attr-defined]
+        it.beating.clear()
+        await asyncio.sleep(1.0)
+        assert it.taken() == [] and it.presence.nodes((pod,))["n"].silent_seconds == 0.0
+        await asyncio.sleep(5.0)
+        assert it.presence.nodes((pod,))["n"].silent_seconds > 5.0, "but soon it is"
+        await it.stop()
+
+    virtual(run())

@@ -1,0 +1,292 @@
+"""What is asked about quiet nodes, how often, and what is made of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from convoy_operator import errors, views
+from convoy_operator.hub.liveness import Liveness
+from convoy_operator.hub.vouches import Vouches
+from convoy_operator.hub.witness import ABSENT, Witness, lease_age
+from convoy_operator.resources import LEASES
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def stamp(seconds: float) -> str:
+    return (EPOCH + timedelta(seconds=seconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize(
+    ("lease", "age"),
+    [
+        ({"spec": {"renewTime": "2026-01-01T00:00:00.500000Z"}}, 9.5),
+        ({"spec": {"renewTime": "2026-01-01T00:00:20.000000Z"}}, 0.0),
+        ({"spec": {}}, ABSENT),
+        ({}, ABSENT),
+    ],
+)
+def test_the_age_of_a_lease(lease: dict[str, Any], age: float) -> None:
+    assert lease_age(lease, EPOCH.timestamp() + 10) == pytest.approx(age, abs=1e-3)
+
+
+def test_vouches_count_for_the_fencing_time_from_when_the_agent_asked() -> None:
+    vouches = Vouches()
+    vouches.heard("a", [("lost", 15.0), ("stale", 21.0), ("a", 0.0)], 100.0)
+    vouches.heard("b", [("lost", 0.0)], 101.0)
+    assert vouches.by("lost", 105.0) == {"a", "b"}
+    assert vouches.by("lost", 106.0) == {"b"}
+    assert vouches.by("stale", 100.0) == vouches.by("a", 100.0) == vouches.by("unknown", 100.0) == set()
+    vouches.prune(106.0)
+    assert vouches._asked == {"lost": {"b": 101.0}}
+    vouches.prune(122.0)
+    assert vouches._asked == {}
+
+
+class Harness:
+    """A witness in virtual time. What answers, and how slowly, is the test's to say."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.world = World()
+        self.liveness = Liveness(5, 10, 15)
+        self.dead: set[str] = set()
+        self.asked: list[tuple[float, str, int]] = []
+        self.under_way = self.most = 0
+        self.flipped: list[tuple[float, str]] = []
+        self.agents: dict[str, str] = {}
+        self.start = self.loop.time()
+        self.witness = Witness(
+            api,
+            self.world,
+            self.liveness,
+            Settings(),
+            agent_address=lambda node: self.agents.get(node, ""),
+            flipped=lambda node: self.flipped.append((self.time(), node)),
+            connect=self.connect,
+            clock=self.loop.time,
+            wall=lambda: EPOCH.timestamp() + self.time(),
+        )
+
+    def time(self) -> float:
+        return round(self.loop.time() - self.start, 3)
+
+    async def connect(self, address: str, port: int) -> bool:
+        self.asked.append((self.time(), address, port))
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        if address in self.dead:
+            await asyncio.sleep(0.5)
+        self.under_way -= 1
+        if address == "broken":
+            raise OSError(24, "Too many open files")
+        return address not in self.dead
+
+    def pod(self, name: str, node: str, ip: str = "", phase: str = "Running") -> None:
+        self.world.pods.upsert(
+            views.pod(
+                {
+                    "metadata": {
+                        "name": name,
+                        "uid": name,
+                        "resourceVersion": "1",
+                        "labels": {"convoy.dev/job": "j"},
+                    },
+                    "spec": {"nodeName": node},
+                    "status": {"phase": phase, "podIP": ip},
+                }
+            )
+        )
+
+    def node(self, name: str, labelled: bool = True) -> None:
+        labels = {"convoy.dev/agent-ready": "true" if labelled else ""}
+        raw = {"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}}
+        self.world.nodes.upsert(views.node(raw))
+
+    def heard(self, *nodes: str) -> None:
+        for node in nodes:
+            self.liveness.heard(node, self.loop.time())
+
+    async def until(self, time: float) -> None:
+        """Looks as often as the hub does."""
+        while self.time() < time:
+            self.witness.look()
+            await asyncio.sleep(min(0.2, time - self.time()))
+
+    def lease(self, api: FakeApi, node: str, renewed: float) -> None:
+        api.put(
+            LEASES, {"metadata": {"name": node}, "spec": {"renewTime": stamp(renewed)}}, "kube-node-lease"
+        )
+
+
+def test_pods_are_asked_from_three_seconds_on_once_per_second(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n")
+        it.pod("a", "n", "10.0.0.1")
+        it.pod("other", "elsewhere", "10.0.0.9")
+        await it.until(2.9)
+        assert it.asked == [] and it.witness.case("n") is None
+        await it.until(6.9)
+        times = [time for time, _, _ in it.asked]
+        assert 3.0 <= times[0] <= 3.2
+        assert [round(later - sooner, 3) for sooner, later in pairwise(times)] == [1] * 3
+        assert {target[1:] for target in it.asked} == {("10.0.0.1", 9)}
+        case = it.witness.case("n")
+        assert case is not None and case.answers and case.pods_asked
+        assert case.since == pytest.approx(EPOCH.timestamp())
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_one_pod_that_answers_is_enough_and_three_are_asked(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n")
+        for count in range(1, 6):
+            it.pod(f"p{count}", "n", f"10.0.0.{count}")
+        it.pod("ended", "n", "10.0.0.0", "Failed")
+        it.pod("no address yet", "n")
+        it.dead = {"10.0.0.1", "10.0.0.2"}
+        await it.until(3.9)
+        assert {address for _, address, _ in it.asked} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
+        assert it.witness.answers("n") and it.flipped == []
+        it.dead.add("10.0.0.3")
+        await it.until(5.0)
+        assert not it.witness.answers("n")
+        it.dead.clear()
+        await it.until(6.0)
+        assert it.witness.answers("n")
+        assert [node for _, node in it.flipped] == ["n", "n"]
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_an_agent_that_is_heard_again_ends_the_asking(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n")
+        it.pod("a", "n", "10.0.0.1")
+        it.dead = {"10.0.0.1"}
+        await it.until(4.2)
+        assert not it.witness.answers("n") and it.under_way == 1
+        it.heard("n")
+        it.witness.look()
+        asked = len(it.asked)
+        await it.until(7.0)
+        assert len(it.asked) == asked
+        assert it.witness.answers("n") and it.witness.case("n") is None
+        assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+    virtual(run())
+
+
+def test_a_node_without_pods_is_asked_at_its_agent_while_it_may_be_given_some(
+    virtual: Virtual, api: FakeApi
+) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("spare", "v6", "named", "unlabelled")
+        it.agents = {
+            "spare": "10.0.1.1:8472",
+            "v6": "[fd00::1]:8472",
+            "named": "db.example.com:5432",
+            "unlabelled": "10.0.1.2:8472",
+        }
+        for node in it.agents:
+            it.node(node, labelled=node != "unlabelled")
+        it.dead = {"10.0.1.1"}
+        await it.until(4.0)
+        assert {target[1:] for target in it.asked} == {("10.0.1.1", 8472), ("fd00::1", 8472)}
+        case = it.witness.case("spare")
+        assert case is not None and not case.answers and not case.pods_asked
+        assert it.witness.answers("named"), "an agent's word sends nobody to another's host"
+        assert api.count("get") == 0, "no pods, no Lease"
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_that_nobody_can_be_asked_says_nothing_of_the_node(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n")
+        it.pod("a", "n", "broken")
+        await it.until(6.0)
+        assert len(it.asked) == 3 and it.witness.answers("n")
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_a_mass_of_silent_nodes_is_asked_in_turns(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        for count in range(300):
+            it.heard(f"n{count}")
+            it.pod(f"p{count}", f"n{count}", f"10.0.{count // 250}.{count % 250}")
+            it.dead.add(f"10.0.{count // 250}.{count % 250}")
+        await it.until(6.5)
+        assert it.most == 64
+        assert len({address for _, address, _ in it.asked}) == 300
+        assert not any(it.witness.answers(f"n{count}") for count in range(300))
+        assert api.count("get") <= 8 + 20 * 3.5
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n", "gone")
+        it.pod("a", "n", "10.0.0.1")
+        it.pod("b", "gone", "10.0.0.2")
+        it.lease(api, "n", -7.0)
+
+        def ages() -> list[float]:
+            cases = [it.witness.case(node) for node in ("n", "gone")]
+            return [case.lease_seconds for case in cases if case is not None]
+
+        await it.until(3.9)
+        assert ages() == [pytest.approx(10.1, abs=0.2), ABSENT]
+        await it.until(5.9)
+        assert ages() == [pytest.approx(12.1, abs=0.2), ABSENT]
+        assert api.count("get", "leases") == 4
+        it.lease(api, "n", 6.5)
+        await it.until(7.9)
+        assert ages()[0] < 1.0
+        api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
+        await it.until(12.0)
+        assert ages()[0] < 1.0 and ages()[1] == ABSENT, "what is not known does not grow older"
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_a_lease_that_was_never_seen_says_that_the_kubelet_may_live(virtual: Virtual, api: FakeApi) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        api.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
+        it.heard("n")
+        it.pod("a", "n", "10.0.0.1")
+        await it.until(8.5)
+        case = it.witness.case("n")
+        assert case is not None and case.lease_seconds == 0.0
+        assert api.count("get", "leases") == 3
+        await it.witness.stop()
+
+    virtual(run())
