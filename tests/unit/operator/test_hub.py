@@ -133,6 +133,13 @@ class TestLiveness:
         alive.expect({"lost"}, 200.0)
         assert alive.silent("lost", 204.0) == 0.0, "its silence begins anew with the node"
 
+    def test_a_node_that_is_no_more_takes_its_expected_agent_along(self) -> None:
+        alive = Liveness(5, 10, 15)
+        alive.begin(0.0)
+        alive.expect({"n"}, 0.0)
+        alive.forget("n")
+        assert alive.silent("n", 30.0) == 0.0
+
     def test_agents_that_are_no_more_expected_are_forgotten(self) -> None:
         alive = Liveness(5, 10, 15)
         alive.begin(0.0)
@@ -459,6 +466,12 @@ class TestAgents:
         assert self.agents.nodes((self.pod,))["n0"].vouched_by == {"n1"}
         self.now += 1
         assert self.agents.nodes((self.pod,))["n0"].vouched_by == set(), "longer ago than the fencing time"
+
+    async def test_an_agents_word_on_nodes_without_pods_is_not_kept(self) -> None:
+        stream = self.join("n1")
+        made_up = [wire.Vouched(node=f"made-up-{n}") for n in range(1000)]
+        self.agents.beat(stream, wire.Heartbeat(vouched=[*made_up, wire.Vouched(node="n0")]))
+        assert set(self.agents.presence._vouches._asked) == {"n0"}
 
     async def test_the_time_of_the_last_step_is_the_operators(self) -> None:
         def stepped() -> float:
