@@ -26,6 +26,9 @@ from convoy_agents.pods.state import PodState
 
 FENCE_SECONDS = 20.0
 """Silence after which a Strict job is stopped. The operator counts with it (controllers, nodes.py)."""
+LEASE_SECONDS = 11.0
+"""By how much a contact with the API server counts as older than it is. The operator sees such contacts only
+by the kubelet's renewals of its Lease, 10 s apart: it must never count less silence than the agent does."""
 QUIET_SECONDS = 3.0
 """Silence of the hub after which the API server is tried; of both, after which peers are asked."""
 MAX_ASKED = 128
@@ -71,7 +74,7 @@ def strict_jobs(pods: Iterable[PodState], node: str) -> list[StrictJob]:
 def reached(job: StrictJob, contacts: Contacts) -> float:
     """When anybody whose word counts for this job was last reached."""
     times = [contacts.peers.get((job.uid, node), NEVER) for node in job.peers]
-    return max(contacts.hub, contacts.api, majority(times))
+    return max(contacts.hub, contacts.api - LEASE_SECONDS, majority(times))
 
 
 def majority(times: Sequence[float]) -> float:

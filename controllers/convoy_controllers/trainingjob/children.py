@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_controllers.plan import DeletePod, PodView
+from convoy_controllers.plan import DeletePod, NodeView, PodView
 from convoy_controllers.trainingjob import nodes, offenders
 from convoy_controllers.trainingjob.faults import ended, failed
 from convoy_controllers.trainingjob.observed import Observed
@@ -96,7 +96,8 @@ def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], 
     node = observed.nodes[one.node or ""]
     if node.exists and node.agent_ready:
         return
-    others = {other.node for other in own.values() if other.node and other.node != one.node}
+    names = {other.node for other in own.values() if other.node and other.node != one.node}
+    others = {name: observed.nodes.get(name, NodeView(name)) for name in names}
     left = nodes.unfenced_seconds(node, others) if nodes.strict(observed.job) else 0.0
     if left > 0:
         found.waits.append(min(left, 1.0))

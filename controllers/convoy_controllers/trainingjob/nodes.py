@@ -19,8 +19,9 @@ from convoy_crds.trainingjob import Fencing, TrainingJob
 FENCE_SECONDS = 20.0
 STOP_SECONDS = 4.0
 """For an agent's look at its clock, the launcher's kill and the difference between two clocks' pace."""
-DOUBT_SECONDS = 1.0
-"""A step reported so soon after the last sign of an agent may be older than its silence."""
+DOUBT_SECONDS = 3.0
+"""A step reported so soon after the last sign of an agent may be older than its silence: agents beat once a
+second, fold progress for another, and networks take their time."""
 
 
 def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
@@ -51,15 +52,18 @@ def strict(job: TrainingJob) -> bool:
     return job.spec.recovery.fencing is Fencing.STRICT
 
 
-def unfenced_seconds(node: NodeView, others: Collection[str]) -> float:
+def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
     """Seconds until Strict workers of a lost node must have stopped; 0 when they must have.
 
-    `others`: the other nodes of the incarnation, whose agents may vouch for it.
+    `others`: the other nodes of the incarnation, whose agents may vouch for it. A silent one may do so where
+    the operator cannot hear it: nodes that are cut off together keep one another going while they are most of
+    the job. Where most of a job's nodes die, its owner has to delete their Node objects.
     """
     if not node.exists:
         return 0.0
-    vouched = len(node.vouched_by & set(others))
-    if others and 2 * vouched > len(others):
+    silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
+    vouchers = (node.vouched_by & set(others)) | silent
+    if 2 * len(vouchers) > len(others) and others:
         return FENCE_SECONDS + STOP_SECONDS
     heard = min(node.silent_seconds, node.lease_seconds)
     return max(0.0, FENCE_SECONDS + STOP_SECONDS - heard)

@@ -19,6 +19,8 @@ _SHARE = 0.3
 """More silent agents than this share of all, at once, are not believed."""
 _AT_LEAST = 3
 """Fewer silent agents than this are always believed: in a small cluster one node is a large share."""
+_EARLY = 5.0
+"""Seconds after which a leader begins to judge where all agents but a few have dialled."""
 _TOGETHER = 30.0
 """Silences that began within so many seconds may have one cause."""
 _FORGOTTEN = 300.0
@@ -86,11 +88,15 @@ class Liveness:
 
     def grace(self, now: float) -> float:
         """Seconds until judgement begins; 0 when it has."""
-        return (
-            max(0.0, self._since + self.grace_seconds - now)
-            if self._since is not None
-            else self.grace_seconds
-        )
+        if self._since is None:
+            return self.grace_seconds
+        # Those who dial at all dial at once: the few that are still missing then are not merely late.
+        since = self._since
+        dialled = sum(1 for heard in self._heard.values() if heard.at >= since)
+        missing = len(self._expected) + len(self._heard) - dialled
+        few = dialled and missing < max(2, _SHARE * (missing + dialled))
+        whole = min(_EARLY, self.grace_seconds) if few else self.grace_seconds
+        return max(0.0, since + whole - now)
 
     def silence(self, node: str, now: float) -> float:
         """Seconds for which nothing was heard of a node's agent; infinite when it was never heard."""

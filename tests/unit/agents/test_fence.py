@@ -32,7 +32,8 @@ def contacts(hub: float, api: float, peers: list[float], uid: str = "job") -> Co
     [
         (FRESH, NEVER, [], False),
         (LATE, NEVER, [], True),
-        (LATE, FRESH, [], False),
+        (LATE, FRESH, [], True),
+        (LATE, NOW - 8.0, [], False),
         (LATE, LATE, [], True),
         (LATE, NEVER, [NEVER], True),
         (LATE, NEVER, [FRESH], False),
@@ -45,7 +46,8 @@ def contacts(hub: float, api: float, peers: list[float], uid: str = "job") -> Co
         (LATE, LATE, [LATE, LATE], True),
     ],
     ids=[
-        "the hub answers", "nobody answers a job without peers", "the API server answers",
+        "the hub answers", "nobody answers a job without peers", "the API server, older than a Lease",
+        "the API server answers",
         "neither has for long", "the only peer is silent", "the only peer vouches", "one of two vouches",
         "both vouch", "one of three vouches", "two of three vouch", "half of four vouch",
         "three of four vouch", "all were reached too long ago",

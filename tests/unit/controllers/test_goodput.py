@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
@@ -116,6 +116,7 @@ EVENTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(EVENTS)
 def test_it_always_sums_up_to_the_job_s_age(events: list[tuple[str, int]]) -> None:
     cluster, step = made(recovery={"maxRestarts": 100}), 0

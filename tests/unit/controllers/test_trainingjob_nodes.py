@@ -32,8 +32,8 @@ SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, answers=False, l
         (NodeView("n", exists=False), 0.0, True),
         (SILENT, 0.0, True),
         (SILENT, 999.0, True),
-        (SILENT, 1000.5, True),
-        (SILENT, 1003.0, False),  # a synchronous step needs its ranks
+        (SILENT, 1002.5, True),
+        (SILENT, 1003.5, False),  # a synchronous step needs its ranks
         (replace(SILENT, answers=True), 0.0, False),
         (replace(SILENT, answers=True, ready=False), 0.0, True),
         (replace(SILENT, silent_seconds=0.0), 0.0, False),
@@ -69,7 +69,19 @@ def test_steps_reported_by_the_silent_node_itself_prove_nothing() -> None:
     ],
 )
 def test_strict_waits_for_the_last_of_three_witnesses(node: NodeView, others: set[str], left: float) -> None:
-    assert nodes.unfenced_seconds(node, others) == pytest.approx(left)
+    views = {name: NodeView(name) for name in others}
+    assert nodes.unfenced_seconds(node, views) == pytest.approx(left)
+
+
+@pytest.mark.parametrize(("silent", "left"), [(1, 0.0), (2, 24.0), (3, 24.0)])
+def test_nodes_cut_off_together_may_keep_one_another_going(silent: int, left: float) -> None:
+    views = {
+        name: replace(SILENT, name=name) if i < silent else NodeView(name) for i, name in enumerate("abc")
+    }
+    node = replace(SILENT, silent_seconds=90.0, lease_seconds=90.0)
+    assert nodes.unfenced_seconds(node, views) == left
+    gone = {name: replace(view, exists=False) for name, view in views.items()}
+    assert nodes.unfenced_seconds(node, gone) == 0.0
 
 
 def on(cluster: ToyCluster, pod: str) -> str:

@@ -101,9 +101,23 @@ class TestLiveness:
         assert (alive.silent("n0", 20.0), alive.silent("n0", 20.5)) == (0.0, 5.5)
 
     def test_no_silence_is_believed_before_a_new_leader_may_judge(self) -> None:
-        alive = liveness(at=100.0)
+        alive = liveness(at=90.0)
+        alive.begin(100.0)
         assert alive.silent("n0", 109.0) == 0.0
-        assert alive.silent("n0", 110.0) == 10.0
+        assert alive.silent("n0", 110.0) == 20.0
+
+    @pytest.mark.parametrize(
+        ("dialled", "missing", "grace"), [(0, 1, 10), (2, 1, 5), (2, 2, 10), (8, 3, 5), (8, 4, 10)]
+    )
+    def test_a_leader_judges_early_where_all_but_a_few_have_dialled(
+        self, dialled: int, missing: int, grace: float
+    ) -> None:
+        alive = Liveness(5.0, 10.0, 15.0)
+        alive.begin(100.0)
+        alive.expect([f"missing{n}" for n in range(missing)], 100.0)
+        for n in range(dialled):
+            alive.heard(f"n{n}", 101.0)
+        assert alive.grace(100.0) == grace
 
     def test_an_announced_absence_is_no_silence(self) -> None:
         alive = liveness()
@@ -417,10 +431,10 @@ class TestAgents:
     async def test_nothing_is_settled_before_all_agents_dialled_or_their_time_is_up(self) -> None:
         self.join("n0")
         assert self.agents.unsettled({"n0"}) == 0
-        assert self.agents.unsettled({"n0", "n1"}) == 10
+        assert self.agents.unsettled({"n0", "n1"}) == 5
         self.now += 4
-        assert self.agents.unsettled({"n1"}) == 6
-        self.now += 7
+        assert self.agents.unsettled({"n1"}) == 1
+        self.now += 2
         assert self.agents.unsettled({"n1"}) == 0
 
     async def test_who_asks_a_moved_agent_for_commits_is_told_until_it_knows(self) -> None:

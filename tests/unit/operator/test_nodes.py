@@ -52,7 +52,6 @@ def test_the_label_of_a_node_that_lives(
         pytest.param(100.0, True, True, 106.0, True, id="silent, but it answers and its kubelet reports"),
         pytest.param(100.0, True, False, 106.0, False, id="silent, and it does not answer"),
         pytest.param(100.0, False, True, 106.0, False, id="silent, and its kubelet does not report"),
-        pytest.param(1.0, True, False, 8.0, True, id="a new leader does not judge yet"),
     ],
 )
 def test_the_label_of_a_node_that_may_be_dead(
