@@ -27,6 +27,9 @@ CLIENT_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    # A slot whose call is held and whose link is cut must not count as prepared until its deadline.
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_receive_message_length", 64 * 1024),
     ("grpc.so_reuseport", 0),

@@ -68,6 +68,8 @@ class RankUpdate:
     """Of an EXITED rank: the last step that it ended in this incarnation."""
     step_ms: int = 0
     """When that step ended."""
+    checkpoint_ms: int = 0
+    """Of an EXITED rank: for which saving had held up its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
         first_step_ms=_whole(frame, "firstStepMs", MAX_STEP, 0),
         step=_whole(frame, "step", MAX_STEP, 0),
         step_ms=_whole(frame, "stepMs", MAX_STEP, 0),
+        checkpoint_ms=_whole(frame, "checkpointMs", MAX_STEP, 0),
     )
 
 

@@ -119,12 +119,13 @@ def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | No
     """What a rank's end adds: the steps behind its last message, which goes once a second."""
     if not update.step or (before and before.step > update.step):
         return before
-    first = before.first_step_ms if before else 0
+    told = before or Progress(update.step)
     return replace(
-        before or Progress(update.step),
+        told,
         step=update.step,
         time_ms=update.step_ms,
-        first_step_ms=first or update.first_step_ms,
+        first_step_ms=told.first_step_ms or update.first_step_ms,
+        checkpoint_ms=max(told.checkpoint_ms, update.checkpoint_ms),
     )
 
 
@@ -142,7 +143,8 @@ def _progress(state: PodState, event: FromRank, message: Progress) -> Outcome:
         urgency = Urgency.NOW  # with the first step a restart is over
     if last and update.state == "EXITED" and last.step > message.step:
         # Read from its socket only after its launcher had said more.
-        message = replace(message, step=last.step, time_ms=last.time_ms)
+        saving = max(message.checkpoint_ms, last.checkpoint_ms)
+        message = replace(message, step=last.step, time_ms=last.time_ms, checkpoint_ms=saving)
     return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
 
 

@@ -24,6 +24,7 @@ from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import FromRank, PodState
 
 HELLO = {"type": "hello", "role": "launcher", "incarnation": 2, "pid": 1, "python": "3.11.2"}
+TIMES = {"startedMs": 5, "endedMs": 9, "firstStepMs": 6, "step": 41, "stepMs": 8, "checkpointMs": 1}
 RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCode": 1}
 
 
@@ -41,8 +42,8 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
         ),
         (
             parse_from_launcher,
-            {**RANK, "startedMs": 5, "endedMs": 9, "firstStepMs": 6, "step": 41, "stepMs": 8},
-            RankUpdate(2, 3, "EXITED", 1, started_ms=5, ended_ms=9, first_step_ms=6, step=41, step_ms=8),
+            {**RANK, **TIMES},
+            RankUpdate(2, 3, "EXITED", 1, 0, False, False, False, "", 5, 9, 6, 41, 8, 1),
         ),
         (parse_from_rank, {"type": "progress", "step": 4}, Progress(4)),
         (

@@ -249,27 +249,28 @@ class TestRanks:
         first_step_ms=80,
         step=45,
         step_ms=98,
+        checkpoint_ms=9,
     )
 
     @pytest.mark.parametrize(
-        ("before", "after", "step", "time", "loss"),
+        ("before", "after", "step", "saving", "loss"),
         [
-            ([], [], 45, 98, 0.0),
-            ([Progress(41, time_ms=90, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 45, 98, 0.5),
-            ([], [Progress(44, time_ms=97, loss=0.5, first_step_ms=80, checkpoint_ms=7)], 45, 98, 0.5),
-            ([Progress(46, time_ms=98, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 46, 98, 0.5),
+            ([], [], 45, 9, 0.0),
+            ([Progress(41, time_ms=90, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 45, 9, 0.5),
+            ([], [Progress(44, time_ms=97, loss=0.5, first_step_ms=80, checkpoint_ms=7)], 45, 9, 0.5),
+            ([Progress(46, time_ms=98, loss=0.5, first_step_ms=80, checkpoint_ms=7)], [], 46, 7, 0.5),
         ],
         ids=["nothing told before", "told behind", "read late", "told already"],
     )
     def test_a_rank_that_dies_is_reported_with_its_true_last_step(
-        self, before: list[Progress], after: list[Progress], step: int, time: int, loss: float
+        self, before: list[Progress], after: list[Progress], step: int, saving: int, loss: float
     ) -> None:
         events = [says(0, one) for one in before] + [self.END] + [says(0, one) for one in after]
         [report] = to_wire(run(*events, state=UP).state).ranks
         assert report.state == 2
-        assert (report.progress.step, report.progress.time_unix_ms) == (step, time)
+        assert (report.progress.step, report.progress.time_unix_ms) == (step, 98)
         assert (report.started_unix_ms, report.first_step_unix_ms, report.ended_unix_ms) == (70, 80, 99)
-        assert (report.progress.loss, report.progress.checkpoint_ms) == (loss, 7 if loss else 0)
+        assert (report.progress.loss, report.progress.checkpoint_ms) == (loss, saving)
 
     def test_a_rank_that_never_stepped_is_reported_without_progress(self) -> None:
         [report] = to_wire(run(RankUpdate(1, 0, "EXITED", ended_ms=99), state=UP).state).ranks

@@ -19,7 +19,7 @@ from convoy_workloads.runtime.beat import FINISHED, SILENT, STARTED, STEPPING, B
     ],
 )
 def test_who_is_hung_with_ten_seconds_allowed(state: int, silence: float, is_hung: bool) -> None:
-    assert hung(Pulse(state, 5, 100.0), 100.0 + silence, 10.0) == is_hung
+    assert hung(Pulse(state, 100.0), 100.0 + silence, 10.0) == is_hung
 
 
 def test_the_launcher_reads_what_the_rank_wrote(tmp_path: Path) -> None:
@@ -28,24 +28,57 @@ def test_the_launcher_reads_what_the_rank_wrote(tmp_path: Path) -> None:
     assert read(str(path)) == Pulse()
     beat = Beat(str(path))
     seen = []
-    for act in (beat.touch, beat.start, beat.step, beat.step, beat.touch, beat.finish):
+    for act in (
+        beat.touch,
+        beat.start,
+        lambda: beat.step(41),
+        lambda: beat.step(42),
+        lambda: beat.step(42),
+        beat.touch,
+        beat.finish,
+    ):
         act()
         pulse = read(str(path))
-        seen.append((pulse.state, pulse.steps))
-    assert seen == [(SILENT, 0), (STARTED, 0), (STEPPING, 1), (STEPPING, 2), (STEPPING, 2), (FINISHED, 2)]
+        seen.append((pulse.state, pulse.step))
+    assert seen == [
+        (SILENT, 0),
+        (STARTED, 0),
+        (STEPPING, 41),
+        (STEPPING, 42),
+        (STEPPING, 42),
+        (STEPPING, 42),
+        (FINISHED, 42),
+    ]
+
+
+def test_when_steps_ended_is_wall_clock_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "beat"
+    path.touch()
+    beat = Beat(str(path))
+    firsts = []
+    for second, number in ((100, 41), (101, 42), (102, 42), (103, 40)):
+        monkeypatch.setattr("time.time", lambda second=second: second)
+        firsts.append(beat.step(number))
+    beat.held_up(1.25)
+    beat.held_up(0.5)
+    assert firsts == [True, False, False, False]
+    pulse = read(str(path))
+    # Said again, or of a step that was done before, it is no news.
+    assert (pulse.step, pulse.step_ms, pulse.first_step_ms) == (42, 101_000, 100_000)
+    assert (pulse.state, pulse.checkpoint_ms) == (STEPPING, 1750)
 
 
 def test_a_touch_moves_the_time_on(tmp_path: Path) -> None:
     path = tmp_path / "beat"
     path.touch()
     beat = Beat(str(path))
-    beat.step()
+    beat.step(1)
     before = read(str(path)).at
     beat.touch()
     assert read(str(path)).at > before
 
 
 def test_without_a_file_nothing_happens(tmp_path: Path) -> None:
-    Beat("").step()
-    Beat(str(tmp_path / "absent")).step()
+    assert Beat("").step(1)
+    Beat(str(tmp_path / "absent")).step(1)
     assert read(str(tmp_path / "absent")) == Pulse()

@@ -50,6 +50,22 @@ def agent() -> Iterator[Agent]:
         agent.close()
 
 
+def test_the_first_step_does_not_wait_for_the_next_fold(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "PROGRESS_SECONDS", 3600.0)
+    rank = RankLink(agent.path, {"type": "hello"}, lambda _: None, list)
+    agent.accept()
+    rank.progress({"type": "progress", "step": 0})
+    assert [agent.hear().get("step") for _ in range(2)] == [None, 0]
+    rank.progress({"type": "progress", "step": 1}, urgent=True)
+    assert agent.hear()["step"] == 1
+    # The next is folded: it goes with the end of the link.
+    rank.progress({"type": "progress", "step": 2})
+    rank.close()
+    assert agent.hear()["step"] == 2
+
+
 def test_an_undecided_generation_is_said_again_until_it_is_decided(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

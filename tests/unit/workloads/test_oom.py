@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.launcher.oom import OomCounter, candidates, parse_count
+from convoy_workloads.launcher.oom import CHILD_SECONDS, OomWatch, candidates, parse_count
+from convoy_workloads.launcher.rank import Rank
 
 
 @pytest.mark.parametrize(
@@ -28,15 +29,60 @@ def test_where_the_counter_may_be() -> None:
     assert both == ["/c/memory/kubepods/pod1/memory.oom_control", "/c/memory/memory.oom_control"]
 
 
-def test_kills_are_counted_from_one_look_to_the_next(tmp_path: Path) -> None:
+def rank(exit_code: int, signal: int = 0, killed: bool = False) -> Rank:
+    one = Rank(1, 0, "")
+    one.exit_code, one.signal, one.killed = exit_code, signal, killed
+    return one
+
+
+KILLED = rank(137, 9)
+
+
+@pytest.mark.parametrize(
+    ("ended", "seconds", "struck"),
+    [
+        (KILLED, 1, True),
+        (KILLED, 100, True),
+        (rank(137, 9, killed=True), 1, False),
+        (rank(1), 5, True),
+        (rank(1), CHILD_SECONDS + 1, False),
+        (rank(76), 1, False),
+        (rank(0), 1, False),
+        (rank(139, 11), 1, False),
+    ],
+    ids=[
+        "killed",
+        "killed after another",
+        "killed by the launcher",
+        "its data loader was killed",
+        "it failed long after",
+        "it lost the peer that was killed",
+        "done",
+        "another signal",
+    ],
+)
+def test_whom_the_killer_struck(tmp_path: Path, ended: Rank, seconds: float, struck: bool) -> None:
     membership, events = tmp_path / "cgroup", tmp_path / "memory.events"
     membership.write_text("0::/elsewhere\n")
     events.write_text("oom_kill 4\n")
-    counter = OomCounter(str(tmp_path), str(membership))
-    assert counter.take() == 0
-    events.write_text("oom_kill 6\n")
-    assert (counter.take(), counter.take()) == (2, 0)
+    watch = OomWatch(str(tmp_path), str(membership))
+    assert not watch.ended(ended, 50.0)
+    events.write_text("oom_kill 5\n")
+    watch.look(100.0)
+    assert watch.ended(ended, 100.0 + seconds) is struck
+    # Two ranks may have gone at the same moment.
+    assert watch.ended(ended, 100.0 + seconds) is struck
+
+
+def test_a_kill_that_is_first_seen_with_the_rank_s_end_counts(tmp_path: Path) -> None:
+    membership, control = tmp_path / "cgroup", tmp_path / "memory" / "memory.oom_control"
+    membership.write_text("4:memory:/somewhere\n")
+    control.parent.mkdir()
+    control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
+    watch = OomWatch(str(tmp_path), str(membership))
+    control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert watch.ended(rank(1), 1000.0)
 
 
 def test_without_a_counter_nothing_is_counted(tmp_path: Path) -> None:
-    assert OomCounter(str(tmp_path), str(tmp_path / "none")).take() == 0
+    assert not OomWatch(str(tmp_path), str(tmp_path / "none")).ended(KILLED, 1.0)

@@ -26,7 +26,7 @@ ASSIGNMENT = {
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ABORT_SECONDS", "KILL_SECONDS"):
+    for name in ("ABORT_SECONDS", "KILL_SECONDS", "SHUTDOWN_SECONDS"):
         monkeypatch.setattr(supervisor, name, 0.05)
     monkeypatch.setenv("CONVOY_GRACE_SECONDS", "0.05")
 
@@ -44,15 +44,15 @@ class Stuck(Rank):
 
 
 @pytest.mark.usefixtures("short_patience")
-@pytest.mark.parametrize("asked", ["shutdown", "sigterm", "assignment"])
+@pytest.mark.parametrize("asked", ["shutdown", "immediate", "sigterm", "assignment"])
 async def test_a_rank_that_survives_sigkill_ends_the_launcher(
     asked: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
     launcher._ranks = [Stuck()]
-    if asked == "shutdown":
-        await asyncio.wait_for(launcher._shut_down(0, ""), 10)
+    if asked in ("shutdown", "immediate"):
+        await asyncio.wait_for(launcher._shut_down(0, "", asked == "immediate"), 10)
     elif asked == "sigterm":
         await asyncio.wait_for(launcher._terminate(), 10)
     else:
@@ -84,7 +84,7 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
     rank = Stuck(launcher._beats.new(1, 3))
-    Beat(rank.beat).step()
+    Beat(rank.beat).step(1)
     rank.pid = 1  # alive, in the eyes of the watchdog
     rank.hung, rank.aborted_at = True, time.monotonic()
     launcher._look_at(rank, rank.aborted_at + 0.07)

@@ -1,16 +1,24 @@
 """Whether the kernel's out-of-memory killer struck this container: a counter of its cgroup, read before and
 after.
 
-cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. With `memory.oom.group` (the kubelet's
-default on v2) the whole container goes, launcher included; then the kubelet tells the operator.
+cgroup v2 has `oom_kill` in memory.events, v1 in memory.oom_control. On v1 one process is killed: a rank, or
+one that a rank had started. With `memory.oom.group` (the kubelet's default on v2) the whole container goes,
+launcher included; then the kubelet tells the operator (OOMKilled).
 """
 # ruff: noqa: PTH118, PTH123 - PID 1 keeps its imports few
 
 from __future__ import annotations
 
 import os
+import signal
+
+from convoy_workloads.launcher.rank import Rank
+from convoy_workloads.runtime.errors import OTHER
 
 ROOT = "/sys/fs/cgroup"
+
+CHILD_SECONDS = 10.0
+"""A rank that fails so soon after a kill fails for it: data loaders take up to 5 s to miss their worker."""
 
 
 def parse_count(text: str) -> int | None:
@@ -44,8 +52,8 @@ def candidates(membership: str, root: str = ROOT) -> list[str]:
     return found
 
 
-class OomCounter:
-    """Kills since it was made."""
+class OomWatch:
+    """Kills since it was made: of one incarnation."""
 
     def __init__(self, root: str = ROOT, membership: str = "/proc/self/cgroup") -> None:
         self._path = ""
@@ -53,16 +61,25 @@ class OomCounter:
             if parse_count(_read(path)) is not None:
                 self._path = path
                 break
-        self._base = self._count()
+        self._count = self._base = self._read_count()
+        self._struck_at = 0.0
 
-    def _count(self) -> int:
+    def look(self, now: float) -> None:
+        """Notes when the counter rose; `now` in seconds of any clock, the same at each call."""
+        count = self._read_count()
+        if count > self._count:
+            self._count, self._struck_at = count, now
+
+    def ended(self, rank: Rank, now: float) -> bool:
+        """Whether memory is what ended this rank."""
+        self.look(now)
+        if self._count == self._base or rank.killed:
+            return False
+        child = rank.exit_code == OTHER and now - self._struck_at < CHILD_SECONDS
+        return rank.signal == signal.SIGKILL or child
+
+    def _read_count(self) -> int:
         return parse_count(_read(self._path)) or 0
-
-    def take(self) -> int:
-        """Kills since the last call."""
-        now = self._count()
-        delta, self._base = max(0, now - self._base), now
-        return delta
 
 
 def _read(path: str) -> str:

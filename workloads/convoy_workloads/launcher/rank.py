@@ -13,6 +13,8 @@ from typing import Any
 
 from convoy_workloads.launcher.nursery import Nursery
 from convoy_workloads.launcher.output import TAIL, LinePrefixer, Tail
+from convoy_workloads.runtime import beat as beats
+from convoy_workloads.runtime.beat import Pulse
 
 STARTING = "STARTING"
 RUNNING = "RUNNING"
@@ -42,6 +44,13 @@ class Rank:
         self.done = asyncio.Event()
         self.aborted_at = 0.0
         self.ended_at = 0.0
+        """Seconds of the monotonic clock; 0 before. So for `aborted_at`."""
+        self.killed = False
+        """Whether the launcher itself has sent it SIGKILL."""
+        self._started_ms = 0
+        self._ended_ms = 0
+        self._last = Pulse()
+        """Its pulse as it was when it ended."""
         self._tail = Tail()
         self._streams: dict[int, _Stream] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,7 +72,7 @@ class Rank:
     def _started_warm(self, pid: int) -> None:
         self.pid = pid
         self.warm = True
-        self.state = RUNNING
+        self._runs()
 
     def start_cold(
         self, executable: str, argv: list[str], environment: Mapping[str, str], write: Callable[[bytes], None]
@@ -87,6 +96,10 @@ class Rank:
             for end in ends:
                 os.close(end)
         self.pid = self._process.pid
+        self._runs()
+
+    def _runs(self) -> None:
+        self._started_ms = _now_ms()
         self.state = RUNNING
 
     def fail(self, exit_code: int, message: str, command_not_found: bool) -> None:
@@ -94,9 +107,7 @@ class Rank:
         self.exit_code = exit_code
         self.message = message
         self.command_not_found = command_not_found
-        self.state = EXITED
-        self.ended_at = time.monotonic()
-        self.done.set()
+        self._ended()
 
     def exited(self, status: int) -> None:
         """Takes in its wait status and the rest of its output, and ends what it left running."""
@@ -107,10 +118,15 @@ class Rank:
             self.exit_code = os.WEXITSTATUS(status)
         if self._process is not None:
             self._process.returncode = status  # keeps Popen from waiting for a process that is gone
-        self.kill()
+        self._signal(signal.SIGKILL, group=True)
         self._close_streams()
+        self._last = beats.read(self.beat)
+        self._ended()
+
+    def _ended(self) -> None:
         self.state = EXITED
         self.ended_at = time.monotonic()
+        self._ended_ms = _now_ms()
         self.done.set()
 
     def terminate(self) -> None:
@@ -123,7 +139,9 @@ class Rank:
 
     def kill(self) -> None:
         """Kills it and every process it started in its session."""
+        self.killed = True
         self._signal(signal.SIGKILL, group=True)
+        self._signal(signal.SIGKILL, group=False)  # just forked, it may not lead its session yet
 
     def ending(self) -> str:
         """How it ended, in words for the log."""
@@ -151,6 +169,12 @@ class Rank:
             "hung": self.hung,
             "commandNotFound": self.command_not_found,
             "stderr": self.stderr() if ended and self.exit_code else "",
+            "startedMs": self._started_ms,
+            "endedMs": self._ended_ms,
+            "firstStepMs": self._last.first_step_ms,
+            "step": self._last.step,
+            "stepMs": self._last.step_ms,
+            "checkpointMs": self._last.checkpoint_ms,
         }
 
     def _signal(self, number: int, group: bool) -> None:
@@ -204,6 +228,10 @@ class Rank:
             asyncio.get_running_loop().remove_reader(end)
             os.close(end)
             stream.end()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 async def ends(ranks: list[Rank], seconds: float) -> list[Rank]:

@@ -12,7 +12,7 @@ from typing import Any
 from convoy_workloads.launcher import command, system
 from convoy_workloads.launcher.agent_link import AgentLink
 from convoy_workloads.launcher.beats import Beats
-from convoy_workloads.launcher.oom import OomCounter
+from convoy_workloads.launcher.oom import OomWatch
 from convoy_workloads.launcher.output import say
 from convoy_workloads.launcher.port import RendezvousPort
 from convoy_workloads.launcher.rank import EXITED, Rank, ends
@@ -23,8 +23,12 @@ from convoy_workloads.runtime import beat
 from convoy_workloads.runtime.errors import OTHER, worst
 from convoy_workloads.runtime.frames import Message
 
-REPLACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL for ranks of an incarnation that has been replaced."""
+REPLACE_SECONDS = 0.0
+"""Between SIGTERM and SIGKILL for ranks of an incarnation that has been replaced: none. What they might still
+save is refused from now on, so the time would serve nobody, while the job stands still: a rank that waits for
+a peer in a collective handles no signal, and would use up all of it."""
+SHUTDOWN_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL when the operator ends the launcher."""
 GRACE_SECONDS = 25.0
 """Between SIGTERM and SIGKILL when the pod is to go; below the kubelet's 30 s. `CONVOY_GRACE_SECONDS`."""
 ABORT_SECONDS = 5.0
@@ -62,9 +66,12 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._port = RendezvousPort()
         self._zygotes = Zygotes(self._environment, self._on_exit)
-        self._oom: OomCounter | None = None
+        self._oom = OomWatch()
         self._beats = Beats()
         self._terminating = False
+        self._ordered = False
+        """Whether the exit code is the operator's to say."""
+        self._immediate = False
         self._exit: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
@@ -118,9 +125,9 @@ class Supervisor:
             elif message["type"] == "assignment":
                 self._assign(parse_assignment(message))
             elif message["type"] == "shutdown":
-                asyncio.get_running_loop().create_task(
-                    self._shut_down(int(message["exitCode"]), str(message.get("reason", "")))
-                )
+                code, reason = int(message["exitCode"]), str(message.get("reason", ""))
+                immediate = bool(message.get("immediate"))
+                asyncio.get_running_loop().create_task(self._shut_down(code, reason, immediate))
         except (KeyError, TypeError, ValueError) as error:
             say(f"a malformed {message['type']} message: {type(error).__name__}: {error}")
 
@@ -131,10 +138,12 @@ class Supervisor:
         self._wanted = assignment
         self._wake.set()
 
-    async def _shut_down(self, code: int, reason: str) -> None:
+    async def _shut_down(self, code: int, reason: str, immediate: bool) -> None:
+        """Also in the midst of an end that leaves more time: the ranks have what is shorter."""
         say(f"ends with {code}: {reason}" if reason else f"ends with {code}")
-        self._terminating = True
-        await self._stop(self._ranks, REPLACE_SECONDS)
+        self._terminating = self._ordered = True
+        self._immediate = self._immediate or immediate
+        await self._stop(self._ranks, 0.0 if immediate else SHUTDOWN_SECONDS)
         self._finish(code)
 
     def _finish(self, code: int) -> None:
@@ -158,7 +167,7 @@ class Supervisor:
 
     async def _start(self, assignment: Assignment) -> None:
         self._current = assignment
-        self._oom = OomCounter()
+        self._oom = OomWatch()
         self._port.release(assignment.incarnation)
         self._ranks = [
             Rank(assignment.incarnation, rank, self._beats.new(assignment.incarnation, rank))
@@ -176,13 +185,16 @@ class Supervisor:
         for local_rank, rank in enumerate(self._ranks):
             if self._terminating:
                 rank.fail(128 + signal.SIGTERM, "the pod is ending", False)
+                self._link.send(rank.report())
                 continue
             self._link.send(rank.report())
             environment = rank_environment(
                 self._environment, assignment, local_rank, cpus, interface, rank.beat, system.library()
             )
             await start_rank(rank, start, environment, self._zygotes)
-            if self._terminating:
+            if self._immediate:
+                rank.kill()
+            elif self._terminating:
                 rank.terminate()
             self._link.send(rank.report())
         warm = sum(rank.warm for rank in self._ranks)
@@ -192,11 +204,14 @@ class Supervisor:
         )
 
     async def _stop(self, ranks: list[Rank], grace: float) -> None:
-        """Asks the ranks to leave and, after `grace` seconds, makes them; where that fails, gives up."""
-        for rank in ranks:
-            if rank.state != EXITED:
+        """Asks the ranks to leave and, after `grace` seconds, makes them: at once without any. Where that
+        fails, gives up.
+        """
+        left = [rank for rank in ranks if rank.state != EXITED]
+        if grace:
+            for rank in left:
                 rank.terminate()
-        left = await ends(ranks, grace)
+            left = await ends(left, grace)
         while left:
             killed = [rank for rank in left if rank.pid]  # the others are about to start: not stuck
             for rank in killed:
@@ -235,8 +250,7 @@ class Supervisor:
         for rank in self._ranks:
             if rank.pid == pid and rank.state != EXITED:
                 rank.exited(status)
-                if rank.signal == signal.SIGKILL and self._oom is not None:
-                    rank.oom = self._oom.take() > 0
+                rank.oom = self._oom.ended(rank, time.monotonic())
                 say(f"rank {rank.rank} of incarnation {rank.incarnation} ended: {rank.ending()}")
                 self._link.send(rank.report())
 
@@ -245,6 +259,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
+            self._oom.look(now)
             for rank in self._ranks:
                 if rank.state != EXITED and rank.pid:
                     self._look_at(rank, now)
@@ -272,7 +287,7 @@ class Supervisor:
             if beat.hung(pulse, now, self._current.hang_seconds):
                 rank.hung = True
                 rank.aborted_at = now
-                rank.message = f"no step for {now - pulse.at:.0f} s after step {pulse.steps}"
+                rank.message = f"no step for {now - pulse.at:.0f} s after step {pulse.step}"
                 say(f"rank {rank.rank} hangs: {rank.message}")
                 rank.abort()
 
@@ -287,7 +302,5 @@ class Supervisor:
         say(f"asked to end: the ranks have {self._grace:g} s")
         await self._stop(self._ranks, self._grace)
         codes = [rank.exit_code for rank in self._ranks]
-        self._finish(worst(codes) if codes else 128 + signal.SIGTERM)
-
-
-__all__: list[Any] = ["Supervisor", "run"]
+        if not self._ordered:
+            self._finish(worst(codes) if codes else 128 + signal.SIGTERM)

@@ -48,8 +48,9 @@ class StepHook:
             keep_groups()
         if count <= self._meter.step:
             return
-        self._beat.step()
+        first = self._beat.step(count)
         self._meter.observe(count, time.monotonic())
+        self._meter.first_step_ms = self._beat.first_step_ms
         if self._place.socket:
             if self._link is None:
                 hello = {
@@ -59,7 +60,7 @@ class StepHook:
                     "rank": self._place.rank,
                 }
                 self._link = RankLink(self._place.socket, hello, lambda _: None, list)
-            self._link.progress(self._meter.message(int(time.time() * 1000)))
+            self._link.progress(self._meter.message(self._beat.step_ms), urgent=first)
 
     def finish(self) -> None:
         """The main program is over: what its threads and exit handlers still do may take its time."""

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -82,7 +83,7 @@ class Job(Generic[P]):
         self._beat.finish()
         if error is None or isinstance(error, Interrupted):
             self._processes.close()
-            self._tell(final=True)
+            self._tell()
             self._hang_up()
             self._interruption.disarm()
             return
@@ -142,14 +143,15 @@ class Job(Generic[P]):
             busy = self._checkpoints is not None and self._checkpoints.busy()
             self._gate.open(Wish(save=save, stop=self._interruption.asked, busy=busy))
             yield step
-            self._beat.step()
+            self._beat.step(step)
             if self._gate.verdict().stop:
                 self._leave(step)
             if self._meter.step < step:
                 self.report(step)
         self._beat.finish()
         if self._checkpoints is not None and total > done:
-            self._checkpoints.finish_last(self._checkpoints.stage_last(self._state.collect(), total))
+            with self._saving():
+                self._checkpoints.finish_last(self._checkpoints.stage_last(self._state.collect(), total))
 
     def checkpoint(self, step: int) -> bool:
         """Saves the state after `step` if the ranks agree that it is time. Whether it is being saved."""
@@ -157,7 +159,8 @@ class Job(Generic[P]):
         if self._checkpoints is None or not verdict.save or verdict.busy or verdict.stop:
             return False
         self._beat.touch()
-        return self._checkpoints.start(self._state.collect(), step)
+        with self._saving():
+            return self._checkpoints.start(self._state.collect(), step)
 
     def report(
         self,
@@ -170,6 +173,7 @@ class Job(Generic[P]):
 
         `samples`: samples of all ranks in this step. Losses may be tensors of one element.
         """
+        first = self._beat.step(step)
         now = time.monotonic()
         self._meter.observe(
             step,
@@ -178,7 +182,7 @@ class Job(Generic[P]):
             samples,
             None if held_out_loss is None else float(held_out_loss),
         )
-        self._tell()
+        self._tell(urgent=first)
         pause = PRINT_SECONDS if self._link is not None else 1.0
         told = held_out_loss is not None or step == self._meter.total
         if self.rank == 0 and (told or now - self._printed >= pause):
@@ -196,11 +200,22 @@ class Job(Generic[P]):
         self._beat.finish()
         self.report(step)
         if self._checkpoints is not None:
-            staged = self._checkpoints.stage_last(self._state.collect(), step)
-            self._processes.close()
-            if self._checkpoints.finish_last(staged, self._patience()) and self.rank == 0:
+            with self._saving():
+                staged = self._checkpoints.stage_last(self._state.collect(), step)
+                self._processes.close()
+                saved = self._checkpoints.finish_last(staged, self._patience())
+            if saved and self.rank == 0:
                 say(f"step {step} is saved")
         raise Interrupted
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Counts the time as one in which saving held up the steps."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._beat.held_up(time.monotonic() - began)
 
     def _patience(self) -> float:
         """Seconds that the decision on the last checkpoint may take: SIGKILL must not come first."""
@@ -229,9 +244,12 @@ class Job(Generic[P]):
             commits.connect(link.send)
         return link
 
-    def _tell(self, final: bool = False) -> None:
-        if self._link is not None and (self._meter.step or final):
-            self._link.progress(self._meter.message(int(time.time() * 1000)))
+    def _tell(self, urgent: bool = False) -> None:
+        """How far the training is, and when that step ended."""
+        if self._link is not None:
+            self._meter.first_step_ms = self._beat.first_step_ms
+            self._meter.checkpoint_seconds = self._beat.checkpoint_seconds
+            self._link.progress(self._meter.message(self._beat.step_ms or int(time.time() * 1000)), urgent)
 
     def _hang_up(self) -> None:
         if self._link is not None:

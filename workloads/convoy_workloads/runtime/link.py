@@ -48,7 +48,8 @@ class RankLink:
         self._pending = pending
         self._lock = threading.Lock()
         self._progress: Message | None = None
-        self._progress_sent = 0.0
+        self._progress_sent = -math.inf
+        self._urgent = False
         self._queue: deque[Message] = deque(maxlen=QUEUE)
         self._closing = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -56,9 +57,12 @@ class RankLink:
         self._thread = threading.Thread(target=self._run, name="convoy-link", daemon=True)
         self._thread.start()
 
-    def progress(self, message: Message) -> None:
-        """Replaces the progress not sent yet. Cheap: one assignment."""
+    def progress(self, message: Message, urgent: bool = False) -> None:
+        """Replaces the progress not sent yet. Cheap: one assignment. What is urgent goes at once."""
         self._progress = message
+        if urgent and os.getpid() == self._owner:
+            self._urgent = True
+            self._wake()
 
     def send(self, message: Message) -> None:
         """Sends soon. While the agent is away the message waits; `pending` says it again after a re-dial."""
@@ -139,7 +143,8 @@ class RankLink:
             urgent = list(self._queue)
             self._queue.clear()
         now = time.monotonic()
-        if everything or now - self._progress_sent >= PROGRESS_SECONDS:
+        if everything or self._urgent or now - self._progress_sent >= PROGRESS_SECONDS:
+            self._urgent = False
             progress, self._progress = self._progress, None
             if progress is not None:
                 urgent.append(progress)

@@ -20,6 +20,10 @@ class Meter:
         self.step = 0
         self.loss: float | None = None
         self.held_out_loss: float | None = None
+        self.first_step_ms = 0
+        """When the first step of this incarnation ended, in Unix milliseconds; 0 before."""
+        self.checkpoint_seconds = 0.0
+        """For which saving has held up the steps of this incarnation."""
         self._samples = 0
         self._marks: deque[tuple[float, int]] = deque(maxlen=1024)
 
@@ -67,6 +71,8 @@ class Meter:
             "samplesPerSecond": None if rate is None else round(rate, 3),
             "loss": _finite(self.loss),
             "heldOutLoss": _finite(self.held_out_loss),
+            "firstStepMs": self.first_step_ms or None,
+            "checkpointMs": int(self.checkpoint_seconds * 1000) or None,
         }
         known = {name: value for name, value in found.items() if value is not None}
         return {"type": "progress", "step": self.step, "timeMs": time_ms, **known}

@@ -1,0 +1,91 @@
+"""How fast ranks make room for those of a later incarnation, and how a launcher is ended at once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Agent, Launcher, until
+
+Launch = Callable[..., Launcher]
+
+BLOCKED = """
+import time
+import torch
+import convoy
+
+with convoy.join() as job:
+    if job.incarnation == 1 and job.rank == 1:
+        print("stays away", flush=True)
+        while True:  # as a rank behind a link that is cut: it never comes, and no connection breaks
+            time.sleep(0.1)
+    if job.incarnation == 1:
+        print("enters", flush=True)
+    torch.distributed.all_reduce(torch.ones(1))
+"""
+"""Rank 0 waits in a collective, where Python handles no signal; gloo would give up after minutes."""
+
+
+async def blocked(agent: Agent, launch: Launch, tmp_path: Path) -> tuple[Launcher, list[str]]:
+    """A launcher with rank 0 in a collective that never ends."""
+    path = tmp_path / "blocked.py"
+    path.write_text(BLOCKED)
+    launcher = launch(torch=True)
+    await agent.hears(lambda m: m["type"] == "hello")
+    command = ["python", str(path)]
+    await agent.form(command)
+    await until(lambda: "[1/0] enters" in launcher.log and "[1/1] stays away" in launcher.log)
+    return launcher, command
+
+
+async def test_ranks_in_a_collective_make_room_at_once(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    _, command = await blocked(agent, launch, tmp_path)
+    began = time.monotonic()
+    await agent.form(command, incarnation=2)
+    for rank in (0, 1):
+        await agent.hears(
+            lambda m, rank=rank: (
+                m["type"] == "rank" and (m["incarnation"], m["rank"], m["state"]) == (2, rank, "RUNNING")
+            )
+        )
+    seconds = time.monotonic() - began
+    print(f"\nfrom the assignment to the ranks' start: {seconds:.3f} s")
+    assert [(await agent.hears_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
+    assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
+    assert seconds < 2
+
+
+@pytest.mark.parametrize("terminating", [False, True], ids=["alone", "after SIGTERM"])
+async def test_an_immediate_shutdown_leaves_no_time(
+    agent: Agent, launch: Launch, tmp_path: Path, terminating: bool
+) -> None:
+    launcher, _ = await blocked(agent, launch, tmp_path)
+    if terminating:
+        launcher.signal(signal.SIGTERM)
+        await until(lambda: "asked to end: the ranks have 25 s" in launcher.log)
+    began = time.monotonic()
+    agent.tell(type="shutdown", exitCode=75, reason="cut off", immediate=True)
+    assert await launcher.ends() == 75
+    assert time.monotonic() - began < 3
+    assert [(await agent.hears_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
+    assert "ends with 75: cut off" in launcher.log
+
+
+async def test_an_immediate_shutdown_reaches_ranks_that_are_being_started(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    """The zygote still imports torch; what it forks afterwards must not run on."""
+    path = tmp_path / "program.py"
+    path.write_text("import time\nprint('runs', flush=True)\nwhile True: time.sleep(0.1)\n")
+    launcher = launch(torch=True)
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["python", str(path)])
+    await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "STARTING")
+    agent.tell(type="shutdown", exitCode=75, reason="cut off", immediate=True)
+    assert await launcher.ends() == 75
+    for rank in (0, 1):
+        assert (await agent.hears_exit(rank))["exitCode"] in (137, 143)

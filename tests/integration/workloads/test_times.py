@@ -1,0 +1,108 @@
+"""When ranks began, stepped and ended, as their launcher and they themselves report it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Agent, Launcher
+
+Launch = Callable[..., Launcher]
+
+WITH_CONVOY = """
+import os, signal, time
+import torch
+import convoy
+
+with convoy.join() as job:
+    model = torch.nn.Linear(2, 2)
+    job.restore(model=model)
+    for step in job.steps(1000):
+        time.sleep(0.005)
+        job.report(step, loss=1.0)
+        job.checkpoint(step)
+        if job.incarnation == 1 and step == 57:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if job.incarnation == 2 and step == 90:
+            break
+"""
+
+UNMODIFIED = """
+import os, signal, time
+import torch
+
+weight = torch.zeros(1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(57):
+    time.sleep(0.005)
+    weight.sum().backward()
+    optimizer.step()
+if os.environ["CONVOY_INCARNATION"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("source", [WITH_CONVOY, UNMODIFIED], ids=["with convoy", "unmodified"])
+async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
+    agent: Agent, launch: Launch, tmp_path: Path, source: str
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(source)
+    launch(torch=True)
+    await agent.hears(lambda m: m["type"] == "hello")
+    before = time.time() * 1000
+    await agent.form(["python", str(path)], ranks=1)
+    report = await agent.hears_exit(0)
+    assert (report["signal"], report["step"]) == (signal.SIGKILL, 57)
+    order = [report[name] for name in ("startedMs", "firstStepMs", "stepMs", "endedMs")]
+    assert order == sorted(order)
+    assert before - 1 <= order[0]
+    assert order[-1] <= time.time() * 1000
+    assert report["firstStepMs"] + 56 * 5 <= report["stepMs"] <= report["endedMs"]
+    # The first message goes at once, the next a second later.
+    told = await agent.hears(lambda m: m["type"] == "progress")
+    assert told["step"] < 57
+    assert told["timeMs"] >= told["firstStepMs"] == report["firstStepMs"]
+
+
+async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_saving_cost(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(WITH_CONVOY)
+    launch(
+        torch=True,
+        CONVOY_PARAMS=json.dumps({}),
+        CONVOY_CHECKPOINT_DIR=str(tmp_path / "checkpoints"),
+        CONVOY_CHECKPOINT_SECONDS="0.02",
+    )
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["python", str(path)], ranks=1)
+    killed = await agent.hears_exit(0)
+    assert killed["checkpointMs"] > 0
+    assert killed["checkpointMs"] < killed["endedMs"] - killed["startedMs"]
+    agent.heard.clear()
+    await agent.form(["python", str(path)], incarnation=2, ranks=1)
+    first = await agent.hears(lambda m: m["type"] == "progress")
+    assert 1 < first["step"] <= 57, "the first step after the restored one"
+    assert first["timeMs"] >= first["firstStepMs"] > killed["endedMs"]
+    done = await agent.hears_exit(0, 2)
+    assert (done["exitCode"], done["step"]) == (0, 90)
+    assert done["firstStepMs"] == first["firstStepMs"]
+    last = [m for m in agent.heard if m["type"] == "progress"][-1]
+    assert (last["step"], last["timeMs"]) == (90, done["stepMs"])
+    assert last["checkpointMs"] == done["checkpointMs"] > 0
+
+
+async def test_a_rank_that_never_came_to_run_has_only_an_end(agent: Agent, launch: Launch) -> None:
+    launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["no-such-program"], ranks=1)
+    report = await agent.hears_exit(0)
+    assert (report["startedMs"], report["step"], report["firstStepMs"]) == (0, 0, 0)
+    assert report["endedMs"] > 0
