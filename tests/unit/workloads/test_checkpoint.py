@@ -6,8 +6,8 @@ import pytest
 
 from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.checkpoint import Checkpoints
-from convoy_workloads.runtime.errors import BAD_DATA, DataError, exit_code_of
-from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.errors import BAD_DATA, PEER_LOST, DataError, PeerLost, exit_code_of
+from convoy_workloads.runtime.lineage import Branch, Generation, Record
 
 OLDER, NEWER = Generation(1, 10), Generation(1, 20)
 
@@ -30,8 +30,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def opened(root: Path) -> Checkpoints:
-    return Checkpoints(root, 2, 0, 0.0)
+def opened(root: Path, incarnation: int = 2) -> Checkpoints:
+    return Checkpoints(root, incarnation, 0, 0.0)
+
+
+def chosen(root: Path, incarnation: int) -> Generation | None:
+    record = opened(root, incarnation).choose()
+    return record.generation if record else None
 
 
 def commit(checkpoints: Checkpoints, step: int, parent: Generation) -> Generation:
@@ -62,12 +67,85 @@ def test_checkpoints_of_which_none_can_be_read_are_no_fresh_start(root: Path, na
 def test_a_generation_that_was_passed_over_is_not_deleted_in_this_run(root: Path, name: str) -> None:
     (root / NEWER.name / name).write_bytes(b"?")
     checkpoints = opened(root)
-    chosen = checkpoints.choose()
-    assert chosen is not None
-    assert chosen.generation == OLDER
+    record = checkpoints.choose()
+    assert record is not None
+    assert record.generation == OLDER
     first = commit(checkpoints, 15, OLDER)
     second = commit(checkpoints, 25, first)
     assert storage.generations(root) == [NEWER, first, second]
+
+
+LATE = Generation(1, 30)
+"""Committed by a node that was cut off, after incarnation 2 had begun from NEWER."""
+
+
+def test_a_late_commit_of_a_replaced_incarnation_is_not_restored(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chosen(root, 2) == NEWER  # and it ends before its first commit
+    save(root, LATE, NEWER)
+    assert chosen(root, 3) == NEWER
+    assert f"{LATE.name}: COMMITTED BY AN INCARNATION THAT HAD BEEN REPLACED" in capsys.readouterr().err
+    assert storage.branches(root) == [Branch(2, NEWER), Branch(3, NEWER)]
+
+
+def test_without_the_branch_it_would_be(root: Path) -> None:
+    """The negative control: what the branch is for."""
+    assert chosen(root, 2) == NEWER
+    save(root, LATE, NEWER)
+    for path in root.glob("branch-*.json"):
+        path.unlink()
+    assert chosen(root, 3) == LATE
+
+
+def test_an_incarnation_that_began_afresh_is_followed_too(tmp_path: Path) -> None:
+    assert chosen(tmp_path, 1) is None
+    assert chosen(tmp_path, 2) is None
+    save(tmp_path, OLDER)
+    assert chosen(tmp_path, 3) is None
+
+
+def test_the_first_commit_collects_dead_branches_and_what_others_said(root: Path) -> None:
+    opened(root, 2).choose()
+    save(root, LATE, NEWER)
+    checkpoints = opened(root, 3)
+    checkpoints.choose()
+    newest = commit(checkpoints, 25, NEWER)
+    assert storage.generations(root) == [NEWER, newest]
+    assert storage.branches(root) == [Branch(3, NEWER)]
+    assert chosen(root, 4) == newest
+
+
+def test_who_has_been_replaced_neither_begins_nor_commits(root: Path) -> None:
+    zombie = opened(root, 2)
+    zombie.choose()
+    assert chosen(root, 3) == NEWER
+    with pytest.raises(PeerLost, match="incarnation 3 of this job has begun") as error:
+        opened(root, 2).choose()
+    assert exit_code_of(error.value) == PEER_LOST
+    with pytest.raises(PeerLost):
+        zombie._seal(None)
+    assert zombie.commits.stale
+    assert storage.branches(root)[0] == Branch(2, NEWER)
+
+
+def test_a_volume_that_takes_no_branch_does_not_end_the_training(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage, "write_json", full)
+    assert chosen(root, 2) == NEWER
+    assert "DOES NOT TAKE the beginning of incarnation 2" in capsys.readouterr().err
+
+
+def test_incarnations_are_counted_from_branches_too(root: Path) -> None:
+    assert storage.newest_incarnation(root) == 1
+    opened(root, 4).choose()
+    (root / "branch-x.json").write_text("none of ours")
+    assert storage.newest_incarnation(root) == 4
+    assert storage.newest_incarnation(root / "absent") == 0
 
 
 def test_a_record_that_turns_unreadable_is_not_deleted(root: Path) -> None:

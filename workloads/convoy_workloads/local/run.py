@@ -30,6 +30,7 @@ from convoy_workloads.runtime.errors import (
     worst,
 )
 from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.storage import newest_incarnation
 
 CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
@@ -98,7 +99,8 @@ class _Run:
         ]
         self._environment = environment
         self._checkpoints = checkpoints
-        self._incarnation = _newest_incarnation(checkpoints)
+        # Nobody else counts incarnations here: goes on from those that the folder has seen.
+        self._incarnation = newest_incarnation(checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._desk = CommitDesk()
         self._exits: dict[int, Message] = {}
@@ -263,10 +265,3 @@ class _Run:
 
     def _say(self, text: str) -> None:
         print(text, file=self._out, flush=True)
-
-
-def _newest_incarnation(checkpoints: Path) -> int:
-    """Nobody else counts incarnations here: goes on from those that the folder has seen."""
-    from convoy_workloads.runtime.storage import generations  # noqa: PLC0415
-
-    return max((one.incarnation for one in generations(checkpoints)), default=0)

@@ -10,8 +10,8 @@ from typing import Any
 
 from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECONDS, PENDING, Commits
-from convoy_workloads.runtime.errors import DataError
-from convoy_workloads.runtime.lineage import Generation, Record, doomed, lineage
+from convoy_workloads.runtime.errors import DataError, PeerLost
+from convoy_workloads.runtime.lineage import Branch, Generation, Record, doomed, lineage
 from convoy_workloads.runtime.place import Place
 
 LAG_SECONDS = 5.0
@@ -107,18 +107,27 @@ class Checkpoints:
         return state == COMMITTED
 
     def choose(self) -> Record | None:
-        """The newest generation that every rank can read; None when nothing is saved yet.
+        """The newest generation that every rank can read; None when nothing is saved yet. There this
+        incarnation's branch begins.
 
         DataError when there are generations and none can be read: a fresh start would throw them away.
+        PeerLost when a later incarnation has begun.
         """
+        record = self._choose()
+        if self._rank == 0:
+            self._begin(record)
+        return record
+
+    def _choose(self) -> Record | None:
         line: list[Record] = []
         complaints: dict[Generation, str] = {}
+        newest = 0
         if self._rank == 0:
-            records, complaints = storage.records(self.root)
-            for complaint in complaints.values():
-                say(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
-            line = lineage(records)
-        line, complaints = _of_rank_0((line, complaints), self._group)
+            newest = storage.newest_incarnation(self.root)
+            line, complaints = self._survey()
+        line, complaints, newest = _of_rank_0((line, complaints, newest), self._group)
+        if newest > self.incarnation:
+            raise PeerLost(self._replaced_by(newest))
         self._spared.update(complaints)
         troubles = list(complaints.values())
         for record in line:
@@ -136,6 +145,26 @@ class Checkpoints:
                 "delete the gen-* folders there"
             )
         return None
+
+    def _survey(self) -> tuple[list[Record], dict[Generation, str]]:
+        """The lineage, and what is wrong with each record that cannot be read."""
+        records, complaints = storage.records(self.root)
+        for complaint in complaints.values():
+            say(f"A COMMIT RECORD CANNOT BE READ: {complaint}")
+        line = lineage(records, storage.branches(self.root))
+        dead = sorted(one.generation for one in records if not line or one.generation > line[0].generation)
+        if dead:
+            names = ", ".join(one.name for one in dead)
+            say(f"{names}: COMMITTED BY AN INCARNATION THAT HAD BEEN REPLACED, not restored from")
+        return line, complaints
+
+    def _begin(self, record: Record | None) -> None:
+        """Says where this incarnation begins, before its first step."""
+        branch = Branch(self.incarnation, record.generation if record else None)
+        try:
+            storage.write_branch(self.root, branch)
+        except OSError as error:  # a full volume must not end the training
+            say(f"{self.root} DOES NOT TAKE the beginning of incarnation {self.incarnation}: {error}")
 
     def load(self, state: dict[str, Any], record: Record) -> None:
         """Reads the chosen generation into `state`."""
@@ -168,12 +197,29 @@ class Checkpoints:
             self.commits.prepare(
                 staged.generation,
                 staged.parent,
-                seal=lambda: _ignore(snapshot.seal(staged)),
+                seal=lambda: self._seal(staged),
                 complete=lambda: snapshot.parts(staged) is not None,
             )
         except Exception as error:  # a full volume must not end the training
             say(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
             self.commits.give_up(staged.generation)
+
+    def _seal(self, staged: Any) -> None:
+        """Writes the COMMIT record. PeerLost, and this rank leaves, when a later incarnation has begun.
+
+        The agents refuse what they know to be replaced. Those of a job that was cut off as a whole know
+        nothing; the volume may tell.
+        """
+        from convoy_workloads.runtime import snapshot  # noqa: PLC0415
+
+        newest = storage.newest_incarnation(self.root)
+        if newest > self.incarnation:
+            self.commits.stale = True
+            raise PeerLost(self._replaced_by(newest))
+        snapshot.seal(staged)
+
+    def _replaced_by(self, newest: int) -> str:
+        return f"incarnation {newest} of this job has begun in {self.root}, this is {self.incarnation}"
 
     def _committed(self, generation: Generation) -> None:
         self._parent = generation
@@ -181,8 +227,10 @@ class Checkpoints:
             return
         records, unreadable = storage.records(self.root)
         self._spared.update(unreadable)
-        for old in doomed(storage.generations(self.root), records, generation, self._spared):
+        branches = storage.branches(self.root)
+        for old in doomed(storage.generations(self.root), records, generation, self._spared, branches):
             storage.remove(self.root, old)
+        storage.remove_branches(self.root, generation.incarnation)
 
     def _fault(self, record: Record) -> str:
         """What is wrong with a generation, found by all ranks together."""
@@ -197,10 +245,6 @@ class Checkpoints:
         return next((trouble for trouble in found if trouble), "")
 
 
-def _ignore(_: Any) -> None:
-    return None
-
-
 def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | None:
     """The checkpoints of the job at `place`, None without a folder for them. All ranks of `group` call it.
 
@@ -211,8 +255,7 @@ def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | None:
         return None
     incarnation = place.incarnation
     if not incarnation:
-        seen = max((one.incarnation for one in storage.generations(root)), default=0)
-        incarnation = _of_rank_0(seen + 1, group)
+        incarnation = _of_rank_0(storage.newest_incarnation(root) + 1, group)
     return Checkpoints(root, incarnation, place.rank, place.checkpoint_seconds, group)
 
 

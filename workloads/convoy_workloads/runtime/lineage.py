@@ -4,6 +4,10 @@ A generation is (incarnation, step). Each COMMIT record names its parent: the ge
 restored from, or the one it committed before. The lineage starts at the newest record of the highest
 incarnation and follows the parents. A record off this line belongs to an incarnation that was already
 replaced when it was written (a dead branch): valid bytes of a run that did not happen.
+
+An incarnation that ends before its first commit leaves no record, but it too has gone on from somewhere: it
+says so in a branch, before its first step. Otherwise a late commit of the incarnation before it, from a node
+that was cut off with all it needs for one, would look like the newest state of the run.
 """
 
 from __future__ import annotations
@@ -66,12 +70,29 @@ class Record:
         }
 
 
+@dataclass(frozen=True)
+class Branch:
+    """Where an incarnation began."""
+
+    incarnation: int
+    parent: Generation | None
+    """What it was restored from; None for a fresh start."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The form on disk."""
+        return {"incarnation": self.incarnation, "parent": _pair(self.parent)}
+
+
+def branch_from_json(data: Mapping[str, Any]) -> Branch:
+    """The branch in its form on disk; KeyError, TypeError or ValueError when it is none."""
+    return Branch(int(data["incarnation"]), _generation(data["parent"]))
+
+
 def record_from_json(data: Mapping[str, Any]) -> Record:
     """The record in its form on disk; KeyError, TypeError or ValueError when it is none."""
-    parent = data["parent"]
     return Record(
         generation=Generation(int(data["incarnation"]), int(data["step"])),
-        parent=None if parent is None else Generation(int(parent[0]), int(parent[1])),
+        parent=_generation(data["parent"]),
         world=int(data["worldSize"]),
         torch=str(data["torch"]),
         metadata=str(data["metadata"]),
@@ -83,7 +104,11 @@ def _pair(generation: Generation | None) -> list[int] | None:
     return None if generation is None else [generation.incarnation, generation.step]
 
 
-def lineage(records: Iterable[Record]) -> list[Record]:
+def _generation(pair: Any) -> Generation | None:
+    return None if pair is None else Generation(int(pair[0]), int(pair[1]))
+
+
+def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Record]:
     """The generations to restore from, best first.
 
     It ends where a parent has no record: collected, or never committed. A parent that is not older than its
@@ -91,7 +116,7 @@ def lineage(records: Iterable[Record]) -> list[Record]:
     """
     by_generation = {record.generation: record for record in records}
     line: list[Record] = []
-    at = max(by_generation, default=None)
+    at = _newest(by_generation, max(branches, key=lambda branch: branch.incarnation, default=None))
     while at is not None and at in by_generation:
         record = by_generation[at]
         line.append(record)
@@ -99,11 +124,23 @@ def lineage(records: Iterable[Record]) -> list[Record]:
     return line
 
 
+def _newest(known: Collection[Generation], branch: Branch | None) -> Generation | None:
+    """Where the lineage starts. `branch`: of the highest incarnation that has one."""
+    newest = max(known, default=None)
+    if branch is None or (newest is not None and newest.incarnation >= branch.incarnation):
+        return newest
+    if branch.parent is None:
+        return None
+    # Somebody may have deleted it, because it could not be read: what is older may still serve.
+    return max((one for one in known if one <= branch.parent), default=None)
+
+
 def doomed(
     present: Iterable[Generation],
     records: Iterable[Record],
     newest: Generation,
     spared: Collection[Generation] = (),
+    branches: Iterable[Branch] = (),
 ) -> list[Generation]:
     """The generations that may be deleted once `newest` is committed.
 
@@ -111,7 +148,7 @@ def doomed(
     work of a later incarnation that has replaced this one. `spared` are kept too: generations that this run
     could not read, which may be the volume's trouble and not theirs.
     """
-    kept = {record.generation for record in lineage(records)[:KEEP]}
+    kept = {record.generation for record in lineage(records, branches)[:KEEP]}
     if newest not in kept:
         return []
     return sorted(one for one in set(present) if one not in kept and one not in spared and one < newest)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from convoy_workloads.runtime.lineage import Generation, Record, parse_name, record_from_json
+from convoy_workloads.runtime.lineage import (
+    Branch,
+    Generation,
+    Record,
+    branch_from_json,
+    parse_name,
+    record_from_json,
+)
 
 COMMIT = "COMMIT.json"
 """Its presence makes a generation exist."""
@@ -17,6 +25,9 @@ METADATA = ".metadata"
 """DCP's own index of the generation."""
 PART = "part-{rank}.json"
 """What one rank wrote: sizes and digests of its files, and DCP's results."""
+BRANCH = "branch-{incarnation}.json"
+"""Beside the generations: what an incarnation went on from."""
+_BRANCH_NAME = re.compile(r"branch-(\d+)\.json")
 
 
 def sync_folder(path: Path) -> None:
@@ -86,6 +97,39 @@ def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
             continue
         found.append(record)
     return found, complaints
+
+
+def branches(root: Path) -> list[Branch]:
+    """Where the incarnations below `root` began, as far as they have said and it can be read."""
+    found: list[Branch] = []
+    for path in sorted(root.glob(BRANCH.format(incarnation="*"))):
+        try:
+            found.append(branch_from_json(json.loads(path.read_bytes())))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def newest_incarnation(root: Path) -> int:
+    """The highest incarnation that has left a trace below `root`; 0 for none."""
+    if not root.is_dir():
+        return 0
+    matches = [_BRANCH_NAME.fullmatch(entry.name) for entry in root.iterdir()]
+    begun = [int(match[1]) for match in matches if match]
+    return max([*begun, *(one.incarnation for one in generations(root))], default=0)
+
+
+def write_branch(root: Path, branch: Branch) -> None:
+    """Makes known, durably, where an incarnation begins. OSError when the volume refuses."""
+    root.mkdir(parents=True, exist_ok=True)
+    write_json(root / BRANCH.format(incarnation=branch.incarnation), branch.to_json())
+
+
+def remove_branches(root: Path, below: int) -> None:
+    """Deletes what the incarnations before `below` said: it has a record of its own by now."""
+    for branch in branches(root):
+        if branch.incarnation < below:
+            (root / BRANCH.format(incarnation=branch.incarnation)).unlink(missing_ok=True)
 
 
 def fault(folder: Path, record: Record, share: int = 0, shares: int = 1) -> str:
