@@ -1,19 +1,33 @@
-"""Fluent builders and a toy cluster: what tests of decisions are written in."""
+"""Builders, and the simulated cluster without its latencies: what tests of decisions are written in."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Self
 
-from convoy_controllers.plan import Assign, NodeView, PickPort, Plan, PodView, RankView, Shutdown, SlotView
+from convoy_controllers.plan import Command, NodeView, Plan, PodView, SlotView
+from convoy_controllers.simulate.api import Node
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.kernel import EPOCH
+from convoy_controllers.simulate.latencies import instant
+from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.simulate.performing import Hands
+from convoy_controllers.simulate.sight import Sight
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = EPOCH
+"""When every test begins."""
+NODES = 3
+
+
+class Crash(Exception):
+    """The operator ends between two effects of a plan."""
 
 
 def make_engine(name: str = "gpt", **spec: Any) -> Engine:
@@ -36,22 +50,71 @@ def make_job(name: str = "job", **spec: Any) -> TrainingJob:
 
 
 class ToyCluster:
-    """Pods, agents and launchers that do at once what a plan asks, with a clock that only `wait` moves."""
+    """One job on the simulated cluster of `convoy_controllers.simulate`, where everything happens at once.
+
+    Each `step` is one look of an operator that sees all as it is. Ranks make no steps of their own. What is
+    changed by hand stays as it is until something that the cluster itself does changes it.
+    """
 
     def __init__(self, job: TrainingJob, engine: Engine | None = None) -> None:
-        self.job = job
+        machines = [Machine(f"node-{number}", capacity=1000) for number in range(NODES)]
+        self._cluster = Cluster(machines, latencies=instant())
+        self._api, self._workers = self._cluster.api, self._cluster.workers
+        for machine in machines:
+            self._api.put_node(Node(machine.name, machine.capacity, agent_ready=True))
+        self._sight = Sight(self._cluster.kernel, self._cluster.latencies, self._api)
+        self._name = job.metadata.name
+        self._cluster.submit(job)
+        self._last = self._api.jobs[self._name].job
         self.engine = engine
-        self.now = NOW
-        self.pods: dict[str, PodView] = {}
-        self.views: dict[str, SlotView] = {}
         self.create_errors: dict[str, str] = {}
         self.nodes: dict[str, NodeView] = {}
-        self.schedulable = True
-        self.launchers = True
+        """What is known of nodes, where it is not all well."""
+        self.deaf = False
+        """No command reaches a launcher."""
         self.deleted = False
         self.events: list[str] = []
         self.plans: list[Plan] = []
-        self._count = 0
+
+    @property
+    def job(self) -> TrainingJob:
+        """As it is stored; as it last was once it is gone."""
+        stored = self._api.jobs.get(self._name)
+        self._last = stored.job if stored else self._last
+        return self._last
+
+    @property
+    def now(self) -> datetime:
+        """The time, which only `wait` moves."""
+        return self._cluster.kernel.time
+
+    @property
+    def pods(self) -> dict[str, PodView]:
+        """By name."""
+        return self._api.pods
+
+    @property
+    def views(self) -> dict[str, SlotView]:
+        """By pod uid, what agents report."""
+        return self._workers.slots
+
+    @property
+    def schedulable(self) -> bool:
+        """Whether pods find a node."""
+        return self._cluster.scheduler.open
+
+    @schedulable.setter
+    def schedulable(self, value: bool) -> None:
+        self._cluster.scheduler.open = value
+
+    @property
+    def launchers(self) -> bool:
+        """Whether launchers meet their agents."""
+        return self._cluster.kubelets.launchers
+
+    @launchers.setter
+    def launchers(self, value: bool) -> None:
+        self._cluster.kubelets.launchers = value
 
     def observed(self) -> Observed:
         """What the operator would see."""
@@ -66,97 +129,57 @@ class ToyCluster:
                 for pod in self.pods.values()
                 if pod.node
             },
-            agent_nodes=3,
+            agent_nodes=NODES,
             create_errors=dict(self.create_errors),
         )
 
-    def step(self) -> Plan:
-        """One reconcile and its effects."""
+    def step(self, effects: int | None = None) -> Plan:
+        """One reconcile and what comes of it; the operator crashes after so many effects, if that is said."""
         made = plan(self.observed(), self.now)
         self.plans.append(made)
         self.events += [event.reason.name for event in made.events]
-        if made.delete_parent:
-            self.deleted = True
-        if made.status is not None:
-            self.job = TrainingJob.model_validate({**self.job.to_dict(), "status": dict(made.status)})
-        for gone in made.delete:
-            pod = self.pods.pop(gone.name, None)
-            if pod is not None:
-                self.views.pop(pod.uid, None)
-        for body in made.create:
-            self._create(body)
-        for command in made.commands:
-            self._obey(command)
+        self.deleted = self.deleted or made.delete_parent
+        left = [effects]
+
+        def begin() -> None:
+            if left[0] == 0:
+                raise Crash
+            left[0] = left[0] - 1 if left[0] is not None else None
+
+        kernel, latencies = self._cluster.kernel, self._cluster.latencies
+        hands = Hands(kernel, latencies, self._api, self._obey, self._sight, self._cluster.tell, begin=begin)
+        with contextlib.suppress(Crash):
+            for _ in hands.carry_out(self._api.jobs[self._name], made, kernel.now):
+                pass
+        kernel.drain()
         return made
 
     def settle(self, limit: int = 30) -> Self:
-        """Reconciles until nothing more is to be done; AssertionError when that never comes."""
+        """Reconciles until nothing more is to be done, or said that was not said before.
+
+        AssertionError when that never comes.
+        """
+        said: tuple[Command, ...] = ()
         for _ in range(limit):
             made = self.step()
-            if made.status is None and not (
-                made.create or made.delete or made.commands or made.delete_parent
-            ):
+            writes = made.status is not None or made.create or made.delete or made.delete_parent
+            if not writes and made.commands in ((), said):
                 return self
+            said = made.commands
         raise AssertionError(f"no fixpoint: {made}")
 
     def wait(self, seconds: float) -> Self:
         """Moves the clock."""
-        self.now += timedelta(seconds=seconds)
+        self._cluster.run(seconds)
         return self
 
-    def _create(self, body: dict[str, Any] | Any) -> None:
-        name = body["metadata"]["name"]
-        if name in self.pods:
-            raise AssertionError(f"pod {name} created twice")
-        self._count += 1
-        uid = f"pod-{self._count}"
-        placed = self.schedulable
-        self.pods[name] = PodView(
-            name=name,
-            uid=uid,
-            phase="Running" if placed else "Pending",
-            node=f"node-{self._count % 3}" if placed else None,
-            ip=f"10.0.0.{self._count % 250}" if placed else None,
-            labels=body["metadata"]["labels"],
-            annotations=dict(body["metadata"]["annotations"]),
-            created=self.now.timestamp(),
-            owner_uid=self.job.metadata.uid,
-            unschedulable="" if placed else "0/3 nodes are available: 3 Insufficient cpu.",
-        )
-        if placed and self.launchers:
-            self.views[uid] = SlotView(uid, self.pods[name].node or "", True)
-
-    def _obey(self, command: Any) -> None:
-        view = self.views.get(command.pod_uid)
-        if view is None:
-            return
-        if isinstance(command, PickPort):
-            fresh = replace(
-                view, port_incarnation=command.incarnation, master_port=29500 + command.incarnation
-            )
-        elif isinstance(command, Assign):
-            ranks = range(command.rank_offset, command.rank_offset + command.processes)
-            fresh = replace(
-                view,
-                incarnation=command.incarnation,
-                ranks=tuple(
-                    RankView(rank, "RUNNING", time=self.now.timestamp(), started=self.now.timestamp())
-                    for rank in ranks
-                ),
-            )
-        elif isinstance(command, Shutdown):
-            phase = "Failed" if command.exit_code else "Succeeded"
-            name = next(name for name, pod in self.pods.items() if pod.uid == command.pod_uid)
-            self.pods[name] = replace(self.pods[name], phase=phase, exit_code=command.exit_code)
-            return
-        else:
-            raise TypeError(command)
-        self.views[command.pod_uid] = fresh
+    def _obey(self, command: Command) -> None:
+        if not self.deaf:
+            self._workers.obey(command)
 
     def connect(self, pod: str) -> Self:
         """A pod's launcher meets its agent."""
-        view = self.pods[pod]
-        self.views[view.uid] = SlotView(view.uid, view.node or "", True)
+        self._workers.connect(self.pods[pod].uid)
         return self
 
     def rank(self, number: int, **facts: Any) -> Self:
@@ -201,6 +224,7 @@ class ToyCluster:
             "lease_seconds": seconds,
         }
         self.nodes[node] = replace(self.nodes.get(node, NodeView(node)), **{**silent, **facts})
+        self._api.set_node(node, agent_ready=self.nodes[node].agent_ready)
         for uid, view in self.views.items():
             if view.node == node:
                 self.views[uid] = replace(view, launcher_connected=False)
@@ -219,7 +243,9 @@ class ToyCluster:
 
     def lose(self, pod: str) -> Self:
         """A pod vanishes, as after `kubectl delete --force`."""
-        self.views.pop(self.pods.pop(pod).uid, None)
+        uid = self.pods[pod].uid
+        self._workers.forget(uid)
+        self._api.remove_pod(pod, uid)
         return self
 
     def pod(self, name: str, **facts: Any) -> Self:
@@ -229,10 +255,7 @@ class ToyCluster:
 
     def spec(self, **fields: Any) -> Self:
         """Edits the spec, as a user would."""
-        body = self.job.to_dict()
-        body["spec"].update(fields)
-        body["metadata"]["generation"] += 1
-        self.job = TrainingJob.model_validate(body)
+        self._api.edit_job(self._name, fields)
         return self
 
     @property

@@ -1,0 +1,84 @@
+"""A whole simulated cluster: API server, scheduler, machines, kubelets, agents, ranks, and the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convoy_controllers.simulate.api import Api, Node
+from convoy_controllers.simulate.fences import Fences
+from convoy_controllers.simulate.happenings import Happening, Tell
+from convoy_controllers.simulate.hub import Hub
+from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.kubelets import Kubelets
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.simulate.machines import Machine, Machines
+from convoy_controllers.simulate.operator_model import OperatorModel
+from convoy_controllers.simulate.program import Program
+from convoy_controllers.simulate.scheduler import Scheduler
+from convoy_controllers.simulate.training import GangTraining, Job
+from convoy_controllers.simulate.workers import Workers
+from convoy_crds.engine import Engine
+from convoy_crds.meta import seconds
+from convoy_crds.trainingjob import TrainingJob
+
+
+class Cluster:
+    """Everything in its first state; `run` lets time pass. Nothing but `seed` and the calls decides."""
+
+    def __init__(
+        self,
+        machines: Iterable[Machine],
+        *,
+        latencies: Latencies | None = None,
+        engines: Iterable[Engine] = (),
+        seed: int = 0,
+    ) -> None:
+        self.latencies = latencies or Latencies()
+        self.kernel = Kernel(seed)
+        self.listeners: list[Tell] = []
+        self.engines = {engine.metadata.name: engine for engine in engines}
+        self.training_jobs: dict[str, Job] = {}
+        self.api = Api(self.kernel)
+        self.machines = Machines(self.kernel, machines)
+        self.workers = Workers(self.kernel, self.latencies, self.tell)
+        self.training = GangTraining(
+            self.kernel, self.workers, self.training_jobs, self.machines.reaches, self.tell
+        )
+        self.workers.training = self.training
+        for machine in self.machines.by_name.values():
+            self.api.put_node(Node(machine.name, machine.capacity))
+        self.scheduler = Scheduler(self.kernel, self.latencies, self.api)
+        self.kubelets = Kubelets(
+            self.kernel, self.latencies, self.api, self.machines, self.workers, self._saves_on_term
+        )
+        self.hub = Hub(self.kernel, self.latencies, self.api, self.machines, self.workers, self.kubelets)
+        self.fences = Fences(self.kernel, self.machines, self.workers)
+        self.operator = OperatorModel(
+            self.kernel, self.latencies, self.api, self.hub, self.engines, self.tell
+        )
+        self.machines.changed.append(lambda machine: self.training.network_changed())
+
+    def tell(self, happening: Happening) -> None:
+        """Passes on what has happened."""
+        for listener in self.listeners:
+            listener(happening)
+
+    def submit(self, job: TrainingJob, program: Program | None = None) -> None:
+        """A user creates a job; without a program its ranks make no step of their own."""
+        name = job.metadata.name
+        remote = job.spec.checkpoint.tiers.remote
+        every = float(seconds(job.spec.checkpoint.interval)) if remote else 0.0
+        self.training_jobs[name] = Job(program, every)
+        self.api.create_job(job)
+
+    def run(self, seconds: float) -> None:
+        """Lets so much time pass."""
+        self.kernel.run(self.kernel.now + seconds)
+
+    def job(self, name: str) -> TrainingJob:
+        """A job as the API server has it; KeyError when it is gone."""
+        return self.api.jobs[name].job
+
+    def _saves_on_term(self, job: str) -> bool:
+        known = self.training_jobs.get(job)
+        return known is None or known.program is None or known.program.saves_on_term

@@ -1,0 +1,106 @@
+"""What happens in a simulated cluster, told at that moment to whoever records or judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convoy_controllers.plan import Command, Plan
+from convoy_controllers.simulate.gang import Gang
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_crds.trainingjob import TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The operator has decided."""
+
+    observed: Observed
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class StatusStored:
+    """A status was written."""
+
+    before: TrainingJob
+    after: TrainingJob
+    decided: float
+    """Unix seconds of the plan that it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commanded:
+    """A command leaves the operator."""
+
+    job: TrainingJob | None
+    """As the API server has it."""
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class RanksStarted:
+    """Ranks of a pod begin to run."""
+
+    job: str
+    pod: str
+    uid: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStep:
+    """The first step of a gang has ended."""
+
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A checkpoint holds a gang up."""
+
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """A gang steps again, after a checkpoint or a stall."""
+
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A gang makes no more steps: a rank is gone, stands still or cannot be reached, or all are through."""
+
+    gang: Gang
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A checkpoint counts from now on."""
+
+    gang: Gang
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """Something was done to the cluster from outside."""
+
+    what: str
+
+
+Happening = (
+    Planned
+    | StatusStored
+    | Commanded
+    | RanksStarted
+    | FirstStep
+    | Paused
+    | WentOn
+    | Stopped
+    | Committed
+    | Injected
+)
+Tell = Callable[[Happening], None]

@@ -1,0 +1,230 @@
+"""The kubelets of a simulated cluster, and the controllers that act on their silence.
+
+A kubelet looks at what the API server wants and what runs, and moves the second towards the first; it does so
+after every change, and when it reaches the API server again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from convoy_controllers.plan import PodView
+from convoy_controllers.simulate.api import ENDED, GRACE_SECONDS, Api, Node
+from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.simulate.machines import Machine, Machines
+from convoy_controllers.simulate.workers import SIGKILL, Worker, Workers
+from convoy_crds.terms import LABEL_JOB
+
+RETRY_SECONDS = 1.0
+"""Between two tries of what needs the node's agent while that is away."""
+
+
+class Kubelets:
+    """One per machine."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        latencies: Latencies,
+        api: Api,
+        machines: Machines,
+        workers: Workers,
+        saves_on_term: Callable[[str], bool],
+    ) -> None:
+        """`saves_on_term` knows what the ranks of a job do when they are told to end."""
+        self._kernel = kernel
+        self._latencies = latencies
+        self._api = api
+        self._machines = machines
+        self._workers = workers
+        self._saves = saves_on_term
+        self._starting: set[str] = set()
+        self._asked: set[str] = set()
+        self._address = 0
+        self._renewed: dict[str, float] = {}
+        self.launchers = True
+        """False keeps every launcher from meeting its agent."""
+        api.listeners.append(self._told)
+        machines.changed.append(self._reach_changed)
+        workers.ended = self._container_ended
+        for machine in machines.by_name.values():
+            self._renewed[machine.name] = kernel.now
+
+    # When to look
+
+    def _told(self, kind: str, name: str) -> None:
+        if kind != "pods":
+            return
+        pod = self._api.pods.get(name)
+        if pod is not None and pod.node:
+            self._soon(pod.node)
+        elif pod is None:
+            for node in [worker.node for worker in self._workers.by_uid.values() if worker.pod == name]:
+                self._soon(node)
+
+    def _soon(self, node: str) -> None:
+        if node not in self._asked:
+            self._asked.add(node)
+            self._kernel.after(self._latencies.watch, lambda: self._look(node))
+
+    def _container_ended(self, worker: Worker) -> None:
+        self._in(self._kernel.about(self._latencies.relist), worker.node)
+
+    def _in(self, seconds: float, node: str) -> None:
+        self._kernel.after(seconds, lambda: self._look(node))
+
+    def _look(self, node: str) -> None:
+        self._asked.discard(node)
+        machine = self._machines.by_name.get(node)
+        if machine is not None and machine.reaches_control and self._api.up:
+            self._sync(machine)
+
+    # What it does
+
+    def _sync(self, machine: Machine) -> None:
+        for worker in self._workers.on(machine.name):
+            pod = self._api.pods.get(worker.pod)
+            if pod is None or pod.uid != worker.uid:
+                # Deleted by force while this kubelet did not hear of it.
+                self._workers.kill(worker.uid)
+                self._workers.forget(worker.uid)
+            elif worker.exit_code is not None:
+                self._say_ended(worker, pod, machine)
+            elif pod.deleting:
+                worker.grace = float(self._grace(pod))
+                self._workers.terminate(worker.uid)
+        for pod in self._api.pods_on(machine.name):
+            if pod.uid in self._workers.by_uid or pod.uid in self._starting:
+                continue
+            if pod.deleting:
+                self._api.remove_pod(pod.name, pod.uid)
+            elif pod.phase == "Pending":
+                self._start(pod, machine)
+            elif pod.phase not in ENDED:
+                lost = {"exit_code": 128 + SIGKILL, "termination_reason": "ContainerStatusUnknown"}
+                self._api.set_pod(pod.name, pod.uid, phase="Failed", **lost)
+
+    def _say_ended(self, worker: Worker, pod: PodView, machine: Machine) -> None:
+        if pod.phase not in ENDED:
+            phase = "Failed" if worker.exit_code else "Succeeded"
+            facts = {"exit_code": worker.exit_code, "termination_reason": worker.reason}
+            self._api.set_pod(pod.name, pod.uid, phase=phase, **facts)
+        if pod.deleting:
+            if machine.agent:
+                self._workers.forget(pod.uid)
+                self._api.remove_pod(pod.name, pod.uid)
+            else:
+                # Its volume cannot be unmounted without the agent.
+                self._in(RETRY_SECONDS, machine.name)
+
+    def _start(self, pod: PodView, machine: Machine) -> None:
+        if not machine.agent:
+            self._in(RETRY_SECONDS, machine.name)
+            return
+        self._starting.add(pod.uid)
+        pause = self._kernel.about(self._latencies.pod_start)
+        self._kernel.after(pause, lambda: self._started(pod, machine))
+
+    def _started(self, pod: PodView, machine: Machine) -> None:
+        self._starting.discard(pod.uid)
+        now = self._api.pods.get(pod.name)
+        if not machine.up or now is None or now.uid != pod.uid or now.deleting:
+            self._in(0.0, machine.name)
+            return
+        job = pod.labels.get(LABEL_JOB, "")
+        grace = float(self._grace(pod))
+        worker = Worker(pod.uid, pod.name, job, machine.name, grace, saves_on_term=self._saves(job))
+        self._workers.start(worker)
+        self._address += 1
+        address = f"10.{self._address // 62500}.{self._address // 250 % 250}.{self._address % 250 + 1}"
+        if machine.reaches_control and self._api.up:
+            self._api.set_pod(pod.name, pod.uid, phase="Running", ip=address)
+        else:
+            self._kernel.after(RETRY_SECONDS, lambda: self._say_running(worker, address))
+        if self.launchers:
+            pause = self._kernel.about(self._latencies.launcher)
+            self._kernel.after(pause, lambda: self._workers.connect(pod.uid))
+
+    def _say_running(self, worker: Worker, address: str) -> None:
+        machine = self._machines[worker.node]
+        if worker.uid not in self._workers.by_uid:
+            return
+        if machine.reaches_control and self._api.up:
+            if worker.live:
+                self._api.set_pod(worker.pod, worker.uid, phase="Running", ip=address)
+            return
+        self._kernel.after(RETRY_SECONDS, lambda: self._say_running(worker, address))
+
+    def _grace(self, pod: PodView) -> float:
+        grace = self._api.specs.get(pod.uid, {}).get("terminationGracePeriodSeconds", GRACE_SECONDS)
+        return float(grace)
+
+    # Silence
+
+    def lease_seconds(self, node: str) -> float:
+        """The age of the kubelet's Lease."""
+        machine = self._machines.by_name[node]
+        if machine.reaches_control and self._api.up:
+            return (self._kernel.now - self._renewed[node]) % max(self._latencies.lease, 1.0)
+        return self._kernel.now - self._renewed[node]
+
+    def _reach_changed(self, machine: Machine) -> None:
+        name = machine.name
+        if machine.reaches_control:
+            self._kernel.after(RETRY_SECONDS, lambda: self._back(name))
+        elif name in self._renewed:
+            # Renewals of the past are dated back to where they were.
+            age = self._kernel.rng.uniform(0.0, self._latencies.lease)
+            self._renewed[name] = max(self._renewed[name], self._kernel.now - age)
+            mark = self._renewed[name]
+            self._kernel.after(self._latencies.node_grace, lambda: self._not_ready(name, mark))
+
+    def _back(self, name: str) -> None:
+        machine = self._machines[name]
+        if not machine.reaches_control:
+            return
+        if not self._api.up:
+            self._kernel.after(RETRY_SECONDS, lambda: self._back(name))
+            return
+        self._renewed[name] = self._kernel.now
+        if name in self._api.nodes:
+            self._api.set_node(name, ready=True)
+        else:
+            self._api.put_node(Node(name, machine.capacity))
+        self._look(name)
+
+    def _not_ready(self, name: str, mark: float) -> None:
+        if self._machines[name].reaches_control or self._renewed[name] != mark:
+            return
+        if not self._api.up:
+            self._kernel.after(self._latencies.node_grace, lambda: self._not_ready(name, mark))
+            return
+        self._api.set_node(name, ready=False)
+        self._kernel.after(self._latencies.eviction, lambda: self._evict(name))
+
+    def _evict(self, name: str) -> None:
+        node = self._api.nodes.get(name)
+        if self._api.up and node is not None and not node.ready:
+            for pod in self._api.pods_on(name):
+                self._api.evict(pod.name, "DeletionByTaintManager")
+
+    def delete_node(self, name: str) -> None:
+        """Somebody deletes the Node object; its pods go with it, some time later."""
+        self._api.delete_node(name)
+        self._kernel.after(self._latencies.pod_gc, lambda: self._collect(name))
+
+    def _collect(self, name: str) -> None:
+        if not self._api.up:
+            self._kernel.after(self._latencies.pod_gc, lambda: self._collect(name))
+        elif name not in self._api.nodes:
+            for pod in self._api.pods_on(name):
+                self._api.set_pod(pod.name, pod.uid, disruption="DeletionByPodGC")
+                self._api.remove_pod(pod.name, pod.uid)
+
+    def resync(self) -> None:
+        """The API server answers again."""
+        for name, machine in self._machines.by_name.items():
+            if machine.reaches_control:
+                self._renewed[name] = self._kernel.now
+            self._soon(name)

@@ -1,0 +1,83 @@
+"""The scheduler of a simulated cluster: one pod, one place, the emptiest node that is not to be avoided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from convoy_controllers.simulate.api import ENDED, Api, Node
+from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.latencies import Latencies
+
+
+class Scheduler:
+    """Looks whenever pods or nodes have changed."""
+
+    def __init__(self, kernel: Kernel, latencies: Latencies, api: Api) -> None:
+        self._kernel = kernel
+        self._latencies = latencies
+        self._api = api
+        self._asked = False
+        self.open = True
+        """False leaves every pod without a place, as a cluster without room does."""
+        api.listeners.append(self._changed)
+
+    def _changed(self, kind: str, name: str) -> None:
+        if kind != "jobs":
+            self.ask()
+
+    def ask(self) -> None:
+        """Looks again, soon."""
+        if not self._asked:
+            self._asked = True
+            self._kernel.after(self._kernel.about(self._latencies.schedule), self._look)
+
+    def _look(self) -> None:
+        self._asked = False
+        if not self._api.up:
+            return
+        waiting = [pod for pod in self._api.pods.values() if _waits(pod.node, pod.phase, pod.deleting)]
+        used = Counter(pod.node for pod in self._api.pods.values() if pod.phase not in ENDED)
+        for pod in waiting:
+            avoid = _avoided(self._api.specs.get(pod.uid, {}))
+            node = self._choose(used, avoid) if self.open else None
+            if node is None:
+                self._api.set_pod(pod.name, pod.uid, unschedulable=self._why(used))
+            else:
+                used[node] += 1
+                self._api.set_pod(pod.name, pod.uid, node=node, scheduled=True, unschedulable="")
+
+    def _choose(self, used: Counter[str | None], avoid: frozenset[str]) -> str | None:
+        fit = [node for node in self._api.nodes.values() if _takes(node) and used[node.name] < node.capacity]
+        best = min(fit, key=lambda node: (node.name in avoid, used[node.name], node.name), default=None)
+        return best.name if best else None
+
+    def _why(self, used: Counter[str | None]) -> str:
+        nodes = self._api.nodes.values()
+        closed = sum(not _takes(node) for node in nodes)
+        words = [f"{closed} node(s) did not match"] if closed else []
+        if len(nodes) > closed:
+            words.append(f"{len(nodes) - closed} Insufficient cpu")
+        return f"0/{len(nodes)} nodes are available: {', '.join(words) or 'there are none'}."
+
+
+def _waits(node: str | None, phase: str, deleting: bool) -> bool:
+    return node is None and phase == "Pending" and not deleting
+
+
+def _takes(node: Node) -> bool:
+    """Whether it takes workers at all: the label is in every worker's node selector."""
+    return node.ready and not node.cordoned and node.agent_ready
+
+
+def _avoided(spec: Mapping[str, Any]) -> frozenset[str]:
+    """Nodes that the pod's preferred node affinity names with NotIn."""
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {})
+    return frozenset(
+        value
+        for term in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", ())
+        for field in term["preference"].get("matchFields", ())
+        if field["operator"] == "NotIn"
+        for value in field["values"]
+    )

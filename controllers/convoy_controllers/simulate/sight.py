@@ -1,0 +1,127 @@
+"""What the operator of a simulated cluster has seen of the API server: its caches, a moment behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convoy_controllers.plan import PodView
+from convoy_controllers.simulate.api import ENDED, Api, Stored
+from convoy_controllers.simulate.kernel import Channel, Kernel
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_crds.terms import LABEL_JOB
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A pod and the version of it that was seen."""
+
+    pod: PodView
+    version: int
+
+
+class Sight:
+    """Watches of jobs and pods. The operator's own writes are in it at once."""
+
+    def __init__(self, kernel: Kernel, latencies: Latencies, api: Api) -> None:
+        self._latencies = latencies
+        self._api = api
+        self._kernel = kernel
+        self._channel = Channel(kernel)
+        self._life = 0
+        self._watching = False
+        self._sent: dict[str, PodView] = {}
+        """Pods by name as the API server last told of them."""
+        self._gone: set[str] = set()
+        self.jobs: dict[str, Stored] = {}
+        self._pods: dict[str, dict[str, Seen]] = {}
+        self.wake: Callable[[str, bool], None] = lambda job, urgent: None
+        """Told of a job that something new concerns."""
+        api.listeners.append(self._changed)
+
+    def open(self) -> None:
+        """Lists everything, and watches from now on."""
+        self.close()
+        self._watching = True
+        self._gone.clear()
+        self.jobs = dict(self._api.jobs)
+        self._sent = dict(self._api.pods)
+        self._pods = {}
+        for pod in self._api.pods.values():
+            self.take_pod(pod)
+
+    def close(self) -> None:
+        """Sees nothing any more; what is on its way is lost."""
+        self._life += 1
+        self._watching = False
+
+    def pods(self, job: str) -> tuple[PodView, ...]:
+        """Pods labelled with a job's name."""
+        return tuple(seen.pod for seen in self._pods.get(job, {}).values())
+
+    def jobs_on(self, node: str) -> list[str]:
+        """Jobs of the pods on a node that have not ended."""
+        return [
+            job
+            for job, group in self._pods.items()
+            if any(seen.pod.node == node and seen.pod.phase not in ENDED for seen in group.values())
+        ]
+
+    # Own writes
+
+    def take_job(self, stored: Stored) -> None:
+        """A job as the API server answered."""
+        self.jobs[stored.job.metadata.name] = stored
+
+    def take_pod(self, pod: PodView) -> None:
+        """A pod as the API server answered."""
+        group = self._pods.setdefault(pod.labels.get(LABEL_JOB, ""), {})
+        group[pod.name] = Seen(pod, self._api.versions.get(pod.uid, 0))
+
+    def drop_pod(self, pod: PodView) -> None:
+        """A pod is known to be gone."""
+        self._gone.add(pod.uid)
+        group = self._pods.get(pod.labels.get(LABEL_JOB, ""), {})
+        if (known := group.get(pod.name)) is not None and known.pod.uid == pod.uid:
+            del group[pod.name]
+
+    # Watches
+
+    def _changed(self, kind: str, name: str) -> None:
+        if not self._watching or not self._api.up:
+            return
+        life, pause = self._life, self._kernel.about(self._latencies.watch)
+        if kind == "jobs":
+            stored = self._api.jobs.get(name)
+            self._channel.send(pause, lambda: self._job(name, stored) if life == self._life else None)
+        elif kind == "pods":
+            before, pod = self._sent.get(name), self._api.pods.get(name)
+            version = self._api.versions.get(pod.uid, 0) if pod else 0
+            if pod is not None:
+                self._sent[name] = pod
+            else:
+                self._sent.pop(name, None)
+            self._channel.send(pause, lambda: self._pod(before, pod, version) if life == self._life else None)
+
+    def _job(self, name: str, stored: Stored | None) -> None:
+        known = self.jobs.get(name)
+        if stored is None:
+            self.jobs.pop(name, None)
+        elif known is None or known.version < stored.version:
+            self.jobs[name] = stored
+            spec = known is None or known.job.metadata.generation != stored.job.metadata.generation
+            self.wake(name, spec)
+
+    def _pod(self, before: PodView | None, pod: PodView | None, version: int) -> None:
+        if before is not None and (pod is None or pod.uid != before.uid):
+            self.drop_pod(before)
+            self.wake(before.labels.get(LABEL_JOB, ""), True)
+        if pod is None or pod.uid in self._gone:
+            return
+        group = self._pods.setdefault(pod.labels.get(LABEL_JOB, ""), {})
+        known = group.get(pod.name)
+        if known is not None and known.pod.uid == pod.uid and known.version >= version:
+            return
+        group[pod.name] = Seen(pod, version)
+        ended = pod.phase in ENDED and (known is None or known.pod.phase != pod.phase)
+        self.wake(pod.labels.get(LABEL_JOB, ""), ended)

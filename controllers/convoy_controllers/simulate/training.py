@@ -1,0 +1,304 @@
+"""What the ranks of a job do together: form a process group, step, save, hang, and take one another down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from convoy_controllers.plan import Assign, RankView
+from convoy_controllers.simulate.gang import Gang
+from convoy_controllers.simulate.happenings import Committed, FirstStep, Paused, Stopped, Tell, WentOn
+from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.program import Program
+from convoy_controllers.simulate.workers import LIVE, Worker, Workers
+
+ABORT_SECONDS = 0.5
+"""How much later than its limit a launcher's watchdog strikes."""
+FIRST_STEP_FACTOR = 3.0
+"""How many times hangSeconds the first step may take (convoy_workloads.runtime.beat)."""
+SIGABRT = 6
+
+
+@dataclass(slots=True)
+class Job:
+    """What the ranks of a job run; None lets them step only when a test says so."""
+
+    program: Program | None = None
+    save_every: float = 0.0
+    """Seconds between two checkpoints; 0: none are kept."""
+    commits: list[tuple[int, int]] = field(default_factory=list)
+    """(incarnation, step) of its checkpoints, in the order in which they were committed."""
+
+
+class GangTraining:
+    """The gangs of all jobs. `reaches` says whether two nodes' packets reach each other."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        workers: Workers,
+        jobs: Mapping[str, Job],
+        reaches: Callable[[str, str], bool],
+        tell: Tell,
+    ) -> None:
+        self._kernel = kernel
+        self._workers = workers
+        self._jobs = jobs
+        self._reaches = reaches
+        self._tell = tell
+        self.gangs: dict[tuple[str, int], Gang] = {}
+
+    # What launchers do
+
+    def join(self, worker: Worker, assign: Assign) -> None:
+        """The ranks of a pod run; with the last of them the group is whole."""
+        program = self._jobs[worker.job].program if worker.job in self._jobs else None
+        if program is None:
+            return
+        key = (worker.job, assign.incarnation)
+        gang = self.gangs.get(key)
+        if gang is None:
+            world = frozenset(member.pod_uid for member in assign.members)
+            gang = self.gangs[key] = Gang(worker.job, assign.incarnation, world, program)
+            for old in [
+                old for old in self.gangs if old[0] == worker.job and old[1] < assign.incarnation - 8
+            ]:
+                del self.gangs[old]
+        worker.gang = gang
+        gang.joined.add(worker.uid)
+        if gang.joined == gang.world:
+            pause = program.join_seconds + (program.restore_seconds if self._newest(worker.job) else 0.0)
+            self._later(gang, self._kernel.about(pause), self._begin)
+
+    def leave(self, worker: Worker, *, echo: bool) -> None:
+        """Ranks of a pod are gone."""
+        gang = worker.gang
+        if gang is None:
+            return
+        self._break(gang)
+        slot = self._workers.slots.get(worker.uid)
+        if slot is not None:
+            # What they had done is known also once they are in the gang no more.
+            ranks = self.progress(worker, slot.ranks, self._kernel.now)
+            self._workers.slots[worker.uid] = replace(slot, ranks=ranks)
+        worker.gang = None
+        gang.joined.discard(worker.uid)
+        if echo:
+            self._kernel.after(
+                self._kernel.about(gang.program.echo_seconds), lambda: self._echo(gang, worker.node)
+            )
+        elif gang.program.peer_timeout_seconds:
+            self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._echo(gang, None))
+
+    def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
+        """The ranks that live, with their steps as of a moment."""
+        gang = worker.gang
+        if gang is None:
+            return ranks
+        step, at = gang.at(moment)
+        if not step:
+            return ranks
+        return tuple(
+            replace(
+                rank,
+                step=step,
+                time=at,
+                first_step=gang.first_step,
+                checkpoint_seconds=round(gang.held, 3),
+                total_steps=gang.program.total_steps,
+            )
+            if rank.state == "RUNNING"
+            else rank
+            for rank in ranks
+        )
+
+    # What goes wrong
+
+    def hang(self, uid: str) -> None:
+        """A rank of a pod stands still, and with it all others; the watchdogs of all strike."""
+        worker = self._workers.by_uid.get(uid)
+        if worker is not None and worker.gang is not None and not worker.gang.broken:
+            gang = worker.gang
+            self._break(gang)
+            self._watch(gang)
+
+    def network_changed(self) -> None:
+        """Gangs that are torn apart stall; those that are together again go on."""
+        for gang in list(self.gangs.values()):
+            if gang.broken or gang.joined != gang.world:
+                continue
+            together = self._together(gang)
+            if gang.stepping and not together:
+                gang.stop(self._kernel.now)
+                _cancel(gang)
+                self._tell(Stopped(gang))
+                self._watch(gang)
+                self._lose_patience(gang)
+            elif together and not gang.stepping:
+                self._later(gang, 1.0, self._begin if not gang.first_step else self._go_on)
+
+    # The life of a gang
+
+    def _begin(self, gang: Gang) -> None:
+        if gang.broken or not self._together(gang):
+            return
+        gang.go(self._kernel.now, self._newest(gang.job))
+        self._later(gang, gang.program.step_seconds, self._first)
+
+    def _first(self, gang: Gang) -> None:
+        gang.first_step = self._kernel.now
+        gang.saved = self._kernel.now
+        self._tell(FirstStep(gang))
+        self._changed(gang)
+        self._next(gang)
+
+    def _go_on(self, gang: Gang) -> None:
+        if not gang.broken and not gang.stepping and self._together(gang):
+            gang.go(self._kernel.now, gang.last[0])
+            self._tell(WentOn(gang))
+            self._next(gang)
+
+    def _next(self, gang: Gang) -> None:
+        """Waits for what comes first: the last step, or the next checkpoint."""
+        now, length = self._kernel.now, gang.program.step_seconds
+        end = gang.when(gang.program.total_steps)
+        every = self._jobs[gang.job].save_every
+        if every:
+            stretch = gang.stretches[-1]
+            steps = max(1, -(-(max(now, gang.saved + every) - stretch.begin) // length))
+            due = stretch.begin + steps * length
+            if due <= now:
+                due += length
+            if due < end:
+                self._later(gang, due - now, self._save)
+                return
+        self._later(gang, end - now, self._complete)
+
+    def _save(self, gang: Gang) -> None:
+        gang.stop(self._kernel.now)
+        self._tell(Paused(gang))
+        self._later(gang, gang.program.save_seconds, self._saved)
+
+    def _saved(self, gang: Gang) -> None:
+        now, step = self._kernel.now, gang.last[0]
+        gang.held += gang.program.save_seconds
+        gang.saved = now
+        gang.go(now, step)
+        self._tell(WentOn(gang))
+        self._kernel.after(gang.program.commit_seconds, lambda: self._commit(gang, step))
+        self._next(gang)
+
+    def _commit(self, gang: Gang, step: int) -> None:
+        """Counts only when every agent of the gang is there and has heard of no later incarnation."""
+        slots = [self._workers.slots.get(uid) for uid in gang.world]
+        intact = not gang.broken and self._together(gang)
+        if not intact or any(
+            slot is None or max(slot.incarnation, slot.port_incarnation) > gang.incarnation for slot in slots
+        ):
+            return
+        self._jobs[gang.job].commits.append((gang.incarnation, step))
+        self._tell(Committed(gang, step))
+        for uid in gang.world:
+            self._workers.slots[uid] = replace(
+                self._workers.slots[uid],
+                committed_incarnation=gang.incarnation,
+                committed_step=step,
+                committed_tier="remote",
+                committed_time=self._kernel.now,
+            )
+        self._changed(gang)
+
+    def _complete(self, gang: Gang) -> None:
+        gang.stop(self._kernel.now)
+        self._tell(Stopped(gang))
+        for uid in sorted(gang.joined):
+            worker = self._workers.by_uid[uid]
+            if gang.program.endless_roles and _role(worker) in gang.program.endless_roles:
+                continue
+            for rank in self._workers.slots[uid].ranks:
+                self._workers.end_rank(uid, rank.rank, 0)
+
+    # The ends of a gang
+
+    def _break(self, gang: Gang) -> None:
+        stepping = gang.stepping
+        gang.stop(self._kernel.now)
+        if not gang.broken:
+            gang.broken = True
+            _cancel(gang)
+            if stepping or gang.first_step:
+                self._tell(Stopped(gang))
+
+    def _echo(self, gang: Gang, node: str | None) -> None:
+        """The ranks that are left end, where word of the end on `node` reaches them (None: everywhere)."""
+        for uid in sorted(gang.joined):
+            worker = self._workers.by_uid.get(uid)
+            if worker is None or worker.gang is not gang:
+                continue
+            if node is not None and node != worker.node and not self._reaches(node, worker.node):
+                continue
+            for rank in self._workers.slots[uid].ranks:
+                if rank.state in LIVE:
+                    self._workers.end_rank(uid, rank.rank, gang.program.peer_lost_code)
+
+    def _lose_patience(self, gang: Gang) -> None:
+        if gang.program.peer_timeout_seconds:
+            self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._give_up(gang))
+
+    def _give_up(self, gang: Gang) -> None:
+        if not gang.stepping and not gang.broken and not self._together(gang):
+            self._break(gang)
+            self._echo(gang, None)
+
+    def _watch(self, gang: Gang) -> None:
+        """Lets the launchers' watchdogs strike, unless the gang goes on before that."""
+        worker = next((self._workers.by_uid[uid] for uid in gang.joined if uid in self._workers.by_uid), None)
+        if worker is None or worker.plan is None:
+            return
+        seconds = worker.plan.hang_seconds * (1.0 if gang.first_step else FIRST_STEP_FACTOR)
+        mark = gang.last
+        since = mark[1] or self._kernel.now
+
+        def strike() -> None:
+            if gang.stepping or gang.last != mark:
+                return
+            for uid in sorted(gang.joined):
+                worker = self._workers.by_uid.get(uid)
+                if worker is not None and worker.gang is gang:
+                    for rank in self._workers.slots[uid].ranks:
+                        self._workers.end_rank(uid, rank.rank, 128 + SIGABRT, signal=SIGABRT, hung=True)
+
+        self._kernel.at(since + seconds + ABORT_SECONDS, strike)
+
+    # Help
+
+    def _newest(self, job: str) -> int:
+        """The step of the newest checkpoint; 0 without any."""
+        commits = self._jobs[job].commits
+        return max(commits)[1] if commits else 0
+
+    def _together(self, gang: Gang) -> bool:
+        workers = [self._workers.by_uid.get(uid) for uid in gang.world]
+        if any(worker is None or not worker.live for worker in workers):
+            return False
+        nodes = sorted({worker.node for worker in workers if worker is not None})
+        return all(self._reaches(nodes[0], node) for node in nodes[1:])
+
+    def _changed(self, gang: Gang) -> None:
+        for uid in sorted(gang.joined):
+            self._workers.changed(uid)
+
+    def _later(self, gang: Gang, seconds: float, action: Callable[[Gang], None]) -> None:
+        """The gang's next event; it has one at a time."""
+        _cancel(gang)
+        gang.timer = self._kernel.after(seconds, lambda: action(gang))
+
+
+def _cancel(gang: Gang) -> None:
+    if gang.timer is not None:
+        gang.timer.cancel()
+
+
+def _role(worker: Worker) -> str:
+    """The role in a pod's name, `<job>-<role>-<replica>`."""
+    return worker.pod.removeprefix(f"{worker.job}-").rpartition("-")[0]

@@ -1,0 +1,249 @@
+"""The containers of a simulated cluster: launchers and ranks, on their nodes, whatever the API server says.
+
+`slots` is what each pod's agent would report; `by_uid` is what really runs. They differ as in life: a
+container that was killed has not told anybody that its ranks are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from convoy_controllers.plan import Assign, Command, PickPort, RankView, Shutdown, SlotView
+from convoy_controllers.simulate.gang import Gang
+from convoy_controllers.simulate.happenings import RanksStarted, Tell
+from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.trainingjob.faults import PREEMPTED
+
+SIGTERM, SIGKILL = 15, 9
+LIVE = ("STARTING", "RUNNING")
+FIRST_PORT = 29500
+
+
+@dataclass(slots=True)
+class Worker:
+    """One container with its launcher."""
+
+    uid: str
+    pod: str
+    job: str
+    node: str
+    grace: float
+    """Seconds between SIGTERM and SIGKILL."""
+    saves_on_term: bool = True
+    gang: Gang | None = None
+    plan: Assign | None = None
+    """The newest assignment that its agent has."""
+    ending: bool = False
+    """The launcher was told to end and takes no assignment any more."""
+    shutdown: Shutdown | None = None
+    """What the agent has still to tell its launcher."""
+    exit_code: int | None = None
+    """Of the container, once it ended."""
+    reason: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether the container runs."""
+        return self.exit_code is None
+
+
+class Training(Protocol):
+    """What ranks of several pods do together."""
+
+    def join(self, worker: Worker, assign: Assign) -> None:
+        """The ranks of a pod run."""
+        ...
+
+    def leave(self, worker: Worker, *, echo: bool) -> None:
+        """Ranks of a pod are gone; with `echo` their peers' connections are reset."""
+        ...
+
+    def progress(self, worker: Worker, ranks: tuple[RankView, ...], moment: float) -> tuple[RankView, ...]:
+        """The ranks with their steps as of a moment."""
+        ...
+
+
+class Workers:
+    """All containers of the cluster."""
+
+    def __init__(self, kernel: Kernel, latencies: Latencies, tell: Tell) -> None:
+        self._kernel = kernel
+        self._latencies = latencies
+        self._tell = tell
+        self.training: Training
+        self.slots: dict[str, SlotView] = {}
+        self.by_uid: dict[str, Worker] = {}
+        self.changed: Callable[[str], None] = lambda uid: None
+        """Told of a pod whose agent has news."""
+        self.ended: Callable[[Worker], None] = lambda worker: None
+        """Told of a container's end."""
+
+    # The container
+
+    def start(self, worker: Worker) -> None:
+        """Its container runs; the launcher is about to dial."""
+        self.by_uid[worker.uid] = worker
+        self.slots[worker.uid] = SlotView(worker.uid, worker.node, False)
+        self.changed(worker.uid)
+
+    def connect(self, uid: str) -> None:
+        """The launcher meets its agent."""
+        worker = self.by_uid.get(uid)
+        if worker is not None and worker.live and uid in self.slots:
+            self._set(uid, launcher_connected=True)
+            if worker.shutdown is not None:
+                self.obey(worker.shutdown)
+
+    def terminate(self, uid: str) -> None:
+        """SIGTERM: the ranks may save their state, then the launcher goes."""
+        worker = self.by_uid.get(uid)
+        if worker is None or not worker.live or worker.ending:
+            return
+        worker.ending = True
+        self._kernel.after(min(self._term(), worker.grace), lambda: self._leave(worker, None))
+
+    def kill(self, uid: str, code: int = 128 + SIGKILL, reason: str = "Error") -> None:
+        """The container is gone at once; nobody is told but those that were connected."""
+        worker = self.by_uid.get(uid)
+        if worker is not None and worker.live:
+            self._end(worker, code, reason)
+
+    def lose_node(self, node: str) -> None:
+        """Everything on a node is gone, and no connection is reset."""
+        for worker in [worker for worker in self.by_uid.values() if worker.node == node]:
+            worker.exit_code = 128 + SIGKILL
+            self.training.leave(worker, echo=False)
+            self.forget(worker.uid)
+
+    def forget(self, uid: str) -> None:
+        """The pod has left its node."""
+        self.by_uid.pop(uid, None)
+        self.slots.pop(uid, None)
+        self.changed(uid)
+
+    def on(self, node: str) -> list[Worker]:
+        """The containers of a node."""
+        return [worker for worker in self.by_uid.values() if worker.node == node]
+
+    def view(self, uid: str, moment: float) -> SlotView | None:
+        """What the pod's agent would say of it, with steps as of a moment."""
+        slot, worker = self.slots.get(uid), self.by_uid.get(uid)
+        if slot is None or worker is None or not slot.ranks:
+            return slot
+        return replace(slot, ranks=self.training.progress(worker, slot.ranks, moment))
+
+    # Commands
+
+    def obey(self, command: Command) -> None:
+        """What a launcher does that is connected to its agent."""
+        slot = self.slots.get(command.pod_uid)
+        worker = self.by_uid.get(command.pod_uid)
+        if slot is None or (worker is not None and not worker.live):
+            return
+        if not slot.launcher_connected:
+            if worker is not None and isinstance(command, Shutdown):
+                worker.shutdown = command
+            return
+        match command:
+            case PickPort() if command.incarnation > max(slot.port_incarnation, slot.incarnation):
+                port = FIRST_PORT + command.incarnation
+                self._set(slot.pod_uid, port_incarnation=command.incarnation, master_port=port)
+            case Assign() if command.incarnation > slot.incarnation:
+                self._assign(self._known(command, worker), command)
+            case Shutdown() if worker is not None:
+                self._shut_down(worker, command)
+            case _:
+                pass
+
+    def _known(self, command: Assign, worker: Worker | None) -> Worker:
+        """The worker of a pod; of one that tests have made up as well."""
+        if worker is None:
+            job = command.job.rpartition("/")[2]
+            pod = f"{job}-{command.role}-{command.replica}"
+            worker = self.by_uid[command.pod_uid] = Worker(command.pod_uid, pod, job, command.node, 30.0)
+        return worker
+
+    def _assign(self, worker: Worker, command: Assign) -> None:
+        if worker.ending:
+            return
+        self.training.leave(worker, echo=True)
+        worker.plan = command
+        numbers = range(command.rank_offset, command.rank_offset + command.processes)
+        ranks = tuple(RankView(number, "STARTING") for number in numbers)
+        self._set(worker.uid, incarnation=command.incarnation, ranks=ranks)
+        if self._latencies.rank_start:
+            pause = self._kernel.about(self._latencies.rank_start)
+            self._kernel.after(pause, lambda: self._begin(worker, command))
+        else:
+            self._begin(worker, command)
+
+    def _begin(self, worker: Worker, command: Assign) -> None:
+        slot = self.slots.get(worker.uid)
+        if slot is None or not worker.live or worker.ending or slot.incarnation != command.incarnation:
+            return
+        self._tell(RanksStarted(worker.job, worker.pod, worker.uid, command.incarnation))
+        now = self._kernel.now
+        ranks = tuple(
+            replace(rank, state="RUNNING", started=now, time=now) if rank.state == "STARTING" else rank
+            for rank in slot.ranks
+        )
+        self._set(worker.uid, ranks=ranks)
+        self.training.join(worker, command)
+
+    def _shut_down(self, worker: Worker, command: Shutdown) -> None:
+        worker.ending = True
+        pause = 0.0 if command.immediate else self._term()
+        self._kernel.after(pause, lambda: self._leave(worker, command.exit_code))
+
+    def _term(self) -> float:
+        return self._kernel.about(self._latencies.term)
+
+    # Ends
+
+    def end_rank(self, uid: str, number: int, code: int, *, signal: int = 0, **facts: Any) -> None:
+        """A rank's process ends; its launcher sees it at once. Without effect on one that has ended."""
+        worker = self.by_uid.get(uid)
+        if worker is None or not worker.live or uid not in self.slots:
+            return
+        if not any(rank.rank == number and rank.state in LIVE for rank in self.slots[uid].ranks):
+            return
+        if code or signal:
+            self.training.leave(worker, echo=True)
+        now = self._kernel.now
+        known = self.training.progress(worker, self.slots[uid].ranks, now)
+        ranks = tuple(
+            replace(rank, state="EXITED", exit_code=code, signal=signal, ended=now, **facts)
+            if rank.rank == number
+            else rank
+            for rank in known
+        )
+        self._set(uid, ranks=ranks)
+
+    def _leave(self, worker: Worker, code: int | None) -> None:
+        """The ranks end as SIGTERM ends them, and the launcher with `code`, or as the worst of them."""
+        if not worker.live or worker.uid not in self.slots:
+            return
+        left = [rank for rank in self.slots[worker.uid].ranks if rank.state in LIVE]
+        for rank in left:
+            if worker.saves_on_term:
+                self.end_rank(worker.uid, rank.rank, PREEMPTED)
+            else:
+                self.end_rank(worker.uid, rank.rank, 128 + SIGTERM, signal=SIGTERM)
+        codes = [rank.exit_code for rank in self.slots[worker.uid].ranks]
+        own = max(codes, key=lambda code: (code != 0, code != PREEMPTED), default=128 + SIGTERM)
+        final = own if code is None else code
+        self._end(worker, final, "Completed" if final == 0 else "Error")
+
+    def _end(self, worker: Worker, code: int, reason: str) -> None:
+        worker.exit_code, worker.reason = code, reason
+        self.training.leave(worker, echo=True)
+        if worker.uid in self.slots:
+            self._set(worker.uid, launcher_connected=False)
+        self.ended(worker)
+
+    def _set(self, uid: str, **facts: Any) -> None:
+        self.slots[uid] = replace(self.slots[uid], **facts)
+        self.changed(uid)
