@@ -56,6 +56,10 @@ e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI run
 e2e-full: binaries ## All e2e tests on a real multi-node cluster.
 	@$(BIN)/python -m pytest e2e/tests $(E2E)
 
+.PHONY: bench-scale
+bench-scale: binaries ## A thousand workers on fake nodes, beside JobSet; writes docs/bench/scale.json (1.5 hours).
+	@$(BIN)/python -m e2e.bench scale
+
 .PHONY: test
 test: lint unit integration e2e ## Everything CI runs.
 

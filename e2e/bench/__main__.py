@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,22 +28,22 @@ def scale_(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Of each measurement.")] = 5,
     nodes: Annotated[int, typer.Option(min=10, max=250, help="Fake nodes.")] = 100,
-    profile: Annotated[Path | None, typer.Option(help="Profile the operator into this file.")] = None,
 ) -> None:
     """A thousand workers on fake nodes; a run of everything is written to docs/bench/scale.json."""
     for given, known in ((only, scale.ALL), (rate, scale.RATES)):
         if unknown := sorted(set(given or ()) - set(known)):
             raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(known)}")
-    options = scale.Options(only or scale.ALL, rate or tuple(scale.RATES), repeats, nodes, profile)
+    options = scale.Options(only or scale.ALL, rate or tuple(scale.RATES), repeats, nodes)
+    found, whole = figures.Figures(), options == scale.Options()
     try:
-        found = scale.bench(options)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit("interrupted; nothing was written")
+        scale.bench(options, found)
+    except asyncio.CancelledError:
+        whole = False
     except ClusterError as error:
         sys.exit(str(error))
     for row in found.rows():
         print(figures.line(row))
-    if options == scale.Options():
+    if whole:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         print(figures.write(scale.NAME, scale.COMMAND, found, today))
 

@@ -23,9 +23,8 @@ _NAME = "operator"
 class OperatorProcess:
     """One replica, as the chart has it."""
 
-    def __init__(self, plane: Plane, profile: Path | None = None) -> None:
+    def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        self._profile = profile
         self._config = Path()
 
     @property
@@ -51,10 +50,7 @@ class OperatorProcess:
             "CONVOY_QPS": str(qps),
             "CONVOY_LOG_LEVEL": "WARNING",
         }
-        run = ["-m", "convoy_operator"]
-        if self._profile is not None:
-            run = ["-m", "cProfile", "-o", str(self._profile), *run]
-        plane.programs.start(_NAME, [sys.executable, *run], environment)
+        plane.programs.start(_NAME, [sys.executable, "-m", "convoy_operator"], environment)
 
     async def ready(self, agents: int, deadline: float = 60.0) -> None:
         """Waits until it leads and has so many agents' sessions."""

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
 from e2e.bench.api import Api, ApiError, each
@@ -158,7 +157,7 @@ async def twins(api: Api) -> list[str]:
 
 
 @asynccontextmanager
-async def rig(nodes: int, progress: Progress, profile: Path | None = None) -> AsyncIterator[Rig]:
+async def rig(nodes: int, progress: Progress) -> AsyncIterator[Rig]:
     """Brings the rig up, and takes everything away in the end."""
     plane = Plane(nodes, progress)
     try:
@@ -168,7 +167,7 @@ async def rig(nodes: int, progress: Progress, profile: Path | None = None) -> As
             plane.control.server, pki / "kubernetes-ca.crt", pki / "admin.crt", pki / "admin.key"
         ) as api:
             await _furnish(plane, api)
-            operator = OperatorProcess(plane, profile)
+            operator = OperatorProcess(plane)
             await operator.prepare(api)
             yield Rig(plane, api, operator, progress)
     finally:

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 
@@ -41,8 +40,6 @@ class Options:
     rates: Collection[str] = tuple(RATES)
     repeats: int = 5
     nodes: int = 100
-    profile: Path | None = None
-    """Where the operator's profile goes; it is slower with it, and the figures are no figures."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +50,17 @@ class Step:
     run: Callable[[], Awaitable[None]]
 
 
-def bench(options: Options) -> Figures:
-    """Runs it. SIGTERM and SIGINT end it, after everything is taken away."""
-    return asyncio.run(_bench(options, Progress()))
+def bench(options: Options, figures: Figures) -> None:
+    """Runs it. SIGTERM and SIGINT end it, after everything is taken away, by asyncio.CancelledError."""
+    asyncio.run(_bench(options, figures, Progress()))
 
 
-async def _bench(options: Options, progress: Progress) -> Figures:
+async def _bench(options: Options, figures: Figures, progress: Progress) -> None:
     task = asyncio.current_task()
     if task is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    figures = Figures()
-    async with rig(options.nodes, progress, options.profile) as made:
+    async with rig(options.nodes, progress) as made:
         baseline = JobSet(made, progress)
         if BASELINE in options.scenarios:
             await baseline.install()
@@ -72,7 +68,6 @@ async def _bench(options: Options, progress: Progress) -> Figures:
             for step in _steps(made, baseline, options, repeat, figures):
                 progress.say(f"repeat {repeat + 1}: {step.words}")
                 await _attempt(made, step)
-    return figures
 
 
 def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int, figures: Figures) -> Iterator[Step]:

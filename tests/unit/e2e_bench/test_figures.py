@@ -1,0 +1,41 @@
+"""Medians, targets and baselines."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.bench.figures import Figures, Metric
+
+
+def rows(*values, target=None, baseline=""):
+    figures = Figures()
+    for value in values:
+        figures.add(Metric("it", "seconds", target, baseline), value)
+    return figures
+
+
+def test_the_median_is_held_against_the_target():
+    row = rows(1.0, 9.0, 2.0, target=2.0).row("it")
+    assert (row["value"], row["met"], row["spread"]) == (2.0, True, "1.0 to 9.0, n=3")
+    assert rows(1.0, 9.0, 2.1, target=2.0).row("it")["met"] is False
+    assert rows(1.0).row("it")["met"] is None
+
+
+def test_what_never_came_is_later_than_anything():
+    row = rows(1.0, None, None, target=2.0).row("it")
+    assert (row["value"], row["met"]) == (None, False)
+    assert row["spread"] == "1.0 to 1.0, n=3, 2 of them not within the time given"
+    assert rows(1.0, 2.0, None).row("it")["value"] == 2.0
+
+
+def test_the_baseline_is_another_metric_of_the_same_run():
+    figures = rows(2.0, baseline="theirs")
+    assert figures.row("it")["baseline"] is None
+    figures.add(Metric("theirs", "seconds"), 5.0)
+    row = figures.row("it")
+    assert (row["baseline"], row["ratio"]) == (5.0, 2.5)
+    assert [one["metric"] for one in figures.rows()] == ["it", "theirs"]
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, 0.0), (0.012345, 0.0123), (1.2345, 1.23), (1234.4, 1234)])
+def test_three_digits_count(value, shown):
+    assert rows(value).row("it")["value"] == shown

@@ -1,0 +1,33 @@
+"""Fake nodes."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import yaml
+from e2e.bench import kwok
+from e2e.cluster.addresses import Addresses
+
+
+def test_every_tenth_node_falls():
+    stay, fall = kwok.names(100)
+    assert (len(stay), len(fall)) == (90, 10)
+    assert not set(stay) & set(fall)
+
+
+def test_pod_ranges_lie_in_the_clusters_and_do_not_overlap():
+    addresses = Addresses(3)
+    ranges = [
+        ipaddress.ip_network(kwok.node(f"n{index}", index, kwok.STAY, addresses)["spec"]["podCIDR"])
+        for index in range(250)
+    ]
+    whole = ipaddress.ip_network(addresses.pods)
+    assert all(one.subnet_of(whole) for one in ranges)
+    assert len(set(ranges)) == len(ranges)
+    assert all(one.num_addresses > 110 for one in ranges)
+
+
+def test_each_group_has_its_own_kubelet():
+    options, *stages = yaml.safe_load_all(kwok.config(kwok.FALL))
+    assert options["options"]["manageNodesWithLabelSelector"] == f"{kwok.GROUP_LABEL}={kwok.FALL}"
+    assert {stage["spec"]["resourceRef"]["kind"] for stage in stages} == {"Node", "Pod"}
