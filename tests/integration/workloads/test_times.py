@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -21,7 +22,8 @@ import convoy
 
 with convoy.join() as job:
     model = torch.nn.Linear(2, 2)
-    job.restore(model=model)
+    job.report(job.restore(model=model).step, loss=1.0)  # no step of this incarnation
+    time.sleep(0.1)
     for step in job.steps(1000):
         time.sleep(0.005)
         job.report(step, loss=1.0)
@@ -65,7 +67,7 @@ async def test_a_rank_that_is_killed_between_two_messages_leaves_its_last_step(
     assert order[-1] <= time.time() * 1000
     assert report["firstStepMs"] + 56 * 5 <= report["stepMs"] <= report["endedMs"]
     # The first message goes at once, the next a second later.
-    told = await agent.hears(lambda m: m["type"] == "progress")
+    told = await agent.hears(lambda m: m["type"] == "progress" and m["step"] > 0)
     assert told["step"] < 57
     assert told["timeMs"] >= told["firstStepMs"] == report["firstStepMs"]
 
@@ -75,7 +77,7 @@ async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_savin
 ) -> None:
     path = tmp_path / "program.py"
     path.write_text(WITH_CONVOY)
-    launch(
+    launcher = launch(
         torch=True,
         CONVOY_PARAMS=json.dumps({}),
         CONVOY_CHECKPOINT_DIR=str(tmp_path / "checkpoints"),
@@ -88,8 +90,14 @@ async def test_the_first_step_of_each_incarnation_is_told_at_once_and_what_savin
     assert killed["checkpointMs"] < killed["endedMs"] - killed["startedMs"]
     agent.heard.clear()
     await agent.form(["python", str(path)], incarnation=2, ranks=1)
-    first = await agent.hears(lambda m: m["type"] == "progress")
-    assert 1 < first["step"] <= 57, "the first step after the restored one"
+    first = await agent.hears(lambda m: m["type"] == "progress" and "firstStepMs" in m)
+    restored = re.search(r"\[2/0\] convoy: continues after step (\d+)", launcher.log)
+    assert restored
+    assert first["step"] > int(restored[1])
+    assert all(
+        "firstStepMs" in m for m in agent.heard if m["type"] == "progress" and m["step"] > first["step"]
+    )
+    assert not any("firstStepMs" in m for m in agent.heard if m.get("step") == int(restored[1]))
     assert first["timeMs"] >= first["firstStepMs"] > killed["endedMs"]
     done = await agent.hears_exit(0, 2)
     assert (done["exitCode"], done["step"]) == (0, 90)

@@ -173,7 +173,8 @@ class Job(Generic[P]):
 
         `samples`: samples of all ranks in this step. Losses may be tensors of one element.
         """
-        first = self._beat.step(step)
+        # What is said of the restored state, such as its held-out loss, is no step of this incarnation.
+        first = step > self.restored.step and self._beat.step(step)
         now = time.monotonic()
         self._meter.observe(
             step,
