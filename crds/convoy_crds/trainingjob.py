@@ -22,6 +22,11 @@ from convoy_crds.meta import (
 
 MAX_REPLICAS = 10_000
 ALL_ROLES_COMPLETE = "AllRolesComplete"
+_CONTAINER = (
+    "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
+    " && size(r.template.spec.containers) > 0"
+)
+"""CEL: whether role `r` has a container."""
 
 
 class EngineRef(Model):
@@ -148,20 +153,20 @@ class TrainingJobSpec(Model):
 
     model_config = validated(
         Rule(
-            "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER}"
             " && has(r.template.spec.containers[0].image))",
             "without spec.engine every role needs template.spec.containers[0].image",
             ".roles",
         ),
         Rule(
-            "has(self.engine) || self.roles.all(r, has(r.template) && size(r.template.spec.containers) > 0"
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER}"
             " && has(r.template.spec.containers[0].command))",
             "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
             "ranks itself and cannot read the image's entrypoint",
             ".roles",
         ),
         Rule(
-            "!has(self.engine) || self.roles.all(r, !has(r.template) || size(r.template.spec.containers) == 0"
+            f"!has(self.engine) || self.roles.all(r, !({_CONTAINER})"
             " || !has(r.template.spec.containers[0].args) || has(r.template.spec.containers[0].command))",
             "args without command would be dropped: the engine brings its own command line",
             ".roles",

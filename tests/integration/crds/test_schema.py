@@ -62,6 +62,27 @@ def test_every_example_is_taken(control_plane: Any, namespace: str, example: Pat
             control_plane.request("POST", path(namespace) + STRICT, document)
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        {},
+        {"metadata": {"labels": {"team": "a"}}},
+        {"spec": {"nodeSelector": {"disk": "fast"}}},
+        {"spec": {"containers": []}},
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}},
+    ],
+)
+def test_an_engine_s_pod_takes_additions(
+    control_plane: Any, namespace: str, template: dict[str, Any]
+) -> None:
+    roles = [{"name": "worker", "replicas": 1, "template": template}]
+    control_plane.request("POST", path(namespace) + STRICT, body(roles=roles))
+    without = {**body(roles=roles), "spec": {"roles": roles}}
+    assert "template.spec.containers[0]" in refusal(
+        lambda: control_plane.request("POST", path(namespace) + STRICT, without)
+    )
+
+
 CONTAINER = {"name": "worker", "image": "x"}
 REFUSED = [
     (body(roles=[{"name": "worker"}]), "spec.roles[0].replicas"),
