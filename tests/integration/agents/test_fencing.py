@@ -23,6 +23,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_link, "HEARTBEAT_SECONDS", 0.1)
     monkeypatch.setattr(fence, "FENCE_SECONDS", FENCE)
     monkeypatch.setattr(fence, "QUIET_SECONDS", 0.4)
+    monkeypatch.setattr(fence, "LEASE_SECONDS", 0.6)
+    # A hub that is mute is to stay the one that the test speaks through.
+    monkeypatch.setattr(hub_link, "PULSE_SECONDS", 60.0)
     for name in ("PROBE_SECONDS", "PROBE_TIMEOUT", "ASK_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.2)
     monkeypatch.setattr(isolation, "LOOK_SECONDS", 0.05)

@@ -14,6 +14,7 @@ from cryptography import x509
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import Authority, FakeHub, Host, assignment, eventually
 
+from convoy_agents import hub as hub_link
 from convoy_agents.enrol import EnrolError, Enrolment
 from convoy_agents.wire import hub_pb2
 from convoy_crds import terms
@@ -45,6 +46,21 @@ async def test_it_dials_again_and_says_everything_again(make_host: HostMaker, hu
     hello = await hub.until(kind("hello"), mark)
     await hub.report(UID, lambda report: True, mark)
     assert hello.hello.boot_id == hub.heard[0][1].hello.boot_id
+
+
+async def test_a_hub_that_answers_no_heartbeat_is_left(
+    make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_link, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(hub_link, "PULSE_SECONDS", 0.5)
+    await make_host("one")
+    await hub.until(kind("hello"))
+    first = (await hub.until(kind("heartbeat"))).heartbeat.sent_unix_ms
+    await hub.until(lambda _, said: said.heartbeat.sent_unix_ms > first + 1000)
+    assert hub.sessions == 1
+    hub.mute.add("one")
+    await hub.until(kind("hello"), len(hub.heard))
+    assert hub.sessions == 2
 
 
 async def test_it_follows_a_redirect_to_the_leader(

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.agents.test_rules import plan
 from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
 
-from convoy_agents import isolation
+from convoy_agents import fence, isolation
 from convoy_agents.isolation import Isolation
 from convoy_agents.pods.assignment import Member
 from convoy_agents.pods.state import PodState, Shutdown
@@ -110,7 +110,8 @@ def test_an_outage_of_the_control_plane_stops_nothing(
         setattr(world, who, False)
         await asyncio.sleep(60)
         [(at, *_)] = world.stopped
-        assert began + 17 <= at <= began + 20 + 2 * isolation.LOOK_SECONDS
+        left = 20 - (fence.LEASE_SECONDS if who == "api" else 0.0)
+        assert began + left - 3 <= at <= began + left + 2 * isolation.LOOK_SECONDS
         await world.end()
 
     virtual(work())
