@@ -116,7 +116,7 @@ class Reasons:
     SCHEDULE_DEADLINE = Reason(
         "ScheduleDeadline",
         "not all pods were up within {seconds} s (spec.recovery.scheduleSeconds): {why}; gave them back, "
-        "trying again in {pause} s",
+        "the next try is at {until}",
         warning=True,
     )
     ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are placed")
@@ -153,8 +153,7 @@ class Reasons:
     )
     STARTING_PODS = Reason(
         "StartingPods",
-        "{ready} of {desired} pods have met their node's agent; pod {pod} on node {node}: {state} "
-        "(kubectl describe pod {pod})",
+        "{ready} of {desired} pods are up; pod {pod} on node {node}: {state} (kubectl describe pod {pod})",
     )
 
     FORMING = Reason("FormingProcessGroup", "incarnation {incarnation}: starting {world} ranks")
@@ -172,7 +171,7 @@ class Reasons:
         warning=True,
     )
     RANK_KILLED = Reason(
-        "RankKilled", "rank {rank} on node {node} was killed by signal {signal}. {stderr}", warning=True
+        "RankKilled", "rank {rank} on node {node} was killed by signal {signal}{who}. {stderr}", warning=True
     )
     RANK_OOM = Reason(
         "OutOfMemory",
@@ -232,7 +231,7 @@ class Reasons:
     )
     RESTART_REQUESTED = Reason(
         "RestartRequested",
-        "spec.recovery.restartId changed to {restart_id!r}: the process group forms anew",
+        "a restart was asked for (spec.recovery.restartId is now {restart_id!r})",
     )
     MAX_RESTARTS = Reason(
         "MaxRestartsExceeded",
@@ -242,8 +241,19 @@ class Reasons:
     DEADLINE_EXCEEDED = Reason(
         "DeadlineExceeded", "active for more than spec.activeDeadlineSeconds={seconds} s", warning=True
     )
-    SUSPENDING = Reason("Suspending", "waiting for {left} pods to save their state and leave")
-    SUSPENDED = Reason("Suspended", "spec.suspend is true; set it to false to run on")
+    SUSPENDING = Reason("Suspending", "waiting for {left} pods to leave; {state}")
+    SUSPENDED = Reason("Suspended", "{state}; spec.suspend: false (convoy resume) lets it run on")
+    SUSPENDED_UNSAVED = Reason(
+        "SuspendedWithoutCheckpoint",
+        "its last steps were not saved: {state}; see its events and the volume of spec.checkpoint.tiers; "
+        "spec.suspend: false (convoy resume) lets it run on",
+        warning=True,
+    )
+    SPEC_CHANGED = Reason(
+        "SpecChanged",
+        "{fields} differ from what runs; undo the change, or suspend and resume the job to apply it",
+        warning=True,
+    )
     RESUMED = Reason("Resumed", "spec.suspend is false again")
     COMPLETED = Reason("Completed", "{what}")
     EXPIRED = Reason("Expired", "finished {seconds} s ago: deleted as spec.ttlSecondsAfterFinished asks")

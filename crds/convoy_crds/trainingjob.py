@@ -343,6 +343,8 @@ class TrainingJobStatus(Model):
     """Formation of the process group; only ever grows."""
     membership: str = ""
     """Digest of the pods that form this incarnation; empty while it waits for them."""
+    formed_spec: str = ""
+    """Digest of the engine, roles and checkpoint that this incarnation runs with."""
     restart_id: str = ""
     """The `recovery.restartId` that has been acted on."""
     start_time: datetime | None = None

@@ -15,6 +15,9 @@ from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
 
 BAD_PARAMS, BAD_DATA, PREEMPTED, PEER_LOST = 10, 20, 75, 76
+SIGKILL = 9
+_GIST = 400
+"""Characters of a rank's stderr in a message; all that is left of it is in the pod's log."""
 
 _BY_CODE = {
     BAD_PARAMS: Reasons.BAD_PARAMS_EXIT,
@@ -81,6 +84,12 @@ def _rank_reason(rank: RankView) -> Reason:
     return _BY_CODE.get(rank.exit_code, Reasons.RANK_FAILED)
 
 
+def gist(stderr: str) -> str:
+    """The line of a rank's stderr that says the most: the last, which of a traceback names the error."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return lines[-1][-_GIST:] if lines else ""
+
+
 def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool) -> Fault | None:
     """The fault of one rank, or None while it runs or ended well.
 
@@ -90,16 +99,18 @@ def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
     reason = _rank_reason(rank)
-    tail = rank.stderr.strip()
+    last = gist(rank.stderr)
+    by_kernel = rank.signal == SIGKILL and not rank.hung
     message = reason.format(
         rank=rank.rank,
         node=node,
         code=rank.exit_code,
         signal=rank.signal,
+        who=", by hand or by the node's out-of-memory killer" if by_kernel else "",
         seconds=hang_seconds,
         role=slot.role,
-        why=tail or "not found",
-        stderr=f"The end of its stderr: {tail}" if tail else "It wrote nothing to stderr.",
+        why=last or "not found",
+        stderr=f"Its last words: {last}" if last else "It wrote nothing to stderr.",
     )
     return Fault(
         reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -12,7 +13,7 @@ from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import Phase, TrainingJobStatus
+from convoy_crds.trainingjob import Phase, TrainingJob, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
 """How long, after a fault, an elastic job waits for a pod that is on its way before it goes on without it."""
@@ -74,6 +75,13 @@ def membership(uids: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(uids).encode()).hexdigest()[:16]
 
 
+def digest(job: TrainingJob) -> str:
+    """A digest of what may not change while the job runs."""
+    spec = job.spec.to_dict()
+    fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def disband(status: TrainingJobStatus) -> None:
     """Ends the incarnation that has formed, if one has, and reserves the next number.
 
@@ -100,6 +108,8 @@ def form(
         seen += [view.incarnation, view.port_incarnation]
     status.incarnation = max(status.incarnation, max(seen) + 1)
     status.membership = membership(pods[slot.pod].uid for slot in chosen)
+    status.formed_spec = digest(observed.job)
+    status.progress = None
     names = {slot.pod for slot in chosen}
     for role in status.roles:
         role.absent = [s.replica for s in layout if s.role == role.name and s.pod not in names]

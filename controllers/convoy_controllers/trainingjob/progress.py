@@ -41,7 +41,7 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
         step=step,
         total_steps=total,
         percent=min(100, 100 * step // total) if total else None,
-        samples_per_second=round(rate, 3) if rate is not None else None,
+        samples_per_second=round(rate, 3) if rate else None,
         loss=round(loss, 6) if loss is not None else None,
         held_out_loss=round(held_out, 6) if held_out is not None else None,
         eta_at=_eta(stored, step, total, time),
@@ -51,7 +51,7 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
 
 def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) -> datetime | None:
     """When the last step ends, at the pace between the stored progress and this one."""
-    if total is None or stored is None or stored.time is None:
+    if total is None or step >= total or stored is None or stored.time is None:
         return None
     steps, elapsed = step - stored.step, (time - stored.time).total_seconds()
     if steps <= 0 or elapsed <= 0:

@@ -14,6 +14,9 @@ from convoy_crds.meta import Condition
 from convoy_crds.terms import ConditionType, Reason
 from convoy_crds.trainingjob import Phase, RoleStatus, TrainingJobStatus
 
+GLANCE = 240
+"""Characters of `status.message`, which `kubectl get -o wide` shows; the conditions have all of it."""
+
 
 class Draft:
     """The status being written in one reconcile, and the events that go with it."""
@@ -54,7 +57,7 @@ class Draft:
         changed = (self.status.phase, self.status.reason) != (phase, reason.name)
         self.status.phase = phase
         self.status.reason = reason.name
-        self.status.message = message[-1024:]
+        self.status.message = message if len(message) <= GLANCE else message[: GLANCE - 4] + " ..."
         if changed:
             self.event(reason, message)
 

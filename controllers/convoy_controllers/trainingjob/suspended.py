@@ -8,8 +8,8 @@ from convoy_controllers.plan import DeletePod, Plan
 from convoy_controllers.trainingjob import formation
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
-from convoy_crds.terms import ConditionType, Reasons
-from convoy_crds.trainingjob import Phase
+from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -21,14 +21,15 @@ def plan(observed: Observed, now: datetime) -> Plan:
     formation.disband(status)
     status.start_time = status.pending_since = None
     if own:
-        message = Reasons.SUSPENDING.format(left=len(own))
+        message = Reasons.SUSPENDING.format(left=len(own), state=_leaving(observed))
         draft.phase(Phase.SUSPENDING, Reasons.SUSPENDING, message)
         draft.condition(ConditionType.SUSPENDED, False, Reasons.SUSPENDING, message)
         draft.condition(ConditionType.RUNNING, False, Reasons.SUSPENDING, message)
     else:
-        draft.phase(Phase.SUSPENDED, Reasons.SUSPENDED, Reasons.SUSPENDED.message)
-        draft.condition(ConditionType.SUSPENDED, True, Reasons.SUSPENDED, Reasons.SUSPENDED.message)
-        draft.condition(ConditionType.RUNNING, False, Reasons.SUSPENDED, Reasons.SUSPENDED.message)
+        reason, message = _left(observed, status)
+        draft.phase(Phase.SUSPENDED, reason, message)
+        draft.condition(ConditionType.SUSPENDED, True, reason, message)
+        draft.condition(ConditionType.RUNNING, False, reason, message)
         draft.drop(ConditionType.RESTARTING)
         draft.drop(ConditionType.SCHEDULED)
     return Plan(
@@ -36,3 +37,26 @@ def plan(observed: Observed, now: datetime) -> Plan:
         delete=tuple(DeletePod(pod.name, pod.uid) for pod in own if not pod.deleting),
         events=tuple(draft.events),
     )
+
+
+def _leaving(observed: Observed) -> str:
+    """What becomes of the state while the pods leave."""
+    if observed.job.spec.checkpoint.tiers.remote is None:
+        return "there is no checkpoint volume (spec.checkpoint.tiers): it will begin at step 0"
+    return "their state is being saved"
+
+
+def _left(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
+    """Where a suspended job will go on."""
+    step = status.progress.step if status.progress else 0
+    if observed.job.spec.checkpoint.tiers.remote is None:
+        state = f"it left after step {step} and will begin at step 0: it has no checkpoint volume"
+        return Reasons.SUSPENDED, Reasons.SUSPENDED.format(state=state)
+    saved = status.checkpoint.step if status.checkpoint else None
+    if step and (saved is None or saved < step):
+        state = f"it left after step {step}, its newest checkpoint is " + (
+            f"of step {saved}" if saved is not None else "none"
+        )
+        return Reasons.SUSPENDED_UNSAVED, Reasons.SUSPENDED_UNSAVED.format(state=state)
+    state = f"it goes on after step {saved}" if saved is not None else "it has not begun"
+    return Reasons.SUSPENDED, Reasons.SUSPENDED.format(state=state)

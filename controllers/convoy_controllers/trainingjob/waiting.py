@@ -34,7 +34,8 @@ def broken(pods: Sequence[PodView]) -> Violation | None:
     """A placed pod whose container cannot start yet."""
     for pod in pods:
         if pod.waiting_reason in PULL_FAILURES:
-            why = pod.waiting_message or pod.waiting_reason
+            # The kubelet says the cause in two alternating phrases; every change would be a write.
+            why = (pod.waiting_message or pod.waiting_reason).rsplit("ErrImagePull: ", 1)[-1]
             return _say(Reasons.IMAGE_PULL, pod=pod.name, node=pod.node, image=pod.image, why=why)
         if pod.waiting_reason in CONFIG_FAILURES:
             why = pod.waiting_message or pod.waiting_reason
@@ -49,10 +50,17 @@ def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
         return None
     if observed.agent_nodes == 0:
         return _say(Reasons.WAITING_FOR_AGENT)
-    why = stuck.unschedulable.rstrip(".")
-    claim = "persistentvolumeclaim" in why.lower()
-    advice = "create the claim, or correct its name" if claim else "lower its requests or add nodes"
-    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=advice)
+    # What follows the first sentence speaks of preemption, which is no help here.
+    why = stuck.unschedulable.split(". ")[0].rstrip(".")
+    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=_advice(why.lower()))
+
+
+def _advice(why: str) -> str:
+    if "unbound" in why and "persistentvolumeclaim" in why:
+        return "no volume fits its claim: kubectl describe pvc says why"
+    if "persistentvolumeclaim" in why:
+        return "create the claim, or correct its name"
+    return "lower its requests or add nodes"
 
 
 def why(

@@ -1,0 +1,122 @@
+"""What the status says, where a person has to act on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import PodView
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob.faults import gist
+from convoy_controllers.trainingjob.waiting import broken, unplaced
+from convoy_crds.trainingjob import Phase
+
+CLAIM = {"tiers": {"remote": {"claimName": "shared"}}}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "steps", "saved", "reason", "words"),
+    [
+        ({}, 9, None, "Suspended", "after step 9 and will begin at step 0"),
+        (CLAIM, 9, 9, "Suspended", "goes on after step 9"),
+        (CLAIM, 9, 11, "Suspended", "goes on after step 11"),
+        (CLAIM, 9, 4, "SuspendedWithoutCheckpoint", "its newest checkpoint is of step 4"),
+        (CLAIM, 9, None, "SuspendedWithoutCheckpoint", "its newest checkpoint is none"),
+        (CLAIM, None, None, "Suspended", "it has not begun"),
+    ],
+)
+def test_a_suspended_job_says_where_it_will_go_on(
+    checkpoint: Any, steps: int | None, saved: int | None, reason: str, words: str
+) -> None:
+    cluster = ToyCluster(make_job(checkpoint=checkpoint), make_engine()).settle()
+    if steps:
+        cluster.train(steps).settle()
+    if saved:
+        cluster.commit(saved).settle()
+    cluster.spec(suspend=True).settle()
+    assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.SUSPENDED, reason)
+    assert words in cluster.job.status.message
+
+
+def test_a_changed_spec_of_a_running_job_is_shown_and_does_not_touch_it() -> None:
+    cluster = ToyCluster(make_job(engine={"name": "gpt", "params": {"steps": 5}}), make_engine()).settle()
+    uids = cluster.uids
+    cluster.spec(engine={"name": "gpt", "params": {"steps": 6}}).settle()
+    assert cluster.condition["Valid"] == ("False", "SpecChanged")
+    assert cluster.uids == uids and cluster.job.status.incarnation == 1
+    cluster.spec(engine={"name": "gpt", "params": {"steps": 5}}).settle()
+    assert cluster.condition["Valid"] == ("True", "Accepted")
+
+
+def test_a_restart_waits_until_the_spec_can_run() -> None:
+    strict = make_engine(paramsSchema={"type": "object", "additionalProperties": False})
+    cluster = ToyCluster(make_job(), strict).settle()
+    cluster.spec(engine={"name": "gpt", "params": {"stesp": 5}}, recovery={"restartId": "again"}).settle()
+    assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.incarnation == 1
+    assert cluster.condition["Valid"] == ("False", "InvalidParams")
+    cluster.spec(engine={"name": "gpt", "params": {}}).settle()
+    assert cluster.job.status.incarnation == 2
+
+
+def test_progress_is_of_the_incarnation_that_runs() -> None:
+    cluster = ToyCluster(make_job(), make_engine()).settle().train(50).settle()
+    cluster.spec(recovery={"restartId": "again"}).settle()
+    assert cluster.job.status.progress is None
+    cluster.train(1).settle()
+    assert cluster.job.status.progress is not None and cluster.job.status.progress.step == 1
+    assert cluster.job.status.goodput.best == 50
+
+
+TRACEBACK = """step 1/200  loss 5.4
+Traceback (most recent call last):
+  File "x.py", line 3, in main
+PermissionError: [Errno 13] Permission denied: '/data'
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        ("", ""),
+        ("\n", ""),
+        ("boom", "boom"),
+        (TRACEBACK, "PermissionError: [Errno 13] Permission denied: '/data'"),
+    ],
+)
+def test_the_gist_of_a_stderr(stderr: str, said: str) -> None:
+    assert gist(stderr) == said
+    assert len(gist("x" * 3000)) == 400
+
+
+@pytest.mark.parametrize(
+    ("why", "said", "advice"),
+    [
+        ("0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: none.",
+         "0/3 nodes are available: 3 Insufficient cpu;", "lower its requests"),
+        ('0/3 nodes are available: persistentvolumeclaim "c" not found. not found',
+         'persistentvolumeclaim "c" not found;', "create the claim"),
+        ("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
+         "unbound immediate PersistentVolumeClaims;", "kubectl describe pvc"),
+    ],
+)  # fmt: skip
+def test_why_a_pod_has_no_node(why: str, said: str, advice: str) -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    found = unplaced(cluster.observed(), [PodView("p", "u", "Pending", unschedulable=why)])
+    assert found is not None
+    assert said in found.message and advice in found.message
+
+
+def test_an_image_s_two_phrases_are_one_message() -> None:
+    cause = 'failed to resolve reference "x": not found'
+    phrases = [f"ErrImagePull: {cause}", f'Back-off pulling image "x": ErrImagePull: {cause}']
+    messages = {
+        found.message
+        for phrase in phrases
+        if (
+            found := broken(
+                [PodView("p", "u", "Pending", waiting_reason="ErrImagePull", waiting_message=phrase)]
+            )
+        )
+    }
+    assert len(messages) == 1
