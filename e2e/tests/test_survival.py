@@ -13,7 +13,7 @@ import yaml
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 from e2e.tests.commits import Commit, commits
-from e2e.tests.faults import kill_rank
+from e2e.tests.faults import kill_named, kill_rank
 from e2e.tests.jobs import SMALL, Jobs
 from e2e.tests.survival import ENDLESS, Subject, apart, labelled, leader, restore, training
 
@@ -151,7 +151,7 @@ def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(
         incarnation = job.seen.status["incarnation"]
         node = cluster.node(job.pods[1].spec.node_name)
         step = job.seen.status["progress"]["step"]
-        node.run(["sh", "-c", KILL_AGENT])
+        kill_named(node, "convoy-agent")
         goes_on(job, step)
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", "ds/convoy-agent")
         cluster.kubectl(
@@ -160,13 +160,6 @@ def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(
         goes_on(job, job.seen.status["progress"]["step"])
         assert job.seen.status["incarnation"] == incarnation
         assert job.seen.status["restarts"]["total"] == 0
-
-
-KILL_AGENT = """
-for pid in /proc/[0-9]*; do
-  if tr '\\0' ' ' < $pid/cmdline 2>/dev/null | grep -q 'convoy_agents'; then kill -9 ${pid#/proc/}; fi
-done
-"""
 
 
 def goes_on(job: Subject, step: int) -> None:
@@ -181,9 +174,7 @@ def test_the_control_plane_may_vanish(cluster: Cluster, jobs: Jobs, volume: str,
     with training(cluster, jobs, f"without-{blow}", volume) as job:
         status = job.jobs.status(job.name)
         if blow == "leader":
-            pod, node = leader(cluster)
-            cluster.node(node).run(["sh", "-c", KILL_OPERATOR])
-            job.jobs.wait(lambda: leader(cluster)[0] != pod or True, 1, "asked")
+            kill_named(cluster.node(leader(cluster)[1]), "convoy-operator")
         else:
             cluster.components.stop("kube-apiserver")
             time.sleep(20)  # the outage itself: there is nothing to wait for
@@ -193,9 +184,6 @@ def test_the_control_plane_may_vanish(cluster: Cluster, jobs: Jobs, volume: str,
         assert (now["incarnation"], now["restarts"]["total"]) == (status["incarnation"], 0)
         came = job.kill_rank()
         assert came.replaced == 0
-
-
-KILL_OPERATOR = KILL_AGENT.replace("convoy_agents", "convoy_operator")
 
 
 def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs, volume: str) -> None:
