@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from convoy_workloads.runtime import storage
+from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.lineage import Generation, Record
 
 
@@ -87,3 +89,21 @@ def test_a_removed_generation_is_gone(saved: tuple[Path, Record]) -> None:
     storage.remove(root, record.generation)
     assert list(root.iterdir()) == []
     storage.remove(root, record.generation)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
+def test_a_volume_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> None:
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65532)
+        try:
+            storage.must_be_writable(shut / "job")
+        except DataError as error:
+            os._exit(7 if "uid 65532" in str(error) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    storage.must_be_writable(shut / "job")
+    assert list((shut / "job").iterdir()) == []

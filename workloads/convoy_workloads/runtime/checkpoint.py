@@ -247,12 +247,14 @@ class Checkpoints:
 
 def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | None:
     """The checkpoints of the job at `place`, None without a folder for them. All ranks of `group` call it.
+    DataError when this process may not write there.
 
     Nobody counts incarnations on a laptop: there it is one more than the folder has seen.
     """
     root = place.checkpoint_dir
     if root is None:
         return None
+    storage.must_be_writable(root)
     incarnation = place.incarnation
     if not incarnation:
         incarnation = _of_rank_0(storage.newest_incarnation(root) + 1, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.lineage import (
     Branch,
     Generation,
@@ -37,6 +39,22 @@ def sync_folder(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def must_be_writable(root: Path) -> None:
+    """Makes the folder if need be. DataError when this process may not write there, which no retry heals."""
+    probe = root / f".probe-{os.uname().nodename}-{os.getpid()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise DataError(
+            f"the checkpoint volume cannot be written by uid {os.getuid()}, gid {os.getgid()}: {error}. "
+            "Let them own it, or set template.spec.securityContext to who does"
+        ) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:
