@@ -60,6 +60,10 @@ e2e-full: binaries ## All e2e tests on a real multi-node cluster.
 bench-scale: binaries ## A thousand workers on fake nodes, beside JobSet; writes docs/bench/scale.json (1.5 hours).
 	@$(BIN)/python -m e2e.bench scale
 
+.PHONY: bench-survival
+bench-survival: binaries ## Faults on real nodes and the time to the next step; writes docs/bench/survival.json (1 hour).
+	@$(BIN)/python -m e2e.bench survival
+
 .PHONY: test
 test: lint unit integration e2e ## Everything CI runs.
 

@@ -9,15 +9,10 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench import figures, scale
+from e2e.bench import figures, scale, survival
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
-
-
-@app.callback()
-def _benches() -> None:
-    """Keeps `scale` a command of its own while it is the only one."""
 
 
 @app.command(name="scale")
@@ -41,11 +36,36 @@ def scale_(
         whole = False
     except ClusterError as error:
         sys.exit(str(error))
+    _tell(found, scale.NAME, scale.COMMAND, whole)
+
+
+@app.command(name="survival")
+def survival_(
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(survival.SCENARIOS)}; default: all.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Of each fault.")] = 5,
+    stock: Annotated[bool, typer.Option(help="Also Kubernetes' own path, once (6 minutes).")] = True,
+) -> None:
+    """Faults on real nodes; a run of everything is written to docs/bench/survival.json."""
+    if unknown := sorted(set(only or ()) - set(survival.SCENARIOS)):
+        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(survival.SCENARIOS)}")
+    found = figures.Figures()
+    try:
+        survival.bench(only or list(survival.SCENARIOS), repeats, stock, found)
+    except ClusterError as error:
+        sys.exit(str(error))
+    finally:
+        _tell(found, survival.NAME, survival.COMMAND, whole=not only and repeats >= 5)
+
+
+def _tell(found: figures.Figures, name: str, command: str, whole: bool) -> None:
+    """Prints the figures; those of a whole run replace the file."""
     for row in found.rows():
         print(figures.line(row))
     if whole:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        print(figures.write(scale.NAME, scale.COMMAND, found, today))
+        print(figures.write(name, command, found, today))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +13,8 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
 from e2e.install import bring_up
-from e2e.tests.jobs import Jobs
+from e2e.tests.jobs import Jobs, restricted_namespace
+from e2e.tests.volumes import shared_volume
 
 NAME = "e2e"
 NODES = 3
@@ -37,14 +35,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def namespace(cluster: Cluster) -> str:
     """A namespace that enforces the restricted pod security standard."""
-    name = "e2e-restricted"
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-    }
-    cluster.kubectl("apply", "-f", "-", text=json.dumps(manifest))
-    return name
+    return restricted_namespace(cluster, "e2e-restricted")
 
 
 @pytest.fixture
@@ -52,45 +43,12 @@ def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
     """The namespace's jobs; those a test leaves are deleted."""
     made = Jobs.of(cluster, namespace)
     yield made
-    left = made.custom.list_namespaced_custom_object("convoy.dev", "v1alpha1", namespace, "trainingjobs")[
-        "items"
-    ]
-    for job in left:
-        made.delete(job["metadata"]["name"])
+    made.delete_all()
 
 
 @pytest.fixture
 def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
-    """A ReadWriteMany claim on a disk that all nodes share."""
-    name = f"shared-{uuid.uuid4().hex[:8]}"
-    folder = cluster.shared_dir / name
-    folder.mkdir(mode=0o777)
-    folder.chmod(0o777)
-    common = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeMode": "Filesystem"}
-    disk = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            **common,
-            "capacity": {"storage": "1Gi"},
-            "hostPath": {"path": str(folder)},
-            "claimRef": {"namespace": jobs.namespace, "name": name},
-        },
-    }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": jobs.namespace},
-        "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    for body in (disk, claim):
-        cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
-    yield name
-    for job in jobs.custom.list_namespaced_custom_object(
-        "convoy.dev", "v1alpha1", jobs.namespace, "trainingjobs"
-    )["items"]:
-        jobs.delete(job["metadata"]["name"])
-    cluster.kubectl("delete", "pvc", "-n", jobs.namespace, name, "--wait=false")
-    cluster.kubectl("delete", "pv", name, "--wait=false")
-    shutil.rmtree(folder, ignore_errors=True)
+    """A ReadWriteMany claim on a disk that all nodes share; the jobs that use it go before it does."""
+    with shared_volume(cluster, jobs.namespace) as name:
+        yield name
+        jobs.delete_all()

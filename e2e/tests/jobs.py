@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,17 @@ SMALL = {"steps": 40, "batch": 4, "context": 64, "layers": 2, "width": 64, "head
 
 class Late(AssertionError):
     """What was waited for did not come; carries what was there instead."""
+
+
+def restricted_namespace(cluster: Cluster, name: str) -> str:
+    """A namespace that enforces the restricted pod security standard."""
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(manifest))
+    return name
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,12 @@ class Jobs:
         """Deletes it, and returns once it and its pods are gone."""
         self.custom.delete_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL, name)
         self.wait(lambda: self.get(name) is None and not self.pods(name), 90, f"{name} deleted")
+
+    def delete_all(self) -> None:
+        """Deletes what is left."""
+        found = self.custom.list_namespaced_custom_object(GROUP, VERSION, self.namespace, PLURAL)
+        for job in found["items"]:
+            self.delete(job["metadata"]["name"])
 
     def pods(self, name: str) -> list[Any]:
         """Its pods by index."""

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
+from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 from e2e.tests.faults import kill_rank
@@ -15,6 +18,7 @@ from e2e.tests.jobs import SMALL, Jobs
 from e2e.tests.watching import Recovery, Watched, recovery
 
 ENDLESS = {**SMALL, "steps": 1_000_000}
+EXAMPLES = files.CHECKOUT / "examples"
 STEPPING = ("productive", "recompute")
 
 
@@ -24,6 +28,22 @@ def apart(job: str) -> dict[str, Any]:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return {"spec": {"affinity": affinity}}
+
+
+@contextmanager
+def own_script(jobs: Jobs, name: str) -> Iterator[dict[str, Any]]:
+    """The spec of examples/torchrun.yaml without an end; its unchanged script is a ConfigMap meanwhile."""
+    body = {"metadata": {"name": name}, "data": {"ddp.py": (EXAMPLES / "ddp.py").read_text()}}
+    jobs.core.create_namespaced_config_map(jobs.namespace, body)
+    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
+    pod = spec["roles"][0]["template"]["spec"]
+    pod["containers"][0]["env"].append({"name": "STEPS", "value": "1000000"})
+    pod["volumes"][0]["configMap"]["name"] = name
+    pod.update(apart(name)["spec"])
+    try:
+        yield {"engine": None, **spec}
+    finally:
+        jobs.core.delete_namespaced_config_map(name, jobs.namespace)
 
 
 @dataclass(frozen=True)

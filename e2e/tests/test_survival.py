@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 from e2e.tests.commits import Commit, commits
 from e2e.tests.faults import kill_named, kill_rank
 from e2e.tests.jobs import SMALL, Jobs
-from e2e.tests.survival import ENDLESS, Subject, apart, labelled, leader, restore, training
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def own_script(jobs: Jobs, name: str, steps: int = 1_000_000) -> dict[str, Any]:
-    """The spec of examples/torchrun.yaml, with more steps; its script is made a ConfigMap."""
-    body = {"metadata": {"name": name}, "data": {"ddp.py": (EXAMPLES / "ddp.py").read_text()}}
-    jobs.core.create_namespaced_config_map(jobs.namespace, body)
-    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
-    pod = spec["roles"][0]["template"]["spec"]
-    pod["containers"][0]["env"].append({"name": "STEPS", "value": str(steps)})
-    pod["volumes"][0]["configMap"]["name"] = name
-    pod.update(apart(name)["spec"])
-    return {"engine": None, **spec}
+from e2e.tests.survival import ENDLESS, Subject, apart, labelled, leader, own_script, restore, training
 
 
 def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
@@ -40,13 +24,9 @@ def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs, volu
 
 
 def test_a_killed_rank_of_an_unmodified_script_too(cluster: Cluster, jobs: Jobs) -> None:
-    spec = own_script(jobs, "script")
-    try:
-        with training(cluster, jobs, "script", None, **spec) as job:
-            came = job.kill_rank()
-            assert (came.reason, came.replaced) == ("RankKilled", 0)
-    finally:
-        jobs.core.delete_namespaced_config_map("script", jobs.namespace)
+    with own_script(jobs, "script") as spec, training(cluster, jobs, "script", None, **spec) as job:
+        came = job.kill_rank()
+        assert (came.reason, came.replaced) == ("RankKilled", 0)
 
 
 def test_of_a_deleted_pod_only_itself_is_replaced(cluster: Cluster, jobs: Jobs, volume: str) -> None:
@@ -70,6 +50,7 @@ def test_a_dead_node_s_pod_moves(cluster: Cluster, jobs: Jobs, volume: str) -> N
         assert f"node/{dead}" in labelled(cluster)
 
 
+@pytest.mark.full
 def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(
     cluster: Cluster, jobs: Jobs, volume: str
 ) -> None:
@@ -87,19 +68,16 @@ def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(
         assert job.seen.status["restarts"]["last"]["reason"] == "Regrow"
 
 
+@pytest.mark.full
 def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Cluster, jobs: Jobs) -> None:
-    spec = own_script(jobs, "strict")
-    try:
-        with training(cluster, jobs, "strict", None, **spec) as job:
-            pod = job.pods[1]
-            node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
-            came = job.cut_node()
-            assert (came.reason, came.replaced) == ("NodeLost", 1)
-            # On the node that runs on, cut off, no process of the job is left.
-            assert ranks_of(cluster, node.name, uid) == []
-            assert came.created is not None and came.created > 20
-    finally:
-        jobs.core.delete_namespaced_config_map("strict", jobs.namespace)
+    with own_script(jobs, "strict") as spec, training(cluster, jobs, "strict", None, **spec) as job:
+        pod = job.pods[1]
+        node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
+        came = job.cut_node()
+        assert (came.reason, came.replaced) == ("NodeLost", 1)
+        # On the node that runs on, cut off, no process of the job is left.
+        assert ranks_of(cluster, node.name, uid) == []
+        assert came.created is not None and came.created > 20
 
 
 def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
@@ -111,6 +89,7 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
     return cluster.node(node).run(["sh", "-c", look, "look", uid]).split()
 
 
+@pytest.mark.full
 def test_a_healed_node_s_late_commits_are_dead(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     with training(cluster, jobs, "healed", volume) as job, commits(cluster.shared_dir / volume) as records:
         node, uid = job.pods[1].spec.node_name, job.pods[1].metadata.uid
@@ -144,6 +123,7 @@ def lineage(records: dict[tuple[int, int], Commit], job: Subject) -> None:
         assert (incarnation, step) == newest, (into, sorted(records))
 
 
+@pytest.mark.full
 def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(
     cluster: Cluster, jobs: Jobs, volume: str
 ) -> None:
@@ -169,7 +149,7 @@ def goes_on(job: Subject, step: int) -> None:
     job.seen.until(lambda: job.seen.status["checkpoint"]["step"] > saved, 60, "commits go on")
 
 
-@pytest.mark.parametrize("blow", ["leader", "api"])
+@pytest.mark.parametrize("blow", ["leader", pytest.param("api", marks=pytest.mark.full)])
 def test_the_control_plane_may_vanish(cluster: Cluster, jobs: Jobs, volume: str, blow: str) -> None:
     with training(cluster, jobs, f"without-{blow}", volume) as job:
         status = job.jobs.status(job.name)
@@ -186,6 +166,7 @@ def test_the_control_plane_may_vanish(cluster: Cluster, jobs: Jobs, volume: str,
         assert came.replaced == 0
 
 
+@pytest.mark.full
 def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs, volume: str) -> None:
     checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
     params = {**ENDLESS}
@@ -236,12 +217,12 @@ def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
     assert "resources.limits.memory" in status["restarts"]["last"]["message"]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [pytest.param(2, marks=pytest.mark.full), 3])
 def test_faults_do_not_change_a_bit_of_the_curve(
     cluster: Cluster, jobs: Jobs, volume: str, world: int
 ) -> None:
     spec: dict[str, Any] = {
-        "engine": {"name": "gpt", "params": {**SMALL, "steps": 300, "held_out_every": 5}},
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": 120, "held_out_every": 4}},
         "checkpoint": {"interval": "2s", "tiers": {"remote": {"claimName": volume}}},
         "roles": [{"name": "worker", "replicas": world}],
     }
@@ -254,7 +235,7 @@ def test_faults_do_not_change_a_bit_of_the_curve(
         curves.append(held_out(jobs.log(f"{name}-worker-0")))
         assert status["incarnation"] == (2 if name.startswith("struck") else 1)
     calm, struck = curves
-    assert len(calm) == 60 and calm == struck
+    assert len(calm) == 30 and calm == struck
 
 
 def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:

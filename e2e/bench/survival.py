@@ -1,0 +1,141 @@
+"""How fast a job is back after each fault, on real nodes, and where the time goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes import client
+
+from e2e.bench.figures import Figures, Metric
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.progress import Progress
+from e2e.install import bring_up
+from e2e.tests.jobs import Jobs, restricted_namespace
+from e2e.tests.survival import Subject, apart, leader, own_script, restore, training
+from e2e.tests.volumes import shared_volume
+from e2e.tests.watching import Recovery
+
+NAME = "survival"
+COMMAND = "make bench-survival"
+NODES = 3
+STOCK_SECONDS = 500.0
+
+STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "stepped")
+"""In which a recovery is told, in seconds after the fault (`e2e.tests.watching.Recovery`)."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One fault."""
+
+    words: str
+    target: float | None
+    """Seconds to the end of the next step."""
+    strike: Callable[[Subject], Recovery]
+    own: bool = False
+    """The unmodified script of examples/torchrun.yaml instead of the engine with checkpoints."""
+    elastic: bool = False
+
+
+def _kill_leader(job: Subject) -> Recovery:
+    """Kills the node of the leading operator, where a worker is as well."""
+    node = leader(job.cluster)[1]
+    index = next(number for number, pod in enumerate(job.pods) if pod.spec.node_name == node)
+    return job.kill_node(index, 120)
+
+
+SCENARIOS = {
+    "rank": Scenario("SIGKILL of a rank, state restored", 1.0, lambda job: job.kill_rank()),
+    "rank-script": Scenario(
+        "SIGKILL of a rank, unmodified script", 1.0, lambda job: job.kill_rank(), own=True
+    ),
+    "pod": Scenario("a pod is deleted", 6.0, lambda job: job.delete_pod()),
+    "node": Scenario("kill -9 of a node, Commit", 10.0, lambda job: job.kill_node()),
+    "node-elastic": Scenario(
+        "kill -9 of a node, the job may shrink", 7.0, lambda job: job.kill_node(), elastic=True
+    ),
+    "node-strict": Scenario("kill -9 of a node, Strict", 30.0, lambda job: job.kill_node(), own=True),
+    "node-leader": Scenario("kill -9 of the node that the leader is on too, Commit", 20.0, _kill_leader),
+}
+
+
+def bench(only: list[str], repeats: int, stock: bool, found: Figures) -> None:
+    """Brings a cluster up, deals every blow `repeats` times in turns, and takes the cluster down."""
+    cluster = bring_up(NAME, NODES, Progress())
+    try:
+        jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
+        for repeat in range(repeats):
+            for name in only:
+                came = _one(cluster, jobs, f"{name}-{repeat}", SCENARIOS[name])
+                cluster.progress.say(f"{name} {repeat + 1}/{repeats}: {came}")
+                _record(found, SCENARIOS[name], came)
+        if stock:
+            words = "kill -9 of a node, a pod of a plain Kubernetes Job runs elsewhere"
+            found.add(Metric(words, "seconds"), _stock(cluster, jobs))
+    finally:
+        cluster.down()
+
+
+def _one(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recovery:
+    with ExitStack() as stack:
+        spec: dict[str, Any] = {}
+        volume = None
+        if scenario.own:
+            spec = stack.enter_context(own_script(jobs, name))
+        else:
+            volume = stack.enter_context(shared_volume(cluster, jobs.namespace))
+        replicas = NODES if scenario.elastic or scenario.words.startswith("kill -9 of the node that") else 2
+        if scenario.elastic:
+            role = {"name": "worker", "replicas": replicas, "minReplicas": 2, "template": apart(name)}
+            spec["roles"] = [role]
+        job = stack.enter_context(training(cluster, jobs, name, volume, replicas=replicas, **spec))
+        return scenario.strike(job)
+
+
+def _record(found: Figures, scenario: Scenario, came: Recovery) -> None:
+    for stage in STAGES:
+        value = getattr(came, stage)
+        if value is not None:
+            target = scenario.target if stage == "stepped" else None
+            found.add(Metric(f"{scenario.words}: {stage}", "seconds", target), value)
+
+
+def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
+    """Seconds until Kubernetes alone runs the pod of a Job again after its node died; None if too long."""
+    container = {
+        "name": "sleep",
+        "image": "convoy/torch:dev",
+        "command": ["python3", "-c", "import time; time.sleep(86400)"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "stock"}}
+    body = {**manifest, "spec": {"template": {"spec": pod}, "backoffLimit": 10}}
+
+    def running(besides: str = "") -> Any:
+        listed = jobs.core.list_namespaced_pod(jobs.namespace, label_selector="job-name=stock").items
+        return next((p for p in listed if p.status.phase == "Running" and p.metadata.uid != besides), None)
+
+    client.BatchV1Api(jobs.core.api_client).create_namespaced_job(jobs.namespace, body)
+    first = jobs.wait(running, 60, "the stock pod runs")
+    try:
+        cluster.node(first.spec.node_name).kill()
+        died = time.monotonic()
+        jobs.wait(lambda: running(first.metadata.uid), STOCK_SECONDS, "Kubernetes runs it again")
+        return time.monotonic() - died
+    except AssertionError:
+        return None
+    finally:
+        restore(cluster)
