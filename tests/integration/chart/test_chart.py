@@ -81,7 +81,7 @@ def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
     bound = [s["name"] for b in bodies if b["kind"].endswith("RoleBinding") for s in b["subjects"]]
-    assert set(bound) == {"convoy-operator"}
+    assert set(bound) == {"convoy-operator", "convoy-uninstall"}
 
 
 def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> None:
@@ -93,6 +93,20 @@ def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> 
     bindings = [b for b in bodies if b["kind"] == "RoleBinding"]
     (binding,) = [b for b in bindings if b["metadata"]["namespace"] == "kube-node-lease"]
     assert binding["subjects"][0]["namespace"] == "convoy-system"
+
+
+def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) -> None:
+    bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
+    hooks = [
+        b for b in bodies if (b["metadata"].get("annotations") or {}).get("helm.sh/hook") == "pre-delete"
+    ]
+    assert [b["kind"] for b in hooks] == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"]
+    pod = hooks[-1]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry.example.com/convoy/operator:v7"
+    assert (pod["serviceAccountName"], pod["securityContext"]["runAsNonRoot"]) == ("convoy-uninstall", True)
+    assert hooks[-1]["spec"]["backoffLimit"] == 0
+    # Nothing that the release owns is a hook, or it would outlive it.
+    assert not [b for b in bodies if b not in hooks and "uninstall" in b["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("setting", ["operator.replicas=0", "agent.kubeletDir=relative", "images.tagg=x"])

@@ -1,0 +1,83 @@
+"""`python -m convoy_operator.uninstall`: whether Convoy may go. Helm asks before it takes anything away.
+
+A worker pod cannot finish its deletion without the agent of its node: taken away too early, it would be
+Terminating for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from convoy_crds.terms import OPERATOR
+from convoy_operator import app, errors
+from convoy_operator.client import KubernetesGateway
+from convoy_operator.gateway import ApiGateway, Object
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import PODS, TRAINING_JOBS, Resource
+from convoy_operator.settings import from_environment
+
+WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
+"""Selects the pods that the operator made."""
+NAMED = 5
+"""Objects that are named; of the others only the number is told."""
+
+
+def objection(jobs: Sequence[str], pods: Sequence[str]) -> str | None:
+    """What stands in the way of the uninstallation and what to do about it; None when nothing does."""
+    if not jobs and not pods:
+        return None
+    found = [_some("TrainingJob", jobs), _some("worker pod", pods)]
+    lines = [
+        "Convoy is still in use, nothing was removed. It has " + " and ".join(filter(None, found)) + ".",
+        "Without the agent of its node a worker pod cannot be deleted. First:",
+        "  kubectl delete trainingjobs --all -A --cascade=foreground",
+        f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
+    ]
+    return "\n".join(lines)
+
+
+def _some(what: str, names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = ", ..." if len(names) > NAMED else ""
+    plural = "" if len(names) == 1 else "s"
+    return f"{len(names)} {what}{plural} ({', '.join(sorted(names)[:NAMED])}{more})"
+
+
+async def ask(gateway: ApiGateway) -> str | None:
+    """The objection of the cluster as it is now."""
+    jobs = await _list(gateway, TRAINING_JOBS)
+    pods = await _list(gateway, PODS, WORKERS)
+    return objection([_name(job) for job in jobs], [_name(pod) for pod in pods])
+
+
+async def _list(gateway: ApiGateway, resource: Resource, selector: str = "") -> list[Object]:
+    try:
+        return (await gateway.list(resource, selector))[0]
+    except errors.NotFound:
+        return []  # the kind itself is gone
+
+
+def _name(body: Object) -> str:
+    return f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
+
+
+async def run() -> int:
+    """The process: exit code 0 when nothing stands in the way, else 1 with the reason on stderr."""
+    settings = from_environment()
+    client = await app.connect(settings)
+    try:
+        found = await ask(KubernetesGateway(client, settings, Metrics(app.package_version())))
+    except errors.ApiError as error:
+        found = f"cannot tell whether Convoy is still in use: {error}"
+    finally:
+        await client.close()
+    if found:
+        print(found, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(run()))
