@@ -122,7 +122,7 @@ def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
         },
     }
     manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "stock"}}
-    body = {**manifest, "spec": {"template": {"spec": pod}, "backoffLimit": 10}}
+    body: Any = {**manifest, "spec": {"template": {"spec": pod}, "backoffLimit": 10}}
 
     def running(besides: str = "") -> Any:
         listed = jobs.core.list_namespaced_pod(jobs.namespace, label_selector="job-name=stock").items
