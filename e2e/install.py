@@ -20,8 +20,13 @@ def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -
     """
     changed = Builder(TAG, progress=progress).build() if build else []
     cluster = Cluster.up(nodes, name, progress=progress)
-    cluster.update_images(changed)
+    sent = cluster.update_images(changed)
     install(cluster)
+    if sent:
+        # The tag is the same as before: nothing else tells pods that are up already to take the image.
+        for workload in ("deployment/convoy-operator", "daemonset/convoy-agent"):
+            cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
+            cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
     return cluster
 
 

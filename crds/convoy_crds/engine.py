@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from convoy_crds.meta import Condition, Model, ObjectMeta, map_list
+from convoy_crds.meta import Condition, Model, ObjectMeta, StatusModel, map_list
 
 
 class EngineMetric(Model):
@@ -44,7 +44,7 @@ class EngineSpec(Model):
     """One sentence: what it trains or serves, and by which method."""
 
 
-class EngineStatus(Model):
+class EngineStatus(StatusModel):
     """Whether the entry can be used."""
 
     observed_generation: int = 0

@@ -39,6 +39,12 @@ class Model(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+class StatusModel(Model):
+    """A part of a status. Fields of a later version, which an operator of this one may find, are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class OpenModel(Model):
     """A part of which only some fields are ours; the others pass through untouched."""
 
@@ -69,7 +75,7 @@ def map_list(key: str) -> dict[str, JsonValue]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-class Condition(Model):
+class Condition(StatusModel):
     """`metav1.Condition`."""
 
     type: Annotated[str, Field(max_length=316)]

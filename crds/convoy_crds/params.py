@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
-from jsonschema.exceptions import best_match
+from jsonschema.exceptions import ValidationError, best_match
 from referencing.exceptions import Unresolvable
+
+from convoy_crds.suggest import suggestion
 
 
 def schema_error(schema: Mapping[str, Any]) -> str | None:
@@ -34,4 +37,17 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
         return "spec.engine.params", f"the engine's schema is broken: {broken.ref} leads nowhere"
     if error is None:
         return None
-    return "spec.engine.params" + error.json_path[1:], error.message
+    return "spec.engine.params" + error.json_path[1:], _unknown(error) or error.message
+
+
+def _unknown(error: ValidationError) -> str:
+    """Which parameters there are not, and what they may have meant; empty for an error of another kind."""
+    schema = error.schema
+    if error.validator != "additionalProperties" or not isinstance(schema, Mapping):
+        return ""
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    return "; ".join(
+        f"{name!r} was unexpected{suggestion(name, known)}"
+        for name in error.instance
+        if name not in known and not any(re.search(pattern, name) for pattern in patterns)
+    )

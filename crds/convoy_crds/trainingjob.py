@@ -16,6 +16,7 @@ from convoy_crds.meta import (
     ObjectMeta,
     OpenModel,
     Rule,
+    StatusModel,
     map_list,
     validated,
 )
@@ -215,7 +216,7 @@ class Phase(StrEnum):
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 
-class RoleStatus(Model):
+class RoleStatus(StatusModel):
     """Pods of one role."""
 
     name: str
@@ -237,7 +238,7 @@ class Scope(StrEnum):
     """All pods."""
 
 
-class LastRestart(Model):
+class LastRestart(StatusModel):
     """The fault behind the latest restart."""
 
     reason: str
@@ -255,7 +256,7 @@ class LastRestart(Model):
     """When the operator decided on it."""
 
 
-class Restarts(Model):
+class Restarts(StatusModel):
     """How often the process group was formed again."""
 
     total: int = 0
@@ -276,7 +277,7 @@ class Restarts(Model):
     last: LastRestart | None = None
 
 
-class Offender(Model):
+class Offender(StatusModel):
     """A node and the faults of this job that are laid to it."""
 
     node: str
@@ -286,7 +287,7 @@ class Offender(Model):
     at: datetime
 
 
-class Goodput(Model):
+class Goodput(StatusModel):
     """Where the job's time went; every second has one cause, all together they are its age."""
 
     ratio: float | None = None
@@ -305,7 +306,7 @@ class Goodput(Model):
     anchor_at: datetime | None = None
 
 
-class Progress(Model):
+class Progress(StatusModel):
     """How far the training is."""
 
     step: int = 0
@@ -320,7 +321,7 @@ class Progress(Model):
     """When the step was reported."""
 
 
-class CheckpointStatus(Model):
+class CheckpointStatus(StatusModel):
     """The newest committed generation."""
 
     incarnation: int
@@ -329,7 +330,7 @@ class CheckpointStatus(Model):
     time: datetime
 
 
-class TrainingJobStatus(Model):
+class TrainingJobStatus(StatusModel):
     """What the operator knows. Written by the operator alone."""
 
     observed_generation: int = 0
