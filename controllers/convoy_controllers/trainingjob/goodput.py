@@ -53,12 +53,14 @@ def account(
     running: tuple[int, Sequence[SlotView]],
     waiting: str,
     blow: Blow | None,
+    stepped: bool,
     now: datetime,
 ) -> Goodput:
     """The ledger at `now`.
 
     `status`: as it will be stored. `made`: when the job was. `running`: the incarnation that had formed
     before this reconcile (0: none) and all reports. `waiting`: the reason of the Running condition.
+    `stepped`: the status tells of new progress, so the ratio may move with it.
     """
     book = _Book(before, _ms(made or now), _ms(now))
     incarnation, views = running
@@ -69,7 +71,6 @@ def account(
         book.blow(blow)
     book.turn(_cause(status, waiting, book.cause), _ms(now))
     moved = book.value != before
-    stepped = status.progress is not None and status.progress.step != before.best
     return book.closed() if moved or stepped else before
 
 

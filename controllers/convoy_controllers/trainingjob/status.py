@@ -108,6 +108,7 @@ class Draft:
             running=(job.status.incarnation if job.status.membership else 0, [*self.observed.slots.values()]),
             waiting=running.reason if running is not None and running.status == "False" else "",
             blow=self.blow,
+            stepped=self.status.progress != job.status.progress,
             now=self.exact,
         )
 

@@ -110,6 +110,12 @@ def test_a_job_that_makes_no_progress_writes_no_status() -> None:
     assert cluster.step().status is None
 
 
+def test_nor_does_one_that_stands_still_behind_its_furthest_step() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2).train(5).settle().wait(10)
+    assert cluster.step().status is None
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from(["train", "kill", "suspend", "resume", "wait", "lose"]), st.integers(0, 40)),
     max_size=25,
