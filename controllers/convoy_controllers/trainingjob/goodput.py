@@ -124,7 +124,8 @@ class _Book:
         if self.cause is Cause.RECOMPUTE and step > self.value.best:
             self.turn(Cause.PRODUCTIVE, self._crossing(step, at))
         if self.cause is Cause.PRODUCTIVE:
-            self.value.best = max(self.value.best, step)
+            # A step that one rank has ended, all have computed: the others merely told less lately.
+            self.value.best = max(self.value.best, *(rank.step or 0 for rank in ranks))
 
     _saving: float = 0.0
 

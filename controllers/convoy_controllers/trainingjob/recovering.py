@@ -113,7 +113,8 @@ def answer(
         return finish(observed, draft, own, Phase.FAILED, Reasons.MAX_RESTARTS, message)
     if fault.node and fault.policy.blames_node:
         status.offenders = offenders.after(status.offenders, fault.node, fault.reason.name, now)
-    step = status.progress.step if status.progress else None
+    steps = [status.progress.step if status.progress else None, fault.step]
+    step = max((one for one in steps if one is not None), default=None)
     status.restarts = budget.after(status.restarts, fault, recovery, now, step)
     formation.disband(status)
     draft.phase(Phase.RESTARTING, fault.reason, fault.message)
