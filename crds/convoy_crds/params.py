@@ -42,12 +42,12 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
 
 def _unknown(error: ValidationError) -> str:
     """Which parameters there are not, and what they may have meant; empty for an error of another kind."""
-    schema = error.schema
+    schema, given = error.schema, error.instance
     if error.validator != "additionalProperties" or not isinstance(schema, Mapping):
         return ""
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     return "; ".join(
         f"{name!r} was unexpected{suggestion(name, known)}"
-        for name in error.instance
+        for name in (given if isinstance(given, Mapping) else ())
         if name not in known and not any(re.search(pattern, name) for pattern in patterns)
     )

@@ -31,6 +31,18 @@ def test_the_path_of_what_is_wrong_is_named(params: dict[str, Any], path: str) -
     assert error is not None and error[0] == path
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("stesp", "'stesp' was unexpected; did you mean 'steps'?"),
+        ("Steps", "'Steps' was unexpected; did you mean 'steps'?"),
+        ("colour", "'colour' was unexpected; there are: optimizer, steps"),
+    ],
+)
+def test_an_unknown_parameter_is_told_what_it_may_have_meant(name: str, words: str) -> None:
+    assert params_error(SCHEMA, {"steps": 1, name: 1}) == ("spec.engine.params", words)
+
+
 def test_valid_parameters_pass() -> None:
     assert params_error(SCHEMA, {"steps": 3, "optimizer": {"lr": 0.1}}) is None
 
