@@ -100,6 +100,21 @@ def test_beyond_the_budget_the_job_fails_with_the_ranks_code(run: Run, tmp_path:
     assert "maxRestarts=1" in out.getvalue()
 
 
+def test_the_same_error_over_and_over_ends_the_job(run: Run, tmp_path: Path) -> None:
+    out = io.StringIO()
+    assert run(job(script(tmp_path, "raise SystemExit(7)\n")), out=out) == 7
+    assert out.getvalue().count("incarnation") == 3
+    assert "3 times in a row a rank ended with 7 before the first step" in out.getvalue()
+
+
+def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> None:
+    out = io.StringIO()
+    (tmp_path / "there.py").write_text("print('found', flush=True)\n")
+    command = ["bash", "-c", f"exec {sys.executable} there.py"]
+    assert run(job(command), out=out, folder=tmp_path) == 0
+    assert sorted(out.getvalue().splitlines()) == ["[1/0] found", "[1/1] found", "incarnation 1: 2 ranks"]
+
+
 @pytest.mark.parametrize(("source", "code"), [("raise SystemExit(10)\n", 10), ("raise SystemExit(20)\n", 20)])
 def test_what_cannot_heal_is_not_tried_again(run: Run, tmp_path: Path, source: str, code: int) -> None:
     out = io.StringIO()

@@ -54,7 +54,7 @@ def test_every_example_passes(example: Path) -> None:
         (spec(engine=None), ["template.spec.containers[0].command"]),
         (spec(suspended=True), ["spec.suspended"]),
         ({**GOOD, "metadata": {"name": "a" * 60}}, ["63 characters"]),
-        ({**GOOD, "kind": "TrainJob"}, ["unknown kind"]),
+        ({**GOOD, "kind": "TrainJob"}, ["TrainJob"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -72,3 +72,92 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
         "spec": {"image": "mine:1", "command": ["python", "mine.py"], "paramsSchema": {"type": "object"}},
     }
     assert validate(tmp_path, engine, spec(engine={"name": "mine"}))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            spec(roles=[{"name": "worker", "replica": 2}]),
+            "spec.roles[0].replica: there is no such field; did you mean 'replicas'?",
+        ),
+        (
+            spec(checkpoint={"interval": "5 minutes"}),
+            "spec.checkpoint.interval: must be a whole number with s, m or h behind it, such as 90s, 10m or "
+            "2h, is '5 minutes'",
+        ),
+        (spec(roles=[{"name": "worker", "replicas": 0}]), "spec.roles[0].replicas: must be at least 1, is 0"),
+        (
+            spec(roles=[{"name": "worker", "replicas": "2"}]),
+            "spec.roles[0].replicas: must be a whole number, is '2'",
+        ),
+        (spec(suspend="yes"), "spec.suspend: must be true or false, is 'yes'"),
+        (spec(recovery={"fencing": "strict"}), "spec.recovery.fencing: must be 'Auto', 'Commit' or 'Strict'"),
+        (spec(engine="gpt"), "spec.engine: must hold fields of its own, is 'gpt'"),
+        (
+            spec(engine={"name": "gpt", "params": {"stesp": 3}}),
+            "spec.engine.params: 'stesp' was unexpected; did you mean 'steps'?",
+        ),
+        (
+            spec(roles=[{"name": "w", "replicas": 1}, {"name": "w", "replicas": 1}]),
+            "spec.roles[*].name: 'w' is there more than once",
+        ),
+        ({**GOOD, "metadata": {"name": "My_Job"}}, "metadata.name: must be of a-z, 0-9, '-' and '.'"),
+        ({**GOOD, "metadata": {"name": "a", "labels": {"a": 1}}}, "metadata.labels.a: must be text, is 1"),
+        ({**GOOD, "metadata": {}}, "TrainingJob number 1: metadata.name: is required"),
+        (
+            {**GOOD, "apiVersion": "convoy.dev/v1"},
+            "apiVersion: must be 'convoy.dev/v1alpha1', is 'convoy.dev/v1'",
+        ),
+        ({**GOOD, "kind": "TrainJob"}, "there is no kind 'TrainJob'; did you mean 'TrainingJob'?"),
+        (
+            spec(engine={"name": "gtp"}),
+            "spec.engine.name: no Engine 'gtp' is in the catalogue or given here; did you mean 'gpt'?",
+        ),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_what_is_wrong_is_said_in_words(tmp_path: Path, body: dict[str, Any], message: str) -> None:
+    code, output = validate(tmp_path, body)
+    assert code == 1
+    assert message in output
+
+
+def test_a_field_without_a_value_has_its_default(tmp_path: Path) -> None:
+    body = {**GOOD, "spec": {**GOOD["spec"], "recovery": None}}
+    assert validate(tmp_path, body)[0] == 0
+
+
+def test_yaml_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("spec:\n  roles:\n    - name: worker\n     replicas: 2\n")
+    result = CliRunner().invoke(app, ["validate", str(file)])
+    assert result.exit_code == 1
+    assert f"{file}: line 4, column 6: " in result.output and "indented" in result.output
+
+
+def test_a_folder_is_checked_file_by_file_and_its_engines_count(tmp_path: Path) -> None:
+    mine = {"kind": "Engine", "metadata": {"name": "mine"}, "spec": {"image": "mine:1", "command": ["mine"]}}
+    bodies = {
+        "a.yaml": spec(engine={"name": "mine"}),
+        "b.yml": {"apiVersion": "convoy.dev/v1alpha1", **mine},
+        "c.yaml": spec(roles=[]),
+        "d.yaml": {"apiVersion": "v1", "kind": "ConfigMap"},
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).write_text(yaml.safe_dump(body))
+    result = CliRunner().invoke(app, ["validate", str(tmp_path)])
+    assert result.exit_code == 1
+    lines = sorted(result.output.splitlines())
+    assert [line.removeprefix(f"{tmp_path}/")[:6] for line in lines] == ["a.yaml", "b.yml:", "c.yaml"]
+    assert "1 object valid" in lines[0] and "needs at least 1" in lines[2]
+
+
+def test_stdin_is_a_file_too() -> None:
+    result = CliRunner().invoke(app, ["validate", "-"], input=yaml.safe_dump(GOOD))
+    assert (result.exit_code, result.output) == (0, "stdin: 1 object valid\n")
+
+
+def test_nothing_for_convoy_is_an_error() -> None:
+    result = CliRunner().invoke(app, ["validate", "-"], input="apiVersion: v1\nkind: ConfigMap\n")
+    assert result.exit_code == 1 and "holds no object of convoy.dev/v1alpha1" in result.output

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import Recovery, TrainingJob
+from convoy_workloads.local.budget import Budget
 from convoy_workloads.local.environment import declared, pod_environment
+from convoy_workloads.local.screen import Screen
 
 
 def job(*env: dict[str, Any]) -> TrainingJob:
@@ -41,3 +44,66 @@ def test_what_convoy_sets_wins_as_in_a_pod() -> None:
     mine = job({"name": "CONVOY_PARAMS", "value": "mine"}, {"name": "LANG", "value": "C"})
     found = pod_environment(mine, "worker", {"LANG": "en", "HOME": "/root"}, Path("/c"))
     assert (found["CONVOY_PARAMS"], found["LANG"], found["HOME"]) == ("{}", "C", "/root")
+
+
+@pytest.mark.parametrize(
+    ("endings", "words"),
+    [
+        ([(1, 0), (1, 0), (1, 0)], "3 times in a row a rank ended with 1 before the first step"),
+        ([(1, 5), (1, 5), (1, 5)], "3 times in a row a rank ended with 1 behind step 5"),
+        ([(1, 0), (2, 0), (1, 0), (1, 0)], None),
+        ([(1, 0), (1, 5), (1, 0), (1, 0)], None),
+        ([(76, 0)] * 4, None),
+        ([(137, 0)] * 4, None),
+        ([(137, 0)] * 5, "more than spec.recovery.maxRestarts=4 restarts"),
+    ],
+)
+def test_a_run_starts_again_within_its_budget(endings: list[tuple[int, int]], words: str | None) -> None:
+    budget = Budget(Recovery(max_restarts=4))
+    said = [budget.spend(float(number), code, step) for number, (code, step) in enumerate(endings)]
+    assert not any(said[:-1])
+    assert said[-1] is words or (words and words in (said[-1] or ""))
+
+
+def test_restarts_outside_of_the_window_are_forgiven_and_equal_errors_may_be_allowed() -> None:
+    budget = Budget(Recovery(max_restarts=1, window_seconds=10, max_identical_errors=0))
+    assert [budget.spend(now, 1, 0) for now in (0.0, 11.0, 22.0)] == [None] * 3
+
+
+@pytest.fixture
+def screen() -> tuple[Screen, io.StringIO]:
+    out = io.StringIO()
+    return Screen(out, lambda: None), out
+
+
+def test_a_step_is_shown_once_whoever_tells_it_first(screen: tuple[Screen, io.StringIO]) -> None:
+    show, out = screen
+    show.progress("step 1/9  loss 5.0000  12.4 samples/s")
+    show.rank_line(b"[1/0] step 1/9  loss 5.0000  12.5 samples/s\n")
+    show.rank_line(b"[1/0] step 2/9  loss 4.0000\n")
+    show.progress("step 2/9  loss 4.0000  12.4 samples/s")
+    show.progress("step 2/9  loss 4.0000  12.4 samples/s")
+    assert out.getvalue() == "step 1/9  loss 5.0000  12.4 samples/s\n[1/0] step 2/9  loss 4.0000\n"
+
+
+def test_other_ranks_and_another_incarnation_speak_for_themselves(
+    screen: tuple[Screen, io.StringIO],
+) -> None:
+    show, out = screen
+    show.progress("step 1")
+    show.rank_line(b"[1/1] step 1\n")
+    show.form()
+    show.progress("step 1")
+    assert out.getvalue() == "step 1\n[1/1] step 1\nstep 1\n"
+
+
+def test_a_reader_that_leaves_is_noticed_once() -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    left: list[int] = []
+    show = Screen(Closed(), lambda: left.append(1))
+    show.say("a")
+    show.say("b")
+    assert left == [1]

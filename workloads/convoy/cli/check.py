@@ -8,40 +8,64 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Failure
-from convoy.cli.manifest import problems, read
+from convoy.cli.manifest import Manifest, problems
+from convoy.cli.sources import STDIN, File, Files, Source, sources
 
-File = Annotated[Path, typer.Argument(help="A manifest: YAML, any number of documents.", exists=True)]
+
+def validate(file: Files) -> None:
+    """Check manifests, with no cluster.
+
+    They are judged as the API server and the operator would.
+    """
+    read = sources(file)
+    everything = [manifest for source in read for manifest in source.manifests]
+    bad = False
+    for source in read:
+        found = _problems(source, everything)
+        for problem in found:
+            typer.echo(f"{source.name}: {problem}", err=True)
+        if found:
+            bad = True
+        else:
+            count = len(source.manifests)
+            typer.echo(f"{source.name}: {count} object{'s' if count != 1 else ''} valid")
+    raise typer.Exit(1 if bad else 0)
 
 
-def validate(file: File) -> None:
-    """Check a manifest as the API server and the operator would, with no cluster."""
-    manifests = read(file)
-    found = [problem for manifest in manifests for problem in problems(manifest, manifests)]
-    for problem in found:
-        typer.echo(f"{file}: {problem}", err=True)
-    if found:
-        raise typer.Exit(1)
-    typer.echo(f"{file}: {len(manifests)} object{'s' if len(manifests) != 1 else ''} valid")
+def _problems(source: Source, everything: list[Manifest]) -> list[str]:
+    if source.error:
+        return [source.error]
+    return [problem for manifest in source.manifests for problem in problems(manifest, everything)]
 
 
 def run(
     file: File,
     checkpoints: Annotated[
-        Path | None, typer.Option(help="Folder for checkpoints; the job continues from what it finds there.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for checkpoints; the job continues from what it finds there."
+        ),
     ] = None,
 ) -> None:
-    """Run a TrainingJob's manifest as local processes, with no cluster."""
+    """Run a TrainingJob as local processes, with no cluster.
+
+    Paths in its command are taken from the manifest's folder.
+    """
     # Needs the workloads extra, which no other command does.
     from convoy_workloads.local.run import LocalError, run_local  # noqa: PLC0415
 
-    manifests = read(file)
-    if found := [problem for manifest in manifests for problem in problems(manifest, manifests)]:
+    (source,) = sources(file)
+    manifests = list(source.manifests)
+    if found := _problems(source, manifests):
         raise Failure("; ".join(found))
     chosen = [manifest for manifest in manifests if manifest.job is not None]
     if len(chosen) != 1 or chosen[0].job is None:
-        raise Failure(f"{file} holds {len(chosen)} TrainingJobs; run takes exactly one")
+        raise Failure(f"{source.name} holds {len(chosen)} TrainingJobs; run takes exactly one")
+    folder = Path.cwd() if file == STDIN else file.resolve().parent
     try:
-        code = run_local(chosen[0].job, chosen[0].engine_of(manifests), checkpoint_dir=checkpoints)
+        code = run_local(
+            chosen[0].job, chosen[0].engine_of(manifests), checkpoint_dir=checkpoints, folder=folder
+        )
     except LocalError as error:
         raise Failure(str(error)) from error
     raise typer.Exit(code)

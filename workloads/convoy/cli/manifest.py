@@ -1,22 +1,31 @@
-"""Reads manifests and finds what is wrong with them: by the models, their CEL rules, the engines' schemas."""
+"""Finds what is wrong with manifests: by the models, their CEL rules, the engines' schemas."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import cel
 import yaml
 from pydantic import ValidationError
 
-from convoy.cli.cluster import Failure
+from convoy.cli.words import name_error, violation
 from convoy_crds.engine import Engine
 from convoy_crds.generate import KINDS, definition
-from convoy_crds.meta import API_VERSION
+from convoy_crds.meta import API_VERSION, GROUP
 from convoy_crds.params import params_error, schema_error
+from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
+
+MODELS: Mapping[str, type[TrainingJob] | type[Engine]] = {"TrainingJob": TrainingJob, "Engine": Engine}
+
+
+class NoYaml(ValueError):
+    """The text is no YAML; says where."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +33,14 @@ class Manifest:
     """One document of a file."""
 
     where: str
+    """Its kind and name."""
     body: dict[str, Any]
     job: TrainingJob | None = None
     engine: Engine | None = None
     errors: tuple[str, ...] = ()
 
-    def engine_of(self, manifests: list[Manifest]) -> Engine | None:
-        """The Engine that the job names: from the same file, else from the catalogue."""
+    def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
+        """The Engine that the job names: from the same files, else from the catalogue."""
         if self.job is None or self.job.spec.engine is None:
             return None
         name = self.job.spec.engine.name
@@ -38,68 +48,96 @@ class Manifest:
         return next(beside, None) or catalogue().get(name)
 
 
-def read(file: Path) -> list[Manifest]:
-    """The Convoy objects of a file; objects of other groups are passed over. Failure for what is no YAML."""
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects in a text; NoYaml when it is none."""
     try:
-        documents = [body for body in yaml.safe_load_all(file.read_text()) if body is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failure(f"{file}: {error}") from error
-    ours = [body for body in documents if isinstance(body, dict) and body.get("apiVersion") == API_VERSION]
-    if not ours:
-        raise Failure(f"{file} holds no object of {API_VERSION}")
-    return [_parse(body, index) for index, body in enumerate(ours)]
-
-
-def _parse(body: dict[str, Any], index: int) -> Manifest:
-    kind = str(body.get("kind"))
-    where = f"{kind} {(body.get('metadata') or {}).get('name') or f'number {index + 1}'}"
-    models: dict[str, Any] = {"TrainingJob": TrainingJob, "Engine": Engine}
-    if kind not in models:
-        return Manifest(where, body, errors=(f"{where}: unknown kind; there are {', '.join(models)}",))
-    try:
-        parsed = models[kind].model_validate(body)
-    except ValidationError as error:
-        return Manifest(
-            where, body, errors=tuple(f"{where}: {_path(e['loc'])}: {e['msg']}" for e in error.errors())
+        return [body for body in yaml.safe_load_all(text) if isinstance(body, dict)]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        hint = (
+            "; is the line indented like its neighbours?"
+            if isinstance(error, yaml.parser.ParserError)
+            else ""
         )
-    if kind == "Engine":
-        return Manifest(where, body, engine=parsed)
-    return Manifest(where, body, job=parsed)
+        raise NoYaml(f"{place}{error.problem or error.context}{hint}") from error
+    except yaml.YAMLError as error:
+        raise NoYaml(str(error)) from error
 
 
-def _path(location: tuple[Any, ...]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return text.lstrip(".")
+def ours(body: Mapping[str, Any]) -> bool:
+    """Whether an object is meant for Convoy, if only by its kind. Those of other groups are not."""
+    version = str(body.get("apiVersion", ""))
+    return version.partition("/")[0] == GROUP or (not version and body.get("kind") in MODELS)
 
 
-def problems(manifest: Manifest, manifests: list[Manifest]) -> list[str]:
-    """All that is wrong with one object, each with its field path."""
-    if manifest.errors:
-        return list(manifest.errors)
+def parse(body: dict[str, Any], number: int = 1) -> Manifest:
+    """One object, the `number`-th of its file, with the errors of its form."""
+    kind, metadata = str(body.get("kind")), body.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    where = f"{kind} {metadata.get('name') or metadata.get('generateName') or f'number {number}'}"
+    if body.get("apiVersion") != API_VERSION:
+        given = repr(body["apiVersion"]) if "apiVersion" in body else "missing"
+        return Manifest(where, body, errors=(f"apiVersion: must be {API_VERSION!r}, is {given}",))
+    if kind not in MODELS:
+        return Manifest(where, body, errors=(f"kind: there is no kind {kind!r}{suggestion(kind, MODELS)}",))
+    errors = [problem] if (problem := name_error(metadata)) else []
+    try:
+        # By its JSON form, where a number in quotes is text: so the API server reads it.
+        text = json.dumps(_without_nulls(body), default=str)
+        parsed = MODELS[kind].model_validate_json(text, strict=True)
+    except ValidationError as error:
+        found = [violation(one, schema_of(kind)) for one in error.errors()]
+        return Manifest(where, body, errors=(*errors, *found))
+    job = parsed if isinstance(parsed, TrainingJob) else None
+    engine = parsed if isinstance(parsed, Engine) else None
+    return Manifest(where, body, job, engine, tuple(errors))
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field without a value is as good as left out: the API server fills in its default."""
+    if isinstance(value, dict):
+        return {str(key): _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+@cache
+def schema_of(kind: str) -> dict[str, Any]:
+    """The schema in the kind's CustomResourceDefinition."""
+    entry = next(entry for entry in KINDS if entry.name == kind)
+    found: dict[str, Any] = definition(entry)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
+    """All that is wrong with one object, each with its field's path."""
+    return [f"{manifest.where}: {problem}" for problem in _problems(manifest, manifests)]
+
+
+def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
+    found = list(manifest.errors)
     if manifest.engine is not None:
         why = schema_error(manifest.engine.spec.params_schema)
-        return [f"{manifest.where}: spec.paramsSchema: {why}"] if why else []
+        return [*found, f"spec.paramsSchema: {why}"] if why else found
     job = manifest.job
-    assert job is not None  # noqa: S101 - one of three by construction
-    found = [f"{manifest.where}: {message}" for message in broken_rules("TrainingJob", job.to_dict())]
+    if job is None:
+        return found
+    found += broken_rules("TrainingJob", job.to_dict())
     if job.spec.engine is None:
         return found
-    engine = manifest.engine_of(manifests)
+    engine, name = manifest.engine_of(manifests), job.spec.engine.name
     if engine is None:
-        known = ", ".join(sorted(catalogue()))
-        found.append(
-            f"{manifest.where}: spec.engine.name: {job.spec.engine.name!r} is not in the catalogue ({known})"
-        )
+        here = [one.engine.metadata.name for one in manifests if one.engine]
+        known = suggestion(name, {*catalogue(), *here})
+        found.append(f"spec.engine.name: no Engine {name!r} is in the catalogue or given here{known}")
     elif error := params_error(engine.spec.params_schema, job.spec.engine.params):
-        found.append(f"{manifest.where}: {error[0]}: {error[1]}")
+        found.append(f"{error[0]}: {error[1]}")
     return found
 
 
 def broken_rules(kind: str, body: dict[str, Any]) -> list[str]:
-    """The messages of the CEL rules that an object to be created would break."""
-    entry = next(entry for entry in KINDS if entry.name == kind)
-    schema = definition(entry)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return _broken(schema, body, "")
+    """What the API server's CEL rules and list keys have against an object to be created."""
+    return _broken(schema_of(kind), body, "")
 
 
 def _broken(schema: dict[str, Any], value: Any, path: str) -> list[str]:
@@ -115,6 +153,14 @@ def _broken(schema: dict[str, Any], value: Any, path: str) -> list[str]:
             if name in value:
                 found += _broken(child, value[name], f"{path}.{name}")
     elif isinstance(value, list) and "items" in schema:
+        for key in schema.get("x-kubernetes-list-map-keys", ()):
+            found += _doubles([item.get(key) for item in value], f"{path.lstrip('.')}[*].{key}")
         for index, item in enumerate(value):
             found += _broken(schema["items"], item, f"{path}[{index}]")
     return found
+
+
+def _doubles(keys: list[Any], where: str) -> list[str]:
+    return [
+        f"{where}: {key!r} is there more than once" for key in sorted({k for k in keys if keys.count(k) > 1})
+    ]

@@ -16,10 +16,14 @@ from convoy_workloads.launcher import system
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 LAUNCHER = "launcher"
+DRAIN_SECONDS = 2.0
+"""For the rest of the output after the launcher's end: what the ranks left running may hold it open."""
 
 
 class Pod:
-    """Messages of its launcher and ranks go to `on_message(pod, rank or None, message)`."""
+    """Messages of its launcher and ranks go to `on_message(pod, rank or None, message)`, what the ranks print
+    to `on_line`.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,7 @@ class Pod:
         command: tuple[str, ...],
         folder: Path,
         on_message: Callable[[Pod, int | None, Message], None],
+        on_line: Callable[[bytes], None],
     ) -> None:
         self.slot = slot
         self.command = command
@@ -34,19 +39,24 @@ class Pod:
         self.process: subprocess.Popen[bytes] | None = None
         self._socket = folder / f"{slot.index}.sock"
         self._on_message = on_message
+        self._on_line = on_line
+        self._output: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._launcher: asyncio.StreamWriter | None = None
         self._ranks: dict[int, asyncio.StreamWriter] = {}
 
-    async def start(self, environment: Mapping[str, str]) -> None:
-        """Listens and starts the launcher. It is in a session of its own: Ctrl-C is ours to pass on."""
+    async def start(self, environment: Mapping[str, str], folder: Path) -> None:
+        """Listens and starts the launcher in a folder. Its session is its own: Ctrl-C is ours to pass on."""
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
         self.process = subprocess.Popen(  # noqa: ASYNC220 - a fork; there is nothing to wait for
             [sys.executable, "-I", "-S", system.entry()],
             env={**environment, "CONVOY_SOCKET": str(self._socket)},
+            cwd=folder,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        self._output = asyncio.create_task(self._pass_on())
 
     def tell(self, message: Message) -> None:
         """To the launcher."""
@@ -76,11 +86,27 @@ class Pod:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, 9)
             await self.wait(5)
+        if self._output is not None:
+            await asyncio.wait([self._output], timeout=DRAIN_SECONDS)
+            self._output.cancel()
         if self._server is not None:
             self._server.close()
         for writer in [self._launcher, *self._ranks.values()]:
             if writer is not None:
                 writer.close()
+
+    async def _pass_on(self) -> None:
+        assert self.process is not None and self.process.stdout is not None  # noqa: S101
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self.process.stdout
+        )
+        try:
+            async for line in reader:
+                self._on_line(line)
+        finally:
+            transport.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = Decoder()

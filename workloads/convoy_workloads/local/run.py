@@ -8,8 +8,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,9 +17,11 @@ from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots, world_size
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
+from convoy_workloads.local.budget import Budget
 from convoy_workloads.local.commit import CommitDesk
 from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
 from convoy_workloads.local.pod import Pod
+from convoy_workloads.local.screen import Screen
 from convoy_workloads.plot import curve
 from convoy_workloads.runtime.errors import (
     BAD_DATA,
@@ -51,13 +53,15 @@ def run_local(
     checkpoint_dir: Path | None = None,
     out: TextIO | None = None,
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> int:
     """Runs `job` as processes of this machine until it ends; the exit code of the job.
 
     `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds
     there and leaves its checkpoints there; without it they live as long as this call. `out` (default: stdout)
-    gets progress lines and, at the end, the loss curve; the ranks' own output goes to this process's stdout
-    and stderr. Ctrl-C and SIGTERM let the ranks save their state; the job then ends with 75.
+    gets what the ranks print, how far they are and, at the end, the loss curve. `folder` (default: the
+    current one): the ranks' working directory, from which relative paths of their command are taken. Ctrl-C
+    and SIGTERM let the ranks save their state; the job then ends with 75.
 
     LocalError: the manifest cannot be run. Main thread only, since it takes those signals.
     """
@@ -70,12 +74,23 @@ def run_local(
         if engine.spec.params_schema and wrong:
             raise LocalError(f"{wrong[0]}: {wrong[1]}")
     with tempfile.TemporaryDirectory(prefix="convoy-") as scratch:
-        folder = (checkpoint_dir or Path(scratch) / "checkpoints").resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        run = _Run(job, commands, Path(scratch), folder, out or sys.stdout, dict(environment or os.environ))
+        checkpoints = (checkpoint_dir or Path(scratch) / "checkpoints").resolve()
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        places = _Places(Path(scratch), checkpoints, folder or Path.cwd())
+        run = _Run(job, commands, places, out or sys.stdout, dict(environment or os.environ))
         code = asyncio.run(run.run())
     run.summary()
     return code
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Folders of a run."""
+
+    scratch: Path
+    checkpoints: Path
+    start: Path
+    """The ranks' working directory."""
 
 
 class _Run:
@@ -85,30 +100,30 @@ class _Run:
         self,
         job: TrainingJob,
         commands: list[tuple[str, ...]],
-        scratch: Path,
-        checkpoints: Path,
+        places: _Places,
         out: TextIO,
         environment: dict[str, str],
     ) -> None:
         self._job = job
         self._out = out
+        self._screen = Screen(out, self._interrupt)
+        self._say = self._screen.say
         self._world = world_size(slots(job))
         self._pods = [
-            Pod(slot, command, scratch, self._on_message)
+            Pod(slot, command, places.scratch, self._on_message, self._screen.rank_line)
             for slot, command in zip(slots(job), commands, strict=True)
         ]
         self._environment = environment
-        self._checkpoints = checkpoints
+        self._places = places
         # Nobody else counts incarnations here: goes on from those that the folder has seen.
-        self._incarnation = newest_incarnation(checkpoints)
+        self._incarnation = newest_incarnation(places.checkpoints)
         self._port: asyncio.Future[int] | None = None
         self._desk = CommitDesk()
         self._exits: dict[int, Message] = {}
         self._changed = asyncio.Event()
         self._interrupted = False
-        self._restarts: deque[float] = deque()
+        self._budget = Budget(job.spec.recovery)
         self._curve: list[tuple[float, float]] = []
-        self._shown = 0.0
 
     async def run(self) -> int:
         """The job's life; its exit code."""
@@ -117,8 +132,10 @@ class _Run:
             loop.add_signal_handler(number, self._interrupt)
         try:
             for pod in self._pods:
-                role = pod.slot.role
-                await pod.start(pod_environment(self._job, role, self._environment, self._checkpoints))
+                environment = pod_environment(
+                    self._job, pod.slot.role, self._environment, self._places.checkpoints
+                )
+                await pod.start(environment, self._places.start)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.gather(*(pod.connected.wait() for pod in self._pods))
             code = await self._live()
@@ -145,19 +162,15 @@ class _Run:
             code = await self._wait()
             if code is not None:
                 return code
-            now = time.monotonic()
-            self._restarts.append(now)
-            while now - self._restarts[0] > self._job.spec.recovery.window_seconds:
-                self._restarts.popleft()
-            limit = self._job.spec.recovery.max_restarts
-            codes = [int(exit_["exitCode"]) for exit_ in self._exits.values()]
-            if len(self._restarts) > limit:
-                self._say(f"more than spec.recovery.maxRestarts={limit} restarts")
-                return worst(codes) or 1
+            _, code, step = self._culprit()
+            if why := self._budget.spend(time.monotonic(), code, step):
+                self._say(why)
+                return code or 1
 
     async def _form(self) -> None:
         self._incarnation += 1
         self._exits.clear()
+        self._screen.form()
         self._desk.form(self._incarnation, self._world)
         self._port = asyncio.get_running_loop().create_future()
         self._pods[0].tell({"type": "pickPort", "incarnation": self._incarnation})
@@ -195,13 +208,18 @@ class _Run:
             if not any(exit_["exitCode"] for exit_ in self._exits.values()):
                 continue
             await asyncio.sleep(SETTLE_SECONDS)
-            codes = {rank: int(exit_["exitCode"]) for rank, exit_ in self._exits.items()}
-            code = worst(list(codes.values()))
-            rank = next(rank for rank, its in codes.items() if its == code)
+            rank, code, _ = self._culprit()
             self._say(f"rank {rank} ended with {code}")
             if self._interrupted:
                 return await self._leave()
             return code if code in HOPELESS else None
+
+    def _culprit(self) -> tuple[int, int, int]:
+        """The rank whose end tells most of those that ended: its number, exit code and last step."""
+        codes = {rank: int(exit_["exitCode"]) for rank, exit_ in self._exits.items()}
+        code = worst(list(codes.values()))
+        rank = next(rank for rank, its in codes.items() if its == code)
+        return rank, code, int(self._exits[rank].get("step") or 0)
 
     def _succeeded(self) -> bool:
         success = self._job.spec.success
@@ -261,7 +279,4 @@ class _Run:
             words.append(f"held-out {message['heldOutLoss']:.4f}")
         if "samplesPerSecond" in message:
             words.append(f"{message['samplesPerSecond']:.1f} samples/s")
-        self._say("  ".join(words))
-
-    def _say(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        self._screen.progress("  ".join(words))

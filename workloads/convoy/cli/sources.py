@@ -1,0 +1,54 @@
+"""Where manifests come from: a file, the files of a folder, or stdin."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convoy.cli.cluster import Failure
+from convoy.cli.manifest import Manifest, NoYaml, documents, ours, parse
+from convoy_crds.meta import API_VERSION
+
+STDIN = Path("-")
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+Files = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Manifests: a YAML file, a folder of them, or - for stdin.")
+]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A YAML manifest, or - for stdin.")]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: Convoy's objects in it, or why it cannot be read."""
+
+    name: str
+    manifests: tuple[Manifest, ...] = ()
+    error: str = ""
+
+
+def sources(path: Path) -> list[Source]:
+    """What is behind an argument. Failure when nothing there is meant for Convoy."""
+    folder = path != STDIN and path.is_dir()
+    files = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES) if folder else [path]
+    found = [_read(one) for one in files]
+    chosen = [one for one in found if one.error or one.manifests]
+    if not chosen:
+        raise Failure(f"{path} holds no object of {API_VERSION}")
+    return chosen
+
+
+def _read(path: Path) -> Source:
+    name = "stdin" if path == STDIN else str(path)
+    try:
+        text = sys.stdin.read() if path == STDIN else path.read_text()
+        bodies = [body for body in documents(text) if ours(body)]
+    except OSError as error:
+        return Source(name, error=error.strerror or str(error))
+    except (NoYaml, UnicodeDecodeError) as error:
+        return Source(name, error=str(error))
+    return Source(name, tuple(parse(body, number) for number, body in enumerate(bodies, 1)))

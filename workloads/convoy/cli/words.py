@@ -1,0 +1,102 @@
+"""What is wrong with a field of a manifest, in words for whoever wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from convoy_crds.meta import DnsLabel, Duration
+from convoy_crds.suggest import suggestion
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""RFC 1123 subdomain."""
+NAME_LENGTH = 253
+
+
+def _pattern(annotated: Any) -> str:
+    """The pattern of a string type of the models."""
+    (field,) = annotated.__metadata__
+    return next(str(one.pattern) for one in field.metadata if getattr(one, "pattern", None))
+
+
+SHAPES = {
+    _pattern(DnsLabel): "must be a name of a-z, 0-9 and '-' that begins and ends with a letter or digit",
+    _pattern(Duration): "must be a whole number with s, m or h behind it, such as 90s, 10m or 2h",
+}
+"""Patterns of the models in words."""
+
+_WORDS: Mapping[str, Callable[[dict[str, Any], Any], str]] = {
+    "missing": lambda _, __: "is required",
+    "string_type": lambda _, value: f"must be text, is {_shown(value)}: put it in quotes",
+    "int_type": lambda _, value: f"must be a whole number, is {_shown(value)}",
+    "bool_type": lambda _, value: f"must be true or false, is {_shown(value)}",
+    "list_type": lambda _, value: f"must be a list, is {_shown(value)}",
+    "dict_type": lambda _, value: f"must hold fields of its own, is {_shown(value)}",
+    "model_type": lambda _, value: f"must hold fields of its own, is {_shown(value)}",
+    "enum": lambda facts, value: f"must be {facts['expected']}, is {_shown(value)}",
+    "literal_error": lambda facts, value: f"must be {facts['expected']}, is {_shown(value)}",
+    "greater_than_equal": lambda facts, value: f"must be at least {facts['ge']}, is {_shown(value)}",
+    "less_than_equal": lambda facts, value: f"must be at most {facts['le']}, is {_shown(value)}",
+    "string_too_short": lambda _, __: "must not be empty",
+    "string_too_long": lambda facts, _: f"must not be longer than {facts['max_length']} characters",
+    "too_short": lambda facts, _: f"needs at least {facts['min_length']}",
+    "too_long": lambda facts, _: f"takes at most {facts['max_length']}",
+    "string_pattern_mismatch": lambda facts, value: (
+        f"{SHAPES.get(facts['pattern'], 'must match ' + facts['pattern'])}, is {_shown(value)}"
+    ),
+}
+
+
+def _shown(value: Any) -> str:
+    """A value as its writer knows it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def field_path(location: tuple[Any, ...]) -> str:
+    """`spec.roles[0].name`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.lstrip(".")
+
+
+def violation(error: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """One error of pydantic's: the field's path and what is wrong. `schema` is the kind's."""
+    location = tuple(error["loc"])
+    if error["type"] == "extra_forbidden":
+        words = f"there is no such field{suggestion(str(location[-1]), _fields(schema, location[:-1]))}"
+    else:
+        explain = _WORDS.get(error["type"])
+        words = explain(error.get("ctx") or {}, error["input"]) if explain else str(error["msg"])
+    return f"{field_path(location)}: {words}"
+
+
+def _fields(schema: Mapping[str, Any], location: tuple[Any, ...]) -> list[str]:
+    """The names that the schema knows at a location."""
+    for part in location:
+        schema = (
+            schema.get("items", {}) if isinstance(part, int) else schema.get("properties", {}).get(part, {})
+        )
+    return list(schema.get("properties", {}))
+
+
+def name_error(metadata: Mapping[str, Any]) -> str | None:
+    """What is wrong with an object's name, by the API server's rule; None when nothing is."""
+    name = metadata.get("name") or metadata.get("generateName")
+    if not name:
+        return "metadata.name: is required"
+    given = str(name) + ("" if metadata.get("name") else "x")  # the server ends a generated name well
+    if len(given) > NAME_LENGTH:
+        return f"metadata.name: must not be longer than {NAME_LENGTH} characters"
+    if not NAME.fullmatch(given):
+        return (
+            "metadata.name: must be of a-z, 0-9, '-' and '.', and begin and end with a letter or digit, is "
+            f"{_shown(name)}"
+        )
+    return None
