@@ -26,8 +26,9 @@ def convoy(cluster: Cluster, jobs: Jobs) -> Run:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COLUMNS": "200", "PATH": path}
 
     def run(*arguments: str, program: tuple[str, ...] = (str(BIN / "convoy"),), code: int = 0) -> str:
+        scope = [] if arguments[0] == "engine" else ["--namespace", jobs.namespace]
         done = subprocess.run(
-            [*program, *arguments, "--namespace", jobs.namespace],
+            [*program, *arguments, *scope],
             env=environment,
             capture_output=True,
             text=True,
@@ -46,7 +47,8 @@ def test_a_job_is_watched_and_steered_from_the_terminal(convoy: Run, cluster: Cl
     assert "cli" in (line := convoy("get")) and "Running" in line and "2/2" in line
     assert "incarnation 1: 2 ranks run" in convoy("why", "cli")
 
-    assert "restarts" in convoy("restart", "cli")
+    assert "say --yes" in convoy("restart", "cli", code=1)
+    assert "restarts" in convoy("restart", "cli", "--yes")
     jobs.wait(
         lambda: jobs.status("cli")["incarnation"] == 2 and jobs.status("cli")["phase"] == "Running", 60, "2"
     )
@@ -58,13 +60,20 @@ def test_a_job_is_watched_and_steered_from_the_terminal(convoy: Run, cluster: Cl
     assert "RestartRequested" in convoy("why", "cli")
 
     kubectl = (str(cluster.binaries / "kubectl"), "convoy")
-    convoy("suspend", "cli", program=kubectl)
+    convoy("suspend", "cli", "--yes", program=kubectl)
     jobs.wait_phase("cli", "Suspended", 60)
+    assert "went with its pods" in convoy("logs", "cli", code=1)
+    assert "is suspended already" in convoy("suspend", "cli", code=1)
     convoy("resume", "cli")
     jobs.wait_phase("cli", "Running", 60)
     convoy("delete", "cli", "--yes")
     jobs.wait(lambda: jobs.get("cli") is None, 60, "deleted")
     assert "not found" in convoy("why", "cli", code=1)
+
+
+def test_an_engine_s_parameters_are_told(convoy: Run) -> None:
+    assert "steps" in (text := convoy("engine", "gpt")) and "Optimizer steps." in text
+    assert "did you mean 'gpt'?" in convoy("engine", "gtp", code=1)
 
 
 def test_a_wrong_rank_is_refused_with_the_ranks_there_are(convoy: Run, jobs: Jobs) -> None:

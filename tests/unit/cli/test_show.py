@@ -1,4 +1,4 @@
-"""What the command line shows of a job."""
+"""The table of `convoy get`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from convoy.cli.logs import chosen
-from convoy.cli.show import age, explanation, row
+from convoy.cli.show import age, row, trouble
+from convoy.cli.table import fit
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -42,52 +42,21 @@ def test_a_row_tells_step_loss_checkpoint_and_time_left() -> None:
         ),
         NOW,
     )
-    assert shown == ["job", "Running", "2/2", "50/200", "2.5000", "10m", "step 40, 30s ago", "1", "", "60m"]
+    assert list(shown.values()) == [
+        "job", "Running", "2/2", "50/200", "2.5000", "10m", "step 40, 30s ago", "1", "60m", "Training", "",
+    ]  # fmt: skip
 
 
-def test_a_job_nobody_has_looked_at_says_so() -> None:
-    assert "no operator has looked at it" in "\n".join(explanation(job(), NOW))
-
-
-def test_the_explanation_marks_trouble_and_names_the_last_fault() -> None:
-    condition = {
-        "type": "Restarting", "status": "True", "reason": "RankKilled", "message": "rank 1 was killed",
-        "lastTransitionTime": "2026-01-01T11:59:00Z",
-    }  # fmt: skip
-    last = {
-        "reason": "RankKilled",
-        "message": "rank 1 was killed",
-        "rank": 1,
-        "node": "n2",
-        "at": "2026-01-01T11:59:00Z",
-    }
-    text = "\n".join(
-        explanation(
-            job(
-                phase="Restarting", conditions=[condition], restarts={"total": 3, "inWindow": 2, "last": last}
-            ),
-            NOW,
-        )
-    )
-    assert "! Restarting=True for 60s: RankKilled" in text
-    assert "rank 1 on node n2" in text and "2 of 10 counted restarts used" in text
-    assert "No checkpoints" in text
-
-
-LINES = ["convoy: starts", "[1/0] a", "[1/1] b", "[2/0] c", "[x/0] d"]
+def test_the_message_is_for_jobs_in_trouble() -> None:
+    assert trouble(job(phase="Running", reason="Training", message="2 ranks run")) == ""
+    assert trouble(job(phase="Pending", reason="Unschedulable", message="no room")) == "no room"
+    assert trouble(job(phase="Failed", reason="RankFailed", message="exit code 1")) == "exit code 1"
+    assert "no operator" in trouble(job())
 
 
 @pytest.mark.parametrize(
-    ("rank", "incarnation", "shown"),
-    [
-        (None, None, LINES),
-        (0, None, ["[1/0] a", "[2/0] c"]),
-        (None, 1, ["[1/0] a", "[1/1] b"]),
-        (0, 2, ["[2/0] c"]),
-        (7, None, []),
-    ],
+    ("room", "shown"),
+    [(None, "abcd"), (26, "abcd"), (25, "acd"), (18, "ac"), (1, "ac")],
 )
-def test_lines_are_told_apart_by_rank_and_incarnation(
-    rank: int | None, incarnation: int | None, shown: list[str]
-) -> None:
-    assert list(chosen(LINES, rank, incarnation)) == shown
+def test_columns_make_room_in_their_order(room: int | None, shown: str) -> None:
+    assert "".join(fit({"a": 5, "b": 5, "c": 5, "d": 5}, ["b", "d"], room)) == shown

@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
-from convoy.cli import change, check, logs, show
+from convoy.cli import change, check, engine, logs, show, why
 
 app = typer.Typer(
     name="convoy",
-    help="Training jobs that keep moving: run, watch and steer them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,
+    rich_markup_mode=None,
 )
 app.command("run")(check.run)
 app.command("validate")(check.validate)
 app.command("get")(show.get)
-app.command("why")(show.why)
+app.command("why")(why.why)
 app.command("logs")(logs.logs)
 app.command("suspend")(change.suspend)
 app.command("resume")(change.resume)
 app.command("restart")(change.restart)
 app.command("delete")(change.delete)
+app.command("engine")(engine.engine)
+
+
+def _print_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    try:
+        typer.echo(f"convoy {metadata.version('convoy-operator')}")
+    except metadata.PackageNotFoundError:
+        typer.echo("convoy of a checkout that is not installed")
+    raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+]
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """Training jobs that keep moving: run, watch and steer them."""
 
 
 def main() -> None:

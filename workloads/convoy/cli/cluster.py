@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
+from urllib3.exceptions import HTTPError
 
+from convoy_crds.engine import Engine
 from convoy_crds.meta import GROUP, VERSION
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 
+M = TypeVar("M", TrainingJob, Engine)
+
 TIMEOUT_SECONDS = 30
 PLURAL = "trainingjobs"
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the TrainingJob.")]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; the kubeconfig context's by default.")
+    str | None,
+    typer.Option(
+        "--namespace", "-n", metavar="NAMESPACE", help="Namespace; the kubeconfig context's by default."
+    ),
 ]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Context = Annotated[
+    str | None, typer.Option("--context", metavar="CONTEXT", help="Context of the kubeconfig.")
+]
 
 
 class Failure(typer.Exit):
@@ -44,24 +57,24 @@ class Cluster:
     @classmethod
     def connect(cls, namespace: str | None, context: str | None) -> Cluster:
         """By kubeconfig, or from inside a pod; Failure when neither is there."""
+        if missing := missing_kubeconfig(os.environ):
+            raise Failure(missing)
         try:
-            config.load_kube_config(context=context)
-            contexts, active = config.list_kube_config_contexts()
-            named = {entry["name"]: entry for entry in contexts}
-            chosen = named[context] if context else active
-            default = chosen.get("context", {}).get("namespace", "default")
-        except (ConfigException, TypeError):
-            try:
-                config.load_incluster_config()
-                default = "default"
-            except ConfigException as error:
-                raise Failure(f"no cluster: {error}; set KUBECONFIG") from error
+            default = _load(context)
+        except (ConfigException, TypeError) as error:
+            if context or "KUBERNETES_SERVICE_HOST" not in os.environ:
+                raise Failure(f"no cluster: {error}") from error
+            config.load_incluster_config()
+            default = "default"
         return cls(namespace or default, client.CustomObjectsApi(), client.CoreV1Api())
 
     def job(self, name: str) -> TrainingJob:
         """One job; Failure when there is none."""
-        return TrainingJob.model_validate(
-            self._call(self.custom.get_namespaced_custom_object, GROUP, VERSION, self.namespace, PLURAL, name)
+        return _read(
+            TrainingJob,
+            self._call(
+                self.custom.get_namespaced_custom_object, GROUP, VERSION, self.namespace, PLURAL, name
+            ),
         )
 
     def jobs(self, everywhere: bool) -> list[TrainingJob]:
@@ -72,21 +85,24 @@ class Cluster:
             found = self._call(
                 self.custom.list_namespaced_custom_object, GROUP, VERSION, self.namespace, PLURAL
             )
-        return [TrainingJob.model_validate(item) for item in found["items"]]
+        return [_read(TrainingJob, item) for item in found["items"]]
 
-    def patch(self, name: str, body: dict[str, Any]) -> TrainingJob:
+    def engines(self) -> list[Engine]:
+        """The catalogue."""
+        found = self._call(self.custom.list_cluster_custom_object, GROUP, VERSION, "engines")
+        return [_read(Engine, item) for item in found["items"]]
+
+    def patch(self, name: str, body: dict[str, Any]) -> None:
         """Merge-patches one job."""
-        return TrainingJob.model_validate(
-            self._call(
-                self.custom.patch_namespaced_custom_object,
-                GROUP,
-                VERSION,
-                self.namespace,
-                PLURAL,
-                name,
-                body,
-                _content_type="application/merge-patch+json",
-            )
+        self._call(
+            self.custom.patch_namespaced_custom_object,
+            GROUP,
+            VERSION,
+            self.namespace,
+            PLURAL,
+            name,
+            body,
+            _content_type="application/merge-patch+json",
         )
 
     def delete(self, name: str) -> None:
@@ -101,13 +117,12 @@ class Cluster:
         return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get("convoy.dev/index", 0)))
 
     def events(self, uid: str) -> list[Any]:
-        """The newest Events about an object, oldest first."""
-        found = self._call(
-            self.core.list_namespaced_event, self.namespace, field_selector=f"involvedObject.uid={uid}"
+        """The Events about an object, in no order."""
+        return list(
+            self._call(
+                self.core.list_namespaced_event, self.namespace, field_selector=f"involvedObject.uid={uid}"
+            ).items
         )
-        return sorted(found.items, key=lambda event: str(event.last_timestamp or event.event_time or ""))[
-            -10:
-        ]
 
     def log_lines(self, pod: str, container: str, follow: bool) -> Iterator[str]:
         """The lines of a container's log."""
@@ -121,9 +136,12 @@ class Cluster:
             _request_timeout=None if follow else TIMEOUT_SECONDS,
         )
         rest = b""
-        for chunk in answer.stream():
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (line.decode(errors="replace") for line in lines)
+        try:
+            for chunk in answer.stream():
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+        except HTTPError as error:
+            raise Failure(f"the log of {pod} breaks off: {_cause(error)}") from error
         if rest:
             yield rest.decode(errors="replace")
 
@@ -132,6 +150,9 @@ class Cluster:
             return verb(*arguments, **{"_request_timeout": TIMEOUT_SECONDS, **options})
         except ApiException as error:
             raise Failure(self._explain(error)) from error
+        except HTTPError as error:
+            host = self.core.api_client.configuration.host
+            raise Failure(f"the API server {host} does not answer: {_cause(error)}") from error
 
     @staticmethod
     def _explain(error: ApiException) -> str:
@@ -139,3 +160,29 @@ class Cluster:
             return str(json.loads(error.body or "")["message"])
         except (TypeError, ValueError, KeyError):
             return f"{error.status} {error.reason}"
+
+
+def _read(kind: type[M], body: Any) -> M:
+    """An object of the cluster, whose operator may be newer: fields that are not known here are left out."""
+    return kind.model_validate(body, extra="ignore")
+
+
+def missing_kubeconfig(environment: Mapping[str, str]) -> str | None:
+    """What is wrong with KUBECONFIG when none of the files that it names is there."""
+    named = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    if not named or any(Path(part).expanduser().exists() for part in named):
+        return None
+    return f"KUBECONFIG names {', '.join(named)}, which does not exist"
+
+
+def _load(context: str | None) -> str:
+    """Loads the kubeconfig; the context's namespace."""
+    config.load_kube_config(context=context)
+    contexts, active = config.list_kube_config_contexts()
+    chosen = {entry["name"]: entry for entry in contexts}[context] if context else active
+    return str(chosen.get("context", {}).get("namespace", "default"))
+
+
+def _cause(error: HTTPError) -> str:
+    """The last words of urllib3's, which begin with the names of its objects."""
+    return re.sub(r"^\[Errno \d+\] ", "", str(getattr(error, "reason", error)).rpartition(": ")[2])

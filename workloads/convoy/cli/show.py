@@ -1,17 +1,17 @@
-"""Commands that show how jobs do."""
+"""`convoy get`: a table of jobs."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from convoy.cli.cluster import Cluster, Context, Namespace
-from convoy_crds.goodput import Cause, totals
-from convoy_crds.terms import ConditionType
+from convoy.cli.table import fit, plain, room, show
+from convoy_crds.terms import Reason, Reasons
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 
 COLOURS = {
@@ -21,6 +21,13 @@ COLOURS = {
     Phase.RESTARTING: "yellow",
     Phase.SUSPENDED: "blue",
 }
+TROUBLE = {reason.name for reason in vars(Reasons).values() if isinstance(reason, Reason) and reason.warning}
+NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
+MESSAGE = "MESSAGE"
+MESSAGE_WIDTH = 30
+"""Columns that the message has at least."""
+DISPENSABLE = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", "REASON")
+"""In the order in which they make room."""
 
 
 def age(since: datetime | None, now: datetime) -> str:
@@ -34,38 +41,67 @@ def age(since: datetime | None, now: datetime) -> str:
     return f"{seconds}s"
 
 
-def row(job: TrainingJob, now: datetime) -> list[str]:
-    """One line of `convoy get`."""
+def row(job: TrainingJob, now: datetime) -> dict[str, str]:
+    """One line of the table, by column."""
     status = job.status
     progress, checkpoint = status.progress, status.checkpoint
     step = "-"
     if progress:
         step = f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
-    ended = status.phase in TERMINAL
     eta = "-"
-    if progress and progress.eta_at and not ended:
+    if progress and progress.eta_at and status.phase not in TERMINAL:
         eta = age(now, progress.eta_at)
-    return [
-        job.metadata.name,
-        status.phase or "-",
-        status.ready or "-",
-        step,
-        f"{progress.loss:.4f}" if progress and progress.loss is not None else "-",
-        eta,
-        f"step {checkpoint.step}, {age(checkpoint.time, now)} ago" if checkpoint else "-",
-        str(status.restarts.total),
-        "" if status.phase is Phase.RUNNING else status.reason,
-        age(job.metadata.creation_timestamp, now),
-    ]
+    return {
+        "NAME": job.metadata.name,
+        "PHASE": status.phase or "-",
+        "READY": status.ready or "-",
+        "STEP": step,
+        "LOSS": f"{progress.loss:.4f}" if progress and progress.loss is not None else "-",
+        "ETA": eta,
+        "CHECKPOINT": f"step {checkpoint.step}, {age(checkpoint.time, now)} ago" if checkpoint else "-",
+        "RESTARTS": str(status.restarts.total),
+        "AGE": age(job.metadata.creation_timestamp, now),
+        "REASON": status.reason or "-",
+        MESSAGE: trouble(job),
+    }
+
+
+def trouble(job: TrainingJob) -> str:
+    """What is the matter with a job; empty when nothing is."""
+    if job.status.phase is None:
+        return NEW
+    return job.status.message if job.status.reason in TROUBLE else ""
+
+
+def table(rows: list[dict[str, str]], width: int | None) -> Table:
+    """The rows with the columns that `width` takes; None takes all. The message wraps, nothing else does."""
+    heads = [head for head in rows[0] if head != MESSAGE or any(line[MESSAGE] for line in rows)]
+    widths = {head: max(len(head), *(len(line[head]) for line in rows)) for head in heads}
+    if width is not None and MESSAGE in widths:
+        widths[MESSAGE] = min(widths[MESSAGE], MESSAGE_WIDTH)
+    shown = fit(widths, DISPENSABLE, width)
+    made = plain()
+    for head in shown:
+        made.add_column(head, no_wrap=head != MESSAGE, overflow="fold")
+    for line in rows:
+        colour = COLOURS.get(Phase(line["PHASE"])) if line["PHASE"] != "-" else None
+        made.add_row(*(Text(line[head], (colour or "") if head == "PHASE" else "") for head in shown))
+    return made
 
 
 def get(
-    name: Annotated[str | None, typer.Argument(help="One job; all when left out.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One job; all when left out.")] = None,
     namespace: Namespace = None,
     context: Context = None,
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="The jobs of all namespaces.")
+    ] = False,
 ) -> None:
-    """List jobs: phase, pods, step, loss, time left, last checkpoint, restarts."""
+    """List jobs and how they do.
+
+    Phase, pods, step, loss, time left, last checkpoint, restarts, and what the matter is. A narrow terminal
+    gets fewer columns, a file or pipe all of them.
+    """
     cluster = Cluster.connect(namespace, context)
     jobs = [cluster.job(name)] if name else cluster.jobs(everywhere)
     if not jobs:
@@ -73,114 +109,10 @@ def get(
             f"no TrainingJobs in {'any namespace' if everywhere else f'namespace {cluster.namespace}'}"
         )
         return
-    heads = ["NAME", "PHASE", "READY", "STEP", "LOSS", "ETA", "CHECKPOINT", "RESTARTS", "REASON", "AGE"]
-    table = Table(*(["NAMESPACE"] if everywhere else []), *heads, box=None, pad_edge=False)
     now = datetime.now(UTC)
-    for job in jobs:
-        cells = row(job, now)
-        colour = COLOURS.get(Phase(job.status.phase)) if job.status.phase else None
-        cells[1] = f"[{colour}]{cells[1]}[/]" if colour else cells[1]
-        table.add_row(*([job.metadata.namespace or ""] if everywhere else []), *cells)
-    Console(soft_wrap=True).print(table)
-
-
-def why(
-    name: Annotated[str, typer.Argument(help="Name of the TrainingJob.")],
-    namespace: Namespace = None,
-    context: Context = None,
-) -> None:
-    """Say why a job is where it is: its phase, conditions, last fault, pods and newest events."""
-    cluster = Cluster.connect(namespace, context)
-    job = cluster.job(name)
-    now = datetime.now(UTC)
-    for line in explanation(job, now):
-        typer.echo(line)
-    typer.echo("\nPods:")
-    for pod in cluster.pods(name):
-        typer.echo(f"  {pod.metadata.name:<40} {pod_words(pod)}")
-        if pod.status.phase == "Pending":
-            for event in cluster.events(pod.metadata.uid)[-3:]:
-                if event.type == "Warning":
-                    typer.echo(f"    {event.reason}: {event.message}")
-    typer.echo("\nEvents:")
-    for event in cluster.events(job.metadata.uid):
-        when = age(event.last_timestamp or event.event_time, now)
-        typer.echo(f"  {when:>4} ago  {event.type:<8} {event.reason}: {event.message}")
-
-
-def explanation(job: TrainingJob, now: datetime) -> list[str]:
-    """The answer of `convoy why`, but for pods and events."""
-    status = job.status
-    lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not looked at yet'}"]
-    if status.message:
-        lines.append(f"  {status.message}")
-    if status.phase is None:
-        lines.append("  no operator has looked at it: kubectl -n convoy-system get pods")
-    for condition in status.conditions:
-        trouble = (condition.status == "True") == (
-            condition.type in (ConditionType.FAILED, ConditionType.RESTARTING)
-        )
-        mark = (
-            "!"
-            if trouble and condition.type != ConditionType.SUSPENDED and not _wanted(status.phase)
-            else " "
-        )
-        since = age(condition.last_transition_time, now)
-        lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
-        if condition.message and condition.message != status.message:
-            lines.append(f"    {condition.message}")
-    last = status.restarts.last
-    if last:
-        where = f" (rank {last.rank} on node {last.node})" if last.rank is not None else ""
-        lines.append(f"Last restart {age(last.at, now)} ago: {last.reason}{where}")
-        lines.append(f"  {last.message}")
-        lines.append(
-            f"  {status.restarts.in_window} of {job.spec.recovery.max_restarts} counted restarts used "
-            f"in the last {job.spec.recovery.window_seconds} s; {status.restarts.total} in all"
-        )
-    for offender in status.offenders:
-        lines.append(
-            f"Node {offender.node}: {offender.faults} faults, the last {age(offender.at, now)} ago: "
-            f"{offender.reason}"
-        )
-    lines += goodput(job, now)
-    if status.checkpoint:
-        point = status.checkpoint
-        lines.append(
-            f"Newest checkpoint: step {point.step} of incarnation {point.incarnation}, tier {point.tier}, "
-            f"{age(point.time, now)} ago"
-        )
-    elif job.spec.checkpoint.tiers.remote is None:
-        lines.append("No checkpoints: spec.checkpoint.tiers is empty, so a restart begins at step 0")
-    return lines
-
-
-def _wanted(phase: Phase | None) -> bool:
-    """Whether a job that does not run is as its owner wants it."""
-    return phase in (Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED)
-
-
-def goodput(job: TrainingJob, now: datetime) -> list[str]:
-    """Where the job's time went, largest first."""
-    ledger = job.status.goodput
-    spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}
-    if not spent:
-        return []
-    whole = sum(spent.values())
-    ordered = sorted(spent.items(), key=lambda entry: -entry[1])
-    parts = ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in ordered)
-    return [f"Goodput {spent.get(Cause.PRODUCTIVE, 0.0) / whole:.0%} of {whole:.1f} s: {parts}"]
-
-
-def pod_words(pod: Any) -> str:
-    """A pod in a few words: phase, node, and what its first container waits for or ended with."""
-    words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not placed"]
-    for container in (pod.status.container_statuses or [])[:1]:
-        state = container.state
-        if state.waiting:
-            words.append(f"waiting: {state.waiting.reason}")
-        elif state.terminated:
-            words.append(f"ended: {state.terminated.reason} (exit code {state.terminated.exit_code})")
-    if pod.metadata.deletion_timestamp:
-        words.append("being deleted")
-    return ", ".join(words)
+    rows = [row(job, now) for job in jobs]
+    if everywhere:
+        rows = [
+            {"NAMESPACE": job.metadata.namespace or "", **line} for job, line in zip(jobs, rows, strict=True)
+        ]
+    show(table(rows, room()))

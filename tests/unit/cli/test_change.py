@@ -1,0 +1,101 @@
+"""Commands that steer a job: what they refuse, and what they ask before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from convoy.cli import change
+from convoy.cli.__main__ import app
+from convoy.cli.change import loss, refusal
+from convoy_crds.trainingjob import TrainingJob
+
+VOLUME = {"tiers": {"remote": {"claimName": "claim"}}}
+OWN = {"template": {"spec": {"containers": [{"image": "mine", "command": ["mine"]}]}}}
+
+
+def job(
+    phase: str | None = "Running", step: int = 0, incarnation: int = 1, suspend: bool = False, **spec: Any
+) -> TrainingJob:
+    return TrainingJob.model_validate(
+        {
+            "metadata": {"name": "job"},
+            "spec": {"roles": [{"name": "w", "replicas": 1}], "suspend": suspend, **spec},
+            "status": {"phase": phase, "incarnation": incarnation, "progress": {"step": step}},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "verb", "words"),
+    [
+        (job(), "suspend", ""),
+        (job(), "restart", ""),
+        (job(), "resume", "is not suspended: Running"),
+        (job("Suspended", suspend=True), "resume", ""),
+        (job("Suspended", suspend=True), "suspend", "is suspended already"),
+        (job("Suspended", suspend=True), "restart", "is suspended: `convoy resume job`"),
+        (job("Succeeded"), "restart", "has ended (Succeeded): there is nothing to restart"),
+        (job("Failed"), "suspend", "has ended (Failed)"),
+        (job("Failed", suspend=True), "resume", "has ended (Failed)"),
+        (job(None), "suspend", ""),
+    ],
+)
+def test_what_makes_no_sense_is_refused(about: TrainingJob, verb: str, words: str) -> None:
+    found = refusal(about, verb)
+    assert words in found if found else not words
+
+
+@pytest.mark.parametrize(
+    ("about", "words", "steps"),
+    [
+        (job(step=40, engine={"name": "gpt"}), "begins again at step 0 and loses 40 steps", 40),
+        (job(engine={"name": "gpt"}), "begins again at step 0", 0),
+        (job(step=7), "loses 7 steps, unless its program keeps its state itself", 7),
+        (job(step=40, checkpoint=VOLUME), "", 0),
+        (job("Pending", incarnation=0), "", 0),
+    ],
+)
+def test_what_would_be_lost_is_known(about: TrainingJob, words: str, steps: int) -> None:
+    found = loss(about)
+    assert found[0].endswith(words) and bool(found[0]) == bool(words) and found[1] == steps
+
+
+class FakeCluster:
+    def __init__(self, about: TrainingJob) -> None:
+        self.about = about
+        self.patches: list[Any] = []
+
+    def connect(self, *_: Any) -> FakeCluster:
+        return self
+
+    def job(self, _: str) -> TrainingJob:
+        return self.about
+
+    def patch(self, _: str, body: Any) -> None:
+        self.patches.append(body)
+
+
+@pytest.mark.parametrize(
+    ("about", "arguments", "code", "words"),
+    [
+        (job(step=40), ["suspend", "job"], 1, "say --yes"),
+        (job(step=40), ["suspend", "job", "--yes"], 0, "gives its pods back"),
+        (job(step=40), ["restart", "job"], 1, "loses 40 steps"),
+        (job(step=0), ["suspend", "job"], 0, "begins again at step 0"),
+        (job(step=40, checkpoint=VOLUME), ["suspend", "job"], 0, "saves its state and gives its pods back"),
+        (job("Succeeded"), ["resume", "job"], 1, "has ended"),
+        (job("Suspended", suspend=True), ["resume", "job"], 0, "runs on"),
+    ],
+)
+def test_without_a_terminal_nothing_is_lost_unasked(
+    monkeypatch: pytest.MonkeyPatch, about: TrainingJob, arguments: list[str], code: int, words: str
+) -> None:
+    cluster = FakeCluster(about)
+    monkeypatch.setattr(change, "Cluster", cluster)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == code, result.output
+    assert words in result.output
+    assert len(cluster.patches) == (code == 0)

@@ -1,0 +1,88 @@
+"""The answer of `convoy why`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy.cli.why import Said, event_lines, explanation, in_order
+from convoy_crds.trainingjob import TrainingJob
+
+from .test_show import NOW, job
+
+
+def text(about: TrainingJob) -> str:
+    return "\n".join(explanation(about, NOW, Said()))
+
+
+def condition(kind: str, status: str, reason: str = "Why", message: str = "") -> dict[str, Any]:
+    return {
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T11:59:00Z",
+    }  # fmt: skip
+
+
+def event(message: str, second: int, version: int, kind: str = "Normal") -> Any:
+    when = NOW.replace(second=second)
+    metadata = SimpleNamespace(resource_version=str(version))
+    return SimpleNamespace(
+        metadata=metadata, last_timestamp=when, event_time=None, type=kind, reason="Why", message=message
+    )
+
+
+def test_a_job_nobody_has_looked_at_says_so() -> None:
+    assert "no operator has looked at it" in text(job())
+
+
+def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
+    last = {
+        "reason": "RankKilled", "message": "rank 1 was killed", "rank": 1, "node": "n2",
+        "at": "2026-01-01T11:59:00Z",
+    }  # fmt: skip
+    found = text(
+        job(
+            phase="Restarting",
+            conditions=[condition("Restarting", "True", "RankKilled", "rank 1 was killed")],
+            restarts={"total": 3, "inWindow": 2, "last": last},
+        )
+    )
+    assert "! Restarting=True for 60s: RankKilled" in found and "(! is in the way of the job)" in found
+    assert "rank 1 on node n2" in found and "2 of 10 counted restarts used" in found
+    assert "No checkpoints" in found
+    assert found.count("rank 1 was killed") == 1
+
+
+@pytest.mark.parametrize(
+    ("phase", "conditions"),
+    [
+        ("Running", [condition("Valid", "True"), condition("Running", "True")]),
+        ("Suspended", [condition("Running", "False"), condition("Suspended", "True")]),
+        ("Succeeded", [condition("Running", "False"), condition("Complete", "True")]),
+    ],
+)
+def test_what_is_as_its_owner_wants_it_is_not_marked(phase: str, conditions: list[Any]) -> None:
+    assert "!" not in text(job(phase=phase, conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("phase", "valid", "told"),
+    [("Running", "True", True), ("Failed", "True", False), ("Pending", "False", False)],
+)
+def test_checkpoints_are_no_matter_of_jobs_that_ended_or_never_began(
+    phase: str, valid: str, told: bool
+) -> None:
+    assert ("No checkpoints" in text(job(phase=phase, conditions=[condition("Valid", valid)]))) is told
+
+
+def test_events_of_one_second_keep_the_order_in_which_they_were_stored() -> None:
+    events = [event("third", 5, 101), event("first", 4, 999), event("second", 5, 100)]
+    assert [one.message for one in in_order(events)] == ["first", "second", "third"]
+
+
+def test_a_message_that_was_shown_is_not_shown_again() -> None:
+    said = Said()
+    said.once("exit code 1\nTraceback ...\nlast line")
+    lines = event_lines([event("exit code 1\nTraceback", 4, 1), event("new\nlines", 5, 2)], NOW, said)
+    assert [line.split("Why: ")[-1].strip() for line in lines] == ["as above", "new", "lines"]

@@ -1,0 +1,45 @@
+"""Tables: as wide as the terminal, or as they are where nobody looks at them line by line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+GAP = 2
+"""Blanks between two columns."""
+UNLIMITED = 100_000
+
+
+def fit(widths: Mapping[str, int], dispensable: Sequence[str], room: int | None) -> list[str]:
+    """The columns that are shown, in their order: those of `dispensable` go, first one first, until the rest
+    has room. Without `room` all stay.
+    """
+    kept = dict(widths)
+    for head in dispensable:
+        if room is None or sum(kept.values()) + GAP * (len(kept) - 1) <= room:
+            break
+        kept.pop(head, None)
+    return list(kept)
+
+
+def room() -> int | None:
+    """Columns of the terminal; None for a file or a pipe."""
+    return Console().width if sys.stdout.isatty() else None
+
+
+def plain() -> Table:
+    """A table without lines."""
+    return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+
+
+def show(table: Table) -> None:
+    """Prints a table."""
+    console = Console(width=room() or UNLIMITED)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())

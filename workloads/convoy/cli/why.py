@@ -1,0 +1,167 @@
+"""`convoy why`: what keeps a job where it is, in the order in which one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from convoy.cli.cluster import Cluster, Context, Name, Namespace
+from convoy.cli.show import NEW, age
+from convoy_crds.goodput import Cause, totals
+from convoy_crds.meta import Condition
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+
+NEWEST = 10
+"""Events that are shown."""
+_WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
+"""Phases in which a job that does not run is as its owner wants it."""
+_BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING})
+
+
+def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
+    """Say why a job is where it is.
+
+    Its phase, conditions, last fault, where its time went, its pods and newest events.
+    """
+    cluster = Cluster.connect(namespace, context)
+    job = cluster.job(name)
+    now = datetime.now(UTC)
+    pods = [
+        (pod, cluster.events(pod.metadata.uid) if pod.status.phase == "Pending" else [])
+        for pod in cluster.pods(name)
+    ]
+    said = Said()
+    lines = [*explanation(job, now, said), "", "Pods:", *(pod_lines(pods) or ["  none"])]
+    lines += ["", "Events:", *(event_lines(cluster.events(job.metadata.uid), now, said) or ["  none"])]
+    for line in lines:
+        typer.echo(line)
+
+
+class Said:
+    """Messages that have been shown, so that none is shown twice."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def once(self, text: str) -> str:
+        """The text, or nothing when it or a longer form of it was shown already. Events cut theirs short."""
+        if any(one.startswith(text) for one in self._texts):
+            return ""
+        self._texts.append(text)
+        return text
+
+
+def explanation(job: TrainingJob, now: datetime, said: Said) -> list[str]:
+    """The answer but for pods and events."""
+    status = job.status
+    lines = [f"{job.metadata.name} is {status.phase or 'new'}: {status.reason or 'not looked at yet'}"]
+    lines += _indented(said.once(status.message if status.phase else NEW), 2)
+    for condition in status.conditions:
+        mark = "!" if in_the_way(condition, status.phase) else " "
+        since = age(condition.last_transition_time, now)
+        lines.append(f"{mark} {condition.type}={condition.status} for {since}: {condition.reason}")
+        lines += _indented(said.once(condition.message), 4)
+    if any(in_the_way(condition, status.phase) for condition in status.conditions):
+        lines.append("  (! is in the way of the job)")
+    lines += _faults(job, now, said)
+    return lines + goodput(job, now) + _checkpoint(job, now)
+
+
+def in_the_way(condition: Condition, phase: Phase | None) -> bool:
+    """Whether a condition is what its owner does not want it to be."""
+    if condition.type == ConditionType.SUSPENDED or phase in _WANTED:
+        return False
+    return (condition.status == "True") == (condition.type in _BAD_WHEN_TRUE)
+
+
+def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
+    restarts, recovery = job.status.restarts, job.spec.recovery
+    if last := restarts.last:
+        where = f" (rank {last.rank} on node {last.node})" if last.rank is not None else ""
+        yield f"Last restart {age(last.at, now)} ago: {last.reason}{where}"
+        yield from _indented(said.once(last.message), 2)
+        yield (
+            f"  {restarts.in_window} of {recovery.max_restarts} counted restarts used "
+            f"in the last {recovery.window_seconds} s; {restarts.total} in all"
+        )
+    for offender in job.status.offenders:
+        when = age(offender.at, now)
+        yield f"Node {offender.node}: {offender.faults} faults, the last {when} ago: {offender.reason}"
+
+
+def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
+    if point := job.status.checkpoint:
+        return [
+            f"Newest checkpoint: step {point.step} of incarnation {point.incarnation}, tier {point.tier}, "
+            f"{age(point.time, now)} ago"
+        ]
+    invalid = any(one.type == ConditionType.VALID and one.status == "False" for one in job.status.conditions)
+    if job.spec.checkpoint.tiers.remote is not None or invalid or job.status.phase in TERMINAL:
+        return []
+    return ["No checkpoints: spec.checkpoint.tiers is empty, so a restart begins at step 0"]
+
+
+def goodput(job: TrainingJob, now: datetime) -> list[str]:
+    """Where the job's time went, largest first."""
+    ledger = job.status.goodput
+    spent = {cause: seconds for cause, seconds in totals(ledger, now).items() if seconds}
+    if not spent:
+        return []
+    whole = sum(spent.values())
+    ordered = sorted(spent.items(), key=lambda entry: -entry[1])
+    parts = ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in ordered)
+    return [f"Goodput {spent.get(Cause.PRODUCTIVE, 0.0) / whole:.0%} of {whole:.1f} s: {parts}"]
+
+
+def pod_lines(pods: Iterable[tuple[Any, list[Any]]]) -> list[str]:
+    """Each pod in a few words, and the last warnings about one that does not start."""
+    lines = []
+    for pod, events in pods:
+        lines.append(f"  {pod.metadata.name:<40} {pod_words(pod)}")
+        warnings = [event for event in in_order(events)[-3:] if event.type == "Warning"]
+        lines += [f"    {event.reason}: {event.message}" for event in warnings]
+    return lines
+
+
+def pod_words(pod: Any) -> str:
+    """A pod in a few words: phase, node, and what its first container waits for or ended with."""
+    words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not placed"]
+    for container in (pod.status.container_statuses or [])[:1]:
+        state = container.state
+        if state.waiting:
+            words.append(f"waiting: {state.waiting.reason}")
+        elif state.terminated:
+            words.append(f"ended: {state.terminated.reason} (exit code {state.terminated.exit_code})")
+    if pod.metadata.deletion_timestamp:
+        words.append("being deleted")
+    return ", ".join(words)
+
+
+def in_order(events: Iterable[Any]) -> list[Any]:
+    """Oldest first. Times are whole seconds: of one second the order is that in which they were stored."""
+    return sorted(
+        events,
+        key=lambda event: (
+            str(event.last_timestamp or event.event_time or ""),
+            int(event.metadata.resource_version or 0),
+        ),
+    )
+
+
+def event_lines(events: Iterable[Any], now: datetime, said: Said) -> list[str]:
+    """The newest events, oldest first."""
+    lines = []
+    for event in in_order(events)[-NEWEST:]:
+        when = age(event.last_timestamp or event.event_time, now)
+        first, *rest = _indented(said.once(event.message), 0) or ["as above"]
+        lines.append(f"  {when:>4} ago  {event.type:<8} {event.reason}: {first}")
+        lines += _indented("\n".join(rest), 21)
+    return lines
+
+
+def _indented(text: str, blanks: int) -> list[str]:
+    return [" " * blanks + line for line in text.rstrip().splitlines()]
