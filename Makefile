@@ -22,7 +22,7 @@ venv: host ## Make .venv from the pinned constraints.
 
 .PHONY: binaries
 binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (cached).
-	@$(BIN)/python -m e2e.cluster binaries
+	@folder=$$($(BIN)/python -m e2e.cluster binaries); echo "binaries: $$folder"
 
 .PHONY: generate
 generate: venv ## Write the CRDs, the chart's copies, the Engines and the gRPC stubs from their sources.

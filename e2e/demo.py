@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -18,61 +21,90 @@ from e2e.install import bring_up
 NAME = "demo"
 NODES = 3
 EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
-JOB = "demo"
-SECONDS = 600.0
+STILL_SECONDS = 180.0
+"""The job is given up when it makes no step for this long."""
 LINE = re.compile(r"step (\d+)/\d+\s+loss ([0-9.]+)")
 
 
 def main() -> None:
     """Sets everything up, trains, shows the curve; the cluster stays up. SystemExit 1 when the job fails."""
     progress = Progress()
+    job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
     try:
         cluster = bring_up(NAME, NODES, progress)
-        cluster.kubectl("delete", "trainingjob", JOB, "--ignore-not-found", "--timeout=60s", deadline=90)
-        manifest = yaml.safe_load(EXAMPLE.read_text())
-        manifest["metadata"]["name"] = JOB
-        cluster.kubectl("apply", "-f", "-", text=json.dumps(manifest))
-        progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
-        phase = watch(cluster, progress)
     except ClusterError as error:
         raise SystemExit(f"demo: {error}") from error
-    log = cluster.kubectl("logs", f"{JOB}-worker-0", "--tail=-1")
+    print(around(cluster, job), flush=True)
+    try:
+        cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
+        cluster.kubectl("apply", "-f", str(EXAMPLE))
+        progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
+        phase = watch(cluster, job, progress)
+        report(cluster, job)
+    except ClusterError as error:
+        raise SystemExit(f"demo: {error}\n{around(cluster, job)}") from error
+    print(around(cluster, job))
+    if phase != "Succeeded":
+        raise SystemExit(f"the job is {phase}: convoy why {job}")
+
+
+def around(cluster: Cluster, job: str) -> str:
+    """How to look at the cluster, and how to take it down."""
+    programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
+    return (
+        "\nThe cluster is up. To look around, in a shell of your own:\n"
+        f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
+        f"  kubectl get convoy -A; convoy why {job}\n"
+        "To take it down: make clean\n"
+    )
+
+
+def report(cluster: Cluster, job: str) -> None:
+    """The job's last line of status, what its model writes, and its loss curve."""
+    log = cluster.kubectl("logs", f"{job}-worker-0", "--tail=-1")
     points = [(int(step), float(loss)) for step, loss in LINE.findall(log)]
-    print(cluster.kubectl("get", "trainingjob", JOB, "-o", "wide"))
+    print(cluster.kubectl("get", "trainingjob", job, "-o", "wide"))
     print("\n".join(line.partition("] ")[2] for line in log.splitlines() if "---" in line or "] def" in line))
     print(curve(points, title="loss by step"))
-    programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
-    print("\nThe cluster is up. To look around:")
-    print(f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH")
-    print(f"  kubectl get convoy -A; convoy why {JOB}")
-    print("To take it down: make clean")
-    if phase != "Succeeded":
-        raise SystemExit(f"the job is {phase}: convoy why {JOB}")
 
 
-def watch(cluster: Cluster, progress: Progress) -> str:
+@dataclass
+class Patience:
+    """Runs out when no further step is seen for a time."""
+
+    until: float
+    best: int = -1
+
+    def step(self, step: int, now: float) -> None:
+        """The job is at this step."""
+        if step > self.best:
+            self.best, self.until = step, now + STILL_SECONDS
+
+
+def watch(cluster: Cluster, job: str, progress: Progress) -> str:
     """Says how the job does, whenever that changes, until it has ended; its last phase."""
-    deadline = time.monotonic() + SECONDS
+    patience = Patience(time.monotonic() + STILL_SECONDS)
     said = ""
-    while time.monotonic() < deadline:
-        status = json.loads(cluster.kubectl("get", "trainingjob", JOB, "-o", "json")).get("status") or {}
-        step = status.get("progress") or {}
-        words = [
-            str(status.get("phase", "Pending")),
-            status.get("reason", ""),
-            f"{status.get('ready', '0')} ready",
-        ]
-        if step:
-            words.append(
-                f"step {step['step']}/{step.get('totalSteps', '?')} loss {step.get('loss', float('nan')):.3f}"
-            )
-        if (line := "  ".join(words)) != said:
+    while time.monotonic() < patience.until:
+        status = json.loads(cluster.kubectl("get", "trainingjob", job, "-o", "json")).get("status") or {}
+        if (line := words(status)) != said:
             progress.say(f"  {line}")
             said = line
         if status.get("phase") in ("Succeeded", "Failed"):
             return str(status["phase"])
+        if "progress" in status:
+            patience.step(status["progress"]["step"], time.monotonic())
         time.sleep(0.5)
-    raise ClusterError(f"the job did not end within {SECONDS:.0f} s; see kubectl describe trainingjob {JOB}")
+    raise ClusterError(f"the job has made no step for {STILL_SECONDS:.0f} s; ask `convoy why {job}`")
+
+
+def words(status: Mapping[str, Any]) -> str:
+    """A job in one line."""
+    found = [status.get("phase", "Pending"), status.get("reason", ""), f"{status.get('ready', '0')} ready"]
+    if step := status.get("progress"):
+        loss = step.get("loss", float("nan"))
+        found.append(f"step {step['step']}/{step.get('totalSteps', '?')} loss {loss:.3f}")
+    return "  ".join(found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from e2e import storage
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
@@ -31,7 +32,11 @@ def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -
 
 
 def install(cluster: Cluster) -> None:
-    """`helm upgrade --install` with this checkout's images; returns when operator and agents are up."""
+    """`helm upgrade --install` with this checkout's images, and volumes for checkpoints.
+
+    Returns when operator and agents are up.
+    """
+    storage.provide(cluster)
     cluster.progress.say("installing the chart")
     helm(
         cluster,
