@@ -42,12 +42,17 @@ def children(
     """Pods to make; and pods to delete: ended, superfluous, on lost nodes, condemned by the last restart,
     or, where none of their ranks run, not as the spec now asks."""
     found = Children()
-    bodies = {slot.pod: pod(observed.job, observed.engine, slot) for slot in layout}
+    by_pod = {slot.pod: slot for slot in layout}
     running = _running(observed, status)
     for one in own.values():
         if one.node in lost:
             _on_lost_node(observed, one, own, found)
-        elif not one.deleting and _must_go(one, one.name in running, bodies.get(one.name), status):
+        elif one.deleting:
+            continue
+        elif one.name in running:
+            # One that ended well still stands for its ranks.
+            found.delete += [DeletePod(one.name, one.uid)] if failed(one) else []
+        elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
             found.delete.append(DeletePod(one.name, one.uid))
     if any(observed.nodes[name].agent_ready and observed.nodes[name].exists for name in lost):
         # What is made now might be placed there again.
@@ -56,7 +61,7 @@ def children(
     names = {one.name for one in observed.pods}
     avoid = offenders.avoided(status.offenders, observed.job.spec.recovery)
     found.create = [
-        born(bodies[slot.pod], status.incarnation, avoid)
+        born(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
         for slot in layout
         if slot.pod not in names and slot.pod not in observed.create_errors
     ]
@@ -70,15 +75,12 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
 
 
-def _must_go(one: PodView, running: bool, body: Mapping[str, Any] | None, status: TrainingJobStatus) -> bool:
-    if body is None:
-        return True
-    if running:
-        # One that ended well still stands for its ranks.
-        return failed(one)
+def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobStatus) -> bool:
+    """Whether a pod of no formed incarnation has ended, is condemned, or is not as the spec asks."""
     if ended(one) or (not status.membership and _condemned(one, status)):
         return True
-    return bool(one.annotations.get(ANNOTATION_INTENT) != body["metadata"]["annotations"][ANNOTATION_INTENT])
+    wanted = pod(observed.job, observed.engine, slot)["metadata"]["annotations"][ANNOTATION_INTENT]
+    return bool(one.annotations.get(ANNOTATION_INTENT) != wanted)
 
 
 def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
