@@ -23,13 +23,17 @@ def scale_(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Of each measurement.")] = 5,
     nodes: Annotated[int, typer.Option(min=10, max=250, help="Fake nodes.")] = 100,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait before each step for a machine left alone.")
+    ] = 0.0,
 ) -> None:
     """A thousand workers on fake nodes; a run of everything is written to docs/bench/scale.json."""
     for given, known in ((only, scale.ALL), (rate, scale.RATES)):
         if unknown := sorted(set(given or ()) - set(known)):
             raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(known)}")
-    options = scale.Options(only or scale.ALL, rate or tuple(scale.RATES), repeats, nodes)
-    found, whole = figures.Figures(), options == scale.Options()
+    options = scale.Options(only or scale.ALL, rate or tuple(scale.RATES), repeats, nodes, patience)
+    found = figures.Figures()
+    whole = options == scale.Options(repeats=repeats, patience=patience)
     try:
         scale.bench(options, found)
     except asyncio.CancelledError:

@@ -41,13 +41,14 @@ class FakePod:
         self.port_incarnation = max(self.port_incarnation, asked.incarnation)
 
     def assign(self, given: wire.Assignment, crew: frozenset[str], now: float) -> None:
-        """The ranks begin; an incarnation that is not newer than theirs changes nothing."""
+        """The ranks begin anew, without a checkpoint; an incarnation that is not newer changes nothing."""
         if given.incarnation <= self.incarnation:
             return
         self.incarnation = given.incarnation
         self.rank_offset, self.processes = given.rank_offset, given.processes
         self.coordinator = (given.members[0].node, given.members[0].peer_address)
         self.crew = crew
+        self.step = 0
         self.began_ms = int(now * 1000)
 
     def advance(self, now: float) -> None:

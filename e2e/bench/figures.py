@@ -40,6 +40,12 @@ class Figures:
         self.metrics[metric.name] = metric
         self.values.setdefault(metric.name, []).append(value)
 
+    def take(self, others: Figures) -> None:
+        """All values of others."""
+        for name, values in others.values.items():
+            for value in values:
+                self.add(others.metrics[name], value)
+
     def row(self, name: str) -> dict[str, Any]:
         """One line of the file: the median, held against target and baseline."""
         metric, value = self.metrics[name], self._median(name)

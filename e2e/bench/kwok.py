@@ -13,7 +13,8 @@ GROUP_LABEL = "bench.convoy.dev/group"
 STAY, FALL = "stay", "fall"
 """Each group of nodes has a kwok of its own, so that one group can lose its kubelets at once."""
 _LEASE_SECONDS = 40
-_AT_ONCE = 16
+_AT_ONCE = 128
+"""Stages and Leases at a time: kubelets do not wait for one another."""
 
 _NODE_READY = """
 {{ $now := Now }}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from functools import partial
 import aiohttp
 
 from e2e.bench.api import ApiError
-from e2e.bench.figures import Figures
+from e2e.bench.figures import Figures, Metric
 from e2e.bench.jobs import HUNDRED, ONE_LARGE
 from e2e.bench.jobset import LIMITS, JobSet
+from e2e.bench.others import Others
 from e2e.bench.rig import Rig, rig
-from e2e.bench.scenarios import SCENARIOS
+from e2e.bench.scenarios import ROLLOUTS, SCENARIOS
 from e2e.bench.scenarios.common import CAPPED, UNCAPPED
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -24,12 +26,17 @@ from e2e.cluster.progress import Progress
 NAME, COMMAND = "scale", "make bench-scale"
 BASELINE = "baseline"
 # Convoy's rollouts and the baseline's follow one another, so that both meet the same machine.
-ALL = ("rollouts", BASELINE, *(name for name in SCENARIOS if name != "rollouts"))
+_ROLLOUTS = tuple(map(str, ROLLOUTS))
+ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in _ROLLOUTS))
 RATES = {"uncapped": UNCAPPED, "100": CAPPED}
 # Faults and long looks meet the chart's own rate alone.
 _ONE_RATE = frozenset({"kill", "nodes", "steady"})
 # Minutes each: fewer of them.
 _AT_MOST = {"nodes": 3, "steady": 1}
+# Processors that others use, before and during a measurement that is called undisturbed.
+_QUIET, _DISTURBED = 0.2, 0.3
+_QUIET_SECONDS = 5.0
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class Options:
     rates: Collection[str] = tuple(RATES)
     repeats: int = 5
     nodes: int = 100
+    patience: float = 0.0
+    """Seconds to wait before each step for others to leave the machine alone."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Step:
     """One thing to measure once."""
 
     words: str
-    run: Callable[[], Awaitable[None]]
+    run: Callable[[Figures], Awaitable[None]]
 
 
 def bench(options: Options, figures: Figures) -> None:
@@ -65,30 +74,46 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
         if BASELINE in options.scenarios:
             await baseline.install()
         for repeat in range(options.repeats):
-            for step in _steps(made, baseline, options, repeat, figures):
-                progress.say(f"repeat {repeat + 1}: {step.words}")
-                await _attempt(made, step)
+            for step in _steps(made, baseline, options, repeat):
+                await _attempt(made, step, f"repeat {repeat + 1}: {step.words}", options.patience, figures)
 
 
-def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int, figures: Figures) -> Iterator[Step]:
+def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterator[Step]:
     """What one repeat is made of."""
     for name in ALL:
         if name not in options.scenarios or repeat >= _AT_MOST.get(name, options.repeats):
             continue
         if name == BASELINE:
             for limits, shape in itertools.product(LIMITS, (ONE_LARGE, HUNDRED)):
-                yield Step(
-                    f"JobSet {shape}, {limits.words}", partial(baseline.measure, limits, shape, figures)
-                )
+                yield Step(f"JobSet {shape}, {limits.words}", partial(baseline.measure, limits, shape))
         else:
             for rate in (CAPPED,) if name in _ONE_RATE else [RATES[label] for label in options.rates]:
-                yield Step(f"{name}, {rate.words}", partial(SCENARIOS[name], made, rate, figures))
+                yield Step(f"{name}, {rate.words}", partial(SCENARIOS[name], made, rate))
 
 
-async def _attempt(made: Rig, step: Step) -> None:
-    """A step that breaks costs its own figures and no other's."""
-    try:
-        await step.run()
-    except (ClusterError, ApiError, aiohttp.ClientError, TimeoutError) as error:
-        made.say(f"{step.words} broke: {error!r}")
-        await made.clear()
+async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: Figures) -> None:
+    """Measures once; again, if others used the machine meanwhile and there is patience for it.
+
+    Of several attempts the one counts that was disturbed least, whatever came out. A step that breaks costs
+    its own figures and no other's.
+    """
+    others, least = Others(made.plane.cluster), math.inf
+    best = Figures()
+    for _ in range(_TRIES if patience else 1):
+        await others.gone(_QUIET, _QUIET_SECONDS, patience)
+        made.say(words)
+        trial = Figures()
+        others.begin()
+        try:
+            await step.run(trial)
+        except (ClusterError, ApiError, aiohttp.ClientError, TimeoutError) as error:
+            made.say(f"{words} broke: {error!r}")
+            await made.clear()
+        used = others.cores()
+        if used < least:
+            best, least = trial, used
+        if least <= _DISTURBED:
+            break
+        made.say(f"{words}: others used {used:.1f} processors meanwhile")
+    figures.take(best)
+    figures.add(Metric("all steps: processors that others used meanwhile", "cores"), least)
