@@ -96,13 +96,13 @@ class Api:
 
     # Jobs
 
-    def create_job(self, job: TrainingJob) -> None:
-        """Takes a user's job, with uid, generation and creation time."""
+    def create_job(self, job: TrainingJob) -> TrainingJob:
+        """Takes a user's job and gives it uid, generation and creation time. AlreadyExists."""
         if job.metadata.name in self.jobs:
             raise AlreadyExists(job.metadata.name)
         meta = job.metadata.model_copy(
             update={
-                "uid": job.metadata.uid or f"uid-{job.metadata.name}",
+                "uid": job.metadata.uid or f"uid-{self._version()}",
                 "generation": 1,
                 "namespace": job.metadata.namespace or "default",
                 "creation_timestamp": job.metadata.creation_timestamp
@@ -111,6 +111,7 @@ class Api:
         )
         self.jobs[meta.name] = Stored(job.model_copy(update={"metadata": meta}), self._version())
         self.told("jobs", meta.name)
+        return self.jobs[meta.name].job
 
     def edit_job(self, name: str, spec: Mapping[str, Any]) -> None:
         """Changes fields of the spec, in JSON form, as a user does; ValidationError as the schema."""
@@ -134,13 +135,10 @@ class Api:
         return self.jobs[name]
 
     def delete_job(self, name: str) -> None:
-        """Deletes a job, and with it its pods."""
+        """Deletes a job; the garbage collector sees to its pods."""
         self.check()
-        stored = self.jobs.pop(name, None)
-        self.told("jobs", name)
-        for pod in list(self.pods.values()):
-            if stored is not None and pod.owner_uid == stored.job.metadata.uid:
-                self.delete_pod(pod.name, pod.uid)
+        if self.jobs.pop(name, None) is not None:
+            self.told("jobs", name)
 
     # Pods
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from convoy_controllers.simulate.api import Api, Node
 from convoy_controllers.simulate.fences import Fences
+from convoy_controllers.simulate.garbage import GarbageCollector
 from convoy_controllers.simulate.happenings import Happening, Tell
 from convoy_controllers.simulate.hub import Hub
 from convoy_controllers.simulate.kernel import Kernel
@@ -47,6 +48,7 @@ class Cluster:
         self.workers.training = self.training
         for machine in self.machines.by_name.values():
             self.api.put_node(Node(machine.name, machine.capacity))
+        self.garbage = GarbageCollector(self.kernel, self.api)
         self.scheduler = Scheduler(self.kernel, self.latencies, self.api)
         self.kubelets = Kubelets(
             self.kernel, self.latencies, self.api, self.machines, self.workers, self._saves_on_term
@@ -65,11 +67,10 @@ class Cluster:
 
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
         """A user creates a job; without a program its ranks make no step of their own."""
-        name = job.metadata.name
         remote = job.spec.checkpoint.tiers.remote
         every = float(seconds(job.spec.checkpoint.interval)) if remote else 0.0
-        self.training_jobs[name] = Job(program, every)
-        self.api.create_job(job)
+        stored = self.api.create_job(job)
+        self.training_jobs[stored.metadata.uid] = Job(program, every)
 
     def run(self, seconds: float) -> None:
         """Lets so much time pass."""
@@ -79,6 +80,6 @@ class Cluster:
         """A job as the API server has it; KeyError when it is gone."""
         return self.api.jobs[name].job
 
-    def _saves_on_term(self, job: str) -> bool:
-        known = self.training_jobs.get(job)
+    def _saves_on_term(self, job_uid: str) -> bool:
+        known = self.training_jobs.get(job_uid)
         return known is None or known.program is None or known.program.saves_on_term

@@ -47,7 +47,7 @@ class Fences:
         strict: dict[str, list[Worker]] = {}
         for worker in self._workers.on(name):
             if worker.plan is not None and worker.plan.strict and worker.live:
-                strict.setdefault(worker.job, []).append(worker)
+                strict.setdefault(worker.job_uid, []).append(worker)
         for job, workers in strict.items():
             if self._kernel.now - self._contact(name, job, workers) >= FENCE_SECONDS:
                 for worker in workers:
@@ -71,7 +71,7 @@ class Fences:
         machine = self._machines[peer]
         if not (machine.up and machine.agent and self._machines.reaches(peer, name)):
             return False
-        plans = [worker.plan for worker in self._workers.on(peer) if worker.job == job and worker.plan]
+        plans = [worker.plan for worker in self._workers.on(peer) if worker.job_uid == job and worker.plan]
         newest = max(plans, key=_incarnation, default=None)
         return newest is not None and name in {member.node for member in newest.members}
 

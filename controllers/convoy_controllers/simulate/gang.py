@@ -31,6 +31,7 @@ class Gang:
     """One formation of a job's process group. Times are Unix seconds."""
 
     job: str
+    job_uid: str
     incarnation: int
     world: frozenset[str]
     """Uids of the pods that it needs."""

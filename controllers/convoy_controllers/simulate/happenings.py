@@ -34,7 +34,7 @@ class Commanded:
     """A command leaves the operator."""
 
     job: TrainingJob | None
-    """As the API server has it."""
+    """As the API server has it; None when it is gone."""
     command: Command
 
 
@@ -43,6 +43,7 @@ class RanksStarted:
     """Ranks of a pod begin to run."""
 
     job: str
+    job_uid: str
     pod: str
     uid: str
     incarnation: int

@@ -32,7 +32,7 @@ class Kubelets:
         workers: Workers,
         saves_on_term: Callable[[str], bool],
     ) -> None:
-        """`saves_on_term` knows what the ranks of a job do when they are told to end."""
+        """`saves_on_term` knows by job uid what ranks do when they are told to end."""
         self._kernel = kernel
         self._latencies = latencies
         self._api = api
@@ -41,6 +41,7 @@ class Kubelets:
         self._saves = saves_on_term
         self._starting: set[str] = set()
         self._asked: set[str] = set()
+        self._retrying: set[str] = set()
         self._address = 0
         self._renewed: dict[str, float] = {}
         self.launchers = True
@@ -74,8 +75,14 @@ class Kubelets:
     def _in(self, seconds: float, node: str) -> None:
         self._kernel.after(seconds, lambda: self._look(node))
 
+    def _retry(self, node: str) -> None:
+        if node not in self._retrying:
+            self._retrying.add(node)
+            self._in(RETRY_SECONDS, node)
+
     def _look(self, node: str) -> None:
         self._asked.discard(node)
+        self._retrying.discard(node)
         machine = self._machines.by_name.get(node)
         if machine is not None and machine.reaches_control and self._api.up:
             self._sync(machine)
@@ -92,7 +99,7 @@ class Kubelets:
             elif worker.exit_code is not None:
                 self._say_ended(worker, pod, machine)
             elif pod.deleting:
-                worker.grace = float(self._grace(pod))
+                worker.grace = self._grace(pod)
                 self._workers.terminate(worker.uid)
         for pod in self._api.pods_on(machine.name):
             if pod.uid in self._workers.by_uid or pod.uid in self._starting:
@@ -116,11 +123,11 @@ class Kubelets:
                 self._api.remove_pod(pod.name, pod.uid)
             else:
                 # Its volume cannot be unmounted without the agent.
-                self._in(RETRY_SECONDS, machine.name)
+                self._retry(machine.name)
 
     def _start(self, pod: PodView, machine: Machine) -> None:
         if not machine.agent:
-            self._in(RETRY_SECONDS, machine.name)
+            self._retry(machine.name)
             return
         self._starting.add(pod.uid)
         pause = self._kernel.about(self._latencies.pod_start)
@@ -132,9 +139,15 @@ class Kubelets:
         if not machine.up or now is None or now.uid != pod.uid or now.deleting:
             self._in(0.0, machine.name)
             return
-        job = pod.labels.get(LABEL_JOB, "")
-        grace = float(self._grace(pod))
-        worker = Worker(pod.uid, pod.name, job, machine.name, grace, saves_on_term=self._saves(job))
+        worker = Worker(
+            pod.uid,
+            pod.name,
+            pod.labels.get(LABEL_JOB, ""),
+            pod.owner_uid or "",
+            machine.name,
+            self._grace(pod),
+            saves_on_term=self._saves(pod.owner_uid or ""),
+        )
         self._workers.start(worker)
         self._address += 1
         address = f"10.{self._address // 62500}.{self._address // 250 % 250}.{self._address % 250 + 1}"

@@ -42,6 +42,8 @@ class Desk:
     failures: int = 0
     not_before: float = 0.0
     written: float = float("-inf")
+    refusals: int = 0
+    """Rounds in a row in which a pod was refused."""
     refused: dict[str, str] = field(default_factory=dict)
     refused_until: float = 0.0
     generation: int = 0
@@ -157,9 +159,8 @@ class OperatorModel:
         except Crashed:
             return
         except ApiError:
-            spread = self._kernel.rng.uniform(0.5, 1.0)
-            wait = min(LEAST_BACKOFF * 2.0**desk.failures, MOST_BACKOFF) * spread
             desk.failures += 1
+            wait = self._backoff(desk.failures)
             desk.not_before = self._kernel.now + wait
         else:
             desk.failures, desk.not_before = 0, 0.0
@@ -233,14 +234,14 @@ class OperatorModel:
             stored, decided = self.sight.jobs.get(name, stored), self._kernel.now
             made = replace(self._plan(stored, desk), status_first=False)
             waits.append(made.requeue_after)
-        if desk.refused:
-            waits.append(max(0.0, desk.refused_until - self._kernel.now))
+        if desk.refused_until > self._kernel.now:
+            waits.append(desk.refused_until - self._kernel.now)
         if not made.status_first:
             waits.append(self._too_early(stored, made, desk))
             if waits[-1] is None:
                 yield from hands.store(stored, made.status, decided)
                 desk.written = self._kernel.now if made.status else desk.written
-        hands.command(name, made)
+        hands.command(stored.job, made)
         if made.delete_parent:
             yield from hands.delete_job(name)
             return None
@@ -265,10 +266,15 @@ class OperatorModel:
             except Refused as error:
                 refused[body["metadata"]["name"]] = str(error)
                 break
-        desk.generation = stored.job.metadata.generation
-        desk.refused = refused
-        desk.refused_until = self._kernel.now + LEAST_BACKOFF * 4 if refused else 0.0
+        desk.refusals = desk.refusals + 1 if refused else 0
+        desk.generation, desk.refused = stored.job.metadata.generation, refused
+        desk.refused_until = self._kernel.now + self._backoff(desk.refusals) if refused else 0.0
         return bool(refused)
+
+    def _backoff(self, tries: int) -> float:
+        """Seconds until the next try after so many that failed in a row."""
+        longest = min(LEAST_BACKOFF * 2.0 ** (tries - 1), MOST_BACKOFF)
+        return longest * self._kernel.rng.uniform(0.5, 1.0)
 
     def _too_early(self, stored: Stored, made: Plan, desk: Desk) -> float | None:
         """Seconds until a status that brings nothing but steps may be written; None for now."""

@@ -11,6 +11,7 @@ from convoy_controllers.simulate.happenings import Commanded, StatusStored, Tell
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.sight import Sight
+from convoy_crds.trainingjob import TrainingJob
 
 PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
 """Of a running job: what alone is no reason for a write at once."""
@@ -81,12 +82,13 @@ class Hands:
                 raise Refused("a pod of that name exists and is not this job's") from None
         self._sight.take_pod(pod)
 
-    def command(self, job: str, made: Plan) -> None:
-        """Sends the plan's commands."""
+    def command(self, job: TrainingJob, made: Plan) -> None:
+        """Sends the plan's commands for a job."""
         for command in made.commands:
             self._begin()
-            now = self._api.jobs.get(job)
-            self._tell(Commanded(now.job if now else None, command))
+            now = self._api.jobs.get(job.metadata.name)
+            same = now is not None and now.job.metadata.uid == job.metadata.uid
+            self._tell(Commanded(now.job if now and same else None, command))
             self._send(command)
 
     def carry_out(self, stored: Stored, made: Plan, decided: float) -> Effects:
@@ -100,7 +102,7 @@ class Hands:
             yield from self.create(job.uid, body)
         if not made.status_first:
             yield from self.store(stored, made.status, decided)
-        self.command(job.name, made)
+        self.command(stored.job, made)
         if made.delete_parent:
             yield from self.delete_job(job.name)
 

@@ -53,6 +53,11 @@ class Presence:
         self.leading = False
         self.wake: Callable[[str, float], None] = lambda node, seconds: None
         """Wants the jobs on a node looked at within so many seconds."""
+        api.listeners.append(self._told)
+
+    def _told(self, kind: str, name: str) -> None:
+        if kind == "nodes" and self.leading:
+            self.relabel(name)
 
     def begin(self) -> None:
         """A replica leads from now on."""

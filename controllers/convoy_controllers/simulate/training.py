@@ -31,7 +31,7 @@ class Job:
 
 
 class GangTraining:
-    """The gangs of all jobs. `reaches` says whether two nodes' packets reach each other."""
+    """The gangs of all jobs. `jobs` is by uid; `reaches` says whether two nodes' packets reach each other."""
 
     def __init__(
         self,
@@ -52,22 +52,22 @@ class GangTraining:
 
     def join(self, worker: Worker, assign: Assign) -> None:
         """The ranks of a pod run; with the last of them the group is whole."""
-        program = self._jobs[worker.job].program if worker.job in self._jobs else None
+        program = self._jobs[worker.job_uid].program if worker.job_uid in self._jobs else None
         if program is None:
             return
-        key = (worker.job, assign.incarnation)
+        key = (worker.job_uid, assign.incarnation)
         gang = self.gangs.get(key)
         if gang is None:
             world = frozenset(member.pod_uid for member in assign.members)
-            gang = self.gangs[key] = Gang(worker.job, assign.incarnation, world, program)
+            gang = self.gangs[key] = Gang(worker.job, worker.job_uid, assign.incarnation, world, program)
             for old in [
-                old for old in self.gangs if old[0] == worker.job and old[1] < assign.incarnation - 8
+                old for old in self.gangs if old[0] == worker.job_uid and old[1] < assign.incarnation - 8
             ]:
                 del self.gangs[old]
         worker.gang = gang
         gang.joined.add(worker.uid)
         if gang.joined == gang.world:
-            pause = program.join_seconds + (program.restore_seconds if self._newest(worker.job) else 0.0)
+            pause = program.join_seconds + (program.restore_seconds if self._newest(worker.job_uid) else 0.0)
             self._later(gang, self._kernel.about(pause), self._begin)
 
     def leave(self, worker: Worker, *, echo: bool) -> None:
@@ -142,7 +142,7 @@ class GangTraining:
     def _begin(self, gang: Gang) -> None:
         if gang.broken or not self._together(gang):
             return
-        gang.go(self._kernel.now, self._newest(gang.job))
+        gang.go(self._kernel.now, self._newest(gang.job_uid))
         self._later(gang, gang.program.step_seconds, self._first)
 
     def _first(self, gang: Gang) -> None:
@@ -162,7 +162,7 @@ class GangTraining:
         """Waits for what comes first: the last step, or the next checkpoint."""
         now, length = self._kernel.now, gang.program.step_seconds
         end = gang.when(gang.program.total_steps)
-        every = self._jobs[gang.job].save_every
+        every = self._jobs[gang.job_uid].save_every
         if every:
             stretch = gang.stretches[-1]
             steps = max(1, -(-(max(now, gang.saved + every) - stretch.begin) // length))
@@ -196,7 +196,7 @@ class GangTraining:
             slot is None or max(slot.incarnation, slot.port_incarnation) > gang.incarnation for slot in slots
         ):
             return
-        self._jobs[gang.job].commits.append((gang.incarnation, step))
+        self._jobs[gang.job_uid].commits.append((gang.incarnation, step))
         self._tell(Committed(gang, step))
         for uid in gang.world:
             self._workers.slots[uid] = replace(
@@ -272,9 +272,9 @@ class GangTraining:
 
     # Help
 
-    def _newest(self, job: str) -> int:
+    def _newest(self, job_uid: str) -> int:
         """The step of the newest checkpoint; 0 without any."""
-        commits = self._jobs[job].commits
+        commits = self._jobs[job_uid].commits
         return max(commits)[1] if commits else 0
 
     def _together(self, gang: Gang) -> bool:

@@ -29,6 +29,7 @@ class Worker:
     uid: str
     pod: str
     job: str
+    job_uid: str
     node: str
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
@@ -163,7 +164,9 @@ class Workers:
         if worker is None:
             job = command.job.rpartition("/")[2]
             pod = f"{job}-{command.role}-{command.replica}"
-            worker = self.by_uid[command.pod_uid] = Worker(command.pod_uid, pod, job, command.node, 30.0)
+            worker = self.by_uid[command.pod_uid] = Worker(
+                command.pod_uid, pod, job, command.job_uid, command.node, 30.0
+            )
         return worker
 
     def _assign(self, worker: Worker, command: Assign) -> None:
@@ -184,7 +187,7 @@ class Workers:
         slot = self.slots.get(worker.uid)
         if slot is None or not worker.live or worker.ending or slot.incarnation != command.incarnation:
             return
-        self._tell(RanksStarted(worker.job, worker.pod, worker.uid, command.incarnation))
+        self._tell(RanksStarted(worker.job, worker.job_uid, worker.pod, worker.uid, command.incarnation))
         now = self._kernel.now
         ranks = tuple(
             replace(rank, state="RUNNING", started=now, time=now) if rank.state == "STARTING" else rank

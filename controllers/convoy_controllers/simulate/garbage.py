@@ -1,0 +1,42 @@
+"""The garbage collector of a simulated cluster: pods whose job is gone go too."""
+
+from __future__ import annotations
+
+from convoy_controllers.simulate.api import Api
+from convoy_controllers.simulate.kernel import Kernel
+
+LOOK_SECONDS = 0.5
+
+
+class GarbageCollector:
+    """Looks a moment after something may have lost its owner, or was made without one."""
+
+    def __init__(self, kernel: Kernel, api: Api) -> None:
+        self._kernel = kernel
+        self._api = api
+        self._asked = False
+        api.listeners.append(self._told)
+
+    def _told(self, kind: str, name: str) -> None:
+        gone = kind == "jobs" and name not in self._api.jobs
+        if (gone or self._orphan(kind, name)) and not self._asked:
+            self._asked = True
+            self._kernel.after(LOOK_SECONDS, self._look)
+
+    def _orphan(self, kind: str, name: str) -> bool:
+        pod = self._api.pods.get(name) if kind == "pods" else None
+        return pod is not None and not pod.deleting and pod.owner_uid not in self._owners()
+
+    def _owners(self) -> set[str]:
+        return {stored.job.metadata.uid for stored in self._api.jobs.values()}
+
+    def _look(self) -> None:
+        self._asked = False
+        if not self._api.up:
+            self._asked = True
+            self._kernel.after(LOOK_SECONDS, self._look)
+            return
+        owners = self._owners()
+        for pod in list(self._api.pods.values()):
+            if pod.owner_uid not in owners and not pod.deleting:
+                self._api.delete_pod(pod.name, pod.uid)

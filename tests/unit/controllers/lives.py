@@ -1,0 +1,326 @@
+"""Random lives of jobs on the simulated cluster: what may happen, and what must hold when it is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from convoy_controllers.plan import Plan
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.simulate.program import Program
+from convoy_controllers.simulate.promises import Promises
+from convoy_controllers.testing.builders import make_engine, make_job
+from convoy_controllers.trainingjob.plan import plan
+from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+
+NODES = 4
+LATENCIES = Latencies(progress_write=60.0)
+BOUND_SECONDS = 1800.0
+"""Virtual time after which a job that nothing hinders any more must be where its user wants it: alarms over
+many silent agents last 300 s, back-offs a minute, waits for a node's kubelet as long as its grace."""
+REST_SECONDS = 120.0
+NOTHING = (None, (), (), ())
+RECOVERY = {"maxRestarts": 3, "windowSeconds": 600, "hangSeconds": 30, "scheduleSeconds": 60}
+OWN_IMAGE = {"spec": {"containers": [{"image": "mine", "command": ["python", "train.py"]}]}}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of job."""
+
+    spec: dict[str, Any]
+    program: Program = field(default_factory=Program)
+    capacity: int = 1
+    """Pods per node."""
+
+    def job(self) -> TrainingJob:
+        body = {"roles": [{"name": "worker", "replicas": 3}], **self.spec}
+        made = make_job(**{**body, "recovery": {**RECOVERY, **body.get("recovery", {})}})
+        made.metadata.uid = ""
+        return made
+
+
+class Life(RuleBasedStateMachine):
+    """One job; every rule is one event, or lets time pass."""
+
+    shape: Shape
+    steps: Counter[str]
+    """Events of all lives of this machine, under "all"."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def begin(self, seed: int) -> None:
+        machines = [Machine(f"node-{number}", self.shape.capacity) for number in range(NODES)]
+        self.cluster = Cluster(machines, latencies=LATENCIES, engines=[make_engine()], seed=seed)
+        self.faults = Faults(self.cluster)
+        Promises(self.cluster)
+        self.cluster.operator.lead()
+        self.cluster.submit(self.shape.job(), self.shape.program)
+        self.run(5.0)
+
+    @property
+    def job(self) -> TrainingJob:
+        return self.cluster.job("job")
+
+    def run(self, seconds: float) -> None:
+        """Time passes; what fails then is not to be hidden by what the end of the life would say."""
+        self.sound = False
+        self.cluster.run(seconds)
+        self.sound = True
+
+    def count(self) -> None:
+        self.steps["all"] += 1
+
+    # Time
+
+    @rule(seconds=st.sampled_from([0.01, 0.03, 0.1, 0.2, 0.5]))
+    def a_blink(self, seconds: float) -> None:
+        self.count()
+        self.run(seconds)
+
+    @rule(seconds=st.sampled_from([1.0, 2.0, 3.0, 5.0]))
+    def a_moment(self, seconds: float) -> None:
+        self.count()
+        self.run(seconds)
+
+    @rule(seconds=st.sampled_from([7.0, 12.0, 20.0, 40.0, 70.0]))
+    def a_while(self, seconds: float) -> None:
+        self.count()
+        self.run(seconds)
+
+    @rule(seconds=st.sampled_from([5.0, 20.0]))
+    def a_rest(self, seconds: float) -> None:
+        self.count()
+        self.faults.heal_all()
+        self.run(seconds)
+
+    # Ranks and pods
+
+    @rule(rank=st.integers(0, 5), code=st.sampled_from([0, 1, 1, 75, 76]))
+    def a_rank_ends(self, rank: int, code: int) -> None:
+        self.count()
+        self.faults.end_rank("job", rank, code)
+
+    @rule(rank=st.integers(0, 5))
+    def a_rank_is_killed(self, rank: int) -> None:
+        self.count()
+        self.faults.kill_rank("job", rank)
+
+    @rule(rank=st.integers(0, 5))
+    def a_rank_hangs(self, rank: int) -> None:
+        self.count()
+        self.faults.hang_rank("job", rank)
+
+    @rule(number=st.integers(0, 5), oom=st.booleans())
+    def a_pod_goes(self, number: int, oom: bool) -> None:
+        self.count()
+        names = sorted(self.cluster.api.pods)
+        if names:
+            name = names[number % len(names)]
+            (self.faults.kill_container if oom else self.faults.delete_pod)(name)
+
+    # Nodes
+
+    @rule(node=st.integers(0, NODES - 1), how=st.sampled_from(["kill", "cut", "control", "drain", "delete"]))
+    def a_node_fails(self, node: int, how: str) -> None:
+        self.count()
+        name = f"node-{node}"
+        if how == "kill":
+            self.faults.kill_node(name)
+        elif how == "drain":
+            self.faults.drain_node(name)
+        elif how == "delete":
+            self.faults.delete_node(name)
+        elif self.cluster.machines[name].agent:
+            # An agent that is away while its node is cut off stops nothing: fence.py says so.
+            self.faults.cut_node(name, control_only=how == "control")
+
+    @rule(node=st.integers(0, NODES - 1))
+    def a_node_is_well_again(self, node: int) -> None:
+        self.count()
+        name = f"node-{node}"
+        self.faults.heal_node(name)
+        self.faults.return_node(name)
+        self.faults.uncordon_node(name)
+
+    @rule(node=st.integers(0, NODES - 1), farewell=st.booleans())
+    def an_agent_goes(self, node: int, farewell: bool) -> None:
+        self.count()
+        machine = self.cluster.machines[f"node-{node}"]
+        if machine.reaches_control:
+            self.faults.stop_agent(machine.name, farewell=farewell)
+
+    @rule(node=st.integers(0, NODES - 1))
+    def an_agent_comes(self, node: int) -> None:
+        self.count()
+        self.faults.start_agent(f"node-{node}")
+
+    # The control plane
+
+    @rule(effects=st.integers(0, 6))
+    def the_operator_crashes(self, effects: int) -> None:
+        self.count()
+        self.faults.crash_operator(effects)
+
+    @rule(up=st.sampled_from([True, True, False]))
+    def the_api_server_goes_or_comes(self, up: bool) -> None:
+        self.count()
+        if up:
+            self.faults.start_api()
+        else:
+            self.faults.stop_api()
+
+    # People
+
+    @rule(suspend=st.sampled_from([False, False, False, True]))
+    def suspend(self, suspend: bool) -> None:
+        self.count()
+        self.faults.edit("job", suspend=suspend)
+
+    @rule(number=st.integers(0, 3))
+    def restart(self, number: int) -> None:
+        self.count()
+        recovery = self.job.spec.recovery.to_dict() | {"restartId": f"r{number}"}
+        self.faults.edit("job", recovery=recovery)
+
+    @rule(number=st.integers(1, 3))
+    def change_engine(self, number: int) -> None:
+        self.count()
+        self.cluster.engines["gpt"] = make_engine(image=f"convoy/workloads:{number}")
+
+    @precondition(lambda self: self.job.status.phase is Phase.SUSPENDED)
+    @rule(role=st.integers(0, 1), replicas=st.integers(1, 3))
+    def scale(self, role: int, replicas: int) -> None:
+        self.count()
+        roles = [entry.to_dict() for entry in self.job.spec.roles]
+        one = roles[role % len(roles)]
+        one["replicas"] = max(replicas, one.get("minReplicas", 1))
+        self.faults.edit("job", roles=roles)
+
+    @rule()
+    def the_job_is_made_anew(self) -> None:
+        self.count()
+        if self.cluster.api.up:
+            self.cluster.api.delete_job("job")
+            self.cluster.submit(self.shape.job(), self.shape.program)
+
+    # The neighbours
+
+    @rule(room=st.sampled_from([True, True, False]))
+    def room(self, room: bool) -> None:
+        self.count()
+        self.cluster.scheduler.open = room
+        self.cluster.scheduler.ask()
+
+    @rule(why=st.sampled_from(["", "", "exceeded quota"]))
+    def admission(self, why: str) -> None:
+        self.count()
+        self.cluster.api.refuse = lambda pod: why
+
+    # The end
+
+    def teardown(self) -> None:
+        if hasattr(self, "cluster") and self.sound:
+            self.calm_down()
+            self.at_rest()
+
+    def calm_down(self) -> None:
+        """When nothing more goes wrong the job comes to where it belongs, in bounded time."""
+        self.faults.heal_all()
+        self.room(True)
+        self.admission("")
+        limit = self.cluster.kernel.now + BOUND_SECONDS
+        while not self.settled():
+            assert self.cluster.kernel.now < limit, f"stuck: {self.where()}"
+            self.run(5.0)
+
+    def settled(self) -> bool:
+        """Whether the job is where its user wants it, by the processes that run and not by its status."""
+        status, workers = self.job.status, self.cluster.workers.by_uid.values()
+        if not self.cluster.operator.leading:
+            return False
+        if status.phase in TERMINAL:
+            return not any(worker.live for worker in workers)
+        if self.job.spec.suspend:
+            return status.phase is Phase.SUSPENDED and not any(worker.live for worker in workers)
+        gang = self.cluster.training.gangs.get((self.job.metadata.uid, status.incarnation))
+        return status.phase is Phase.RUNNING and gang is not None and gang.stepping
+
+    def at_rest(self) -> None:
+        """Once there, a plan that is carried out leaves nothing to do, and time alone brings nothing."""
+        limit = self.cluster.kernel.now + REST_SECONDS
+        while not (self.settled() and self.nothing_left()):
+            assert self.cluster.kernel.now < limit, f"never at rest: {self.left()} {self.where()}"
+            self.run(2.0)
+        left = self.left(later=1.0)
+        assert left == NOTHING, f"time alone makes a difference: {left}"
+
+    def nothing_left(self) -> bool:
+        """Whether the next plan only says how far the job is, and the one after it nothing at all."""
+        made = self.plan()
+        if made.status is not None:
+            stored = self.cluster.api.jobs["job"]
+            self.cluster.operator.sight.take_job(
+                self.cluster.api.store_status("job", stored.version, made.status)
+            )
+        return self.left() == NOTHING
+
+    def left(self, later: float = 0.0) -> tuple[Any, ...]:
+        made = self.plan(later)
+        return (made.status, made.create, made.delete, made.commands)
+
+    def plan(self, later: float = 0.0) -> Plan:
+        observed = self.cluster.operator.observed(self.job, {})
+        return plan(observed, self.cluster.kernel.time + timedelta(seconds=later))
+
+    def where(self) -> str:
+        status = self.job.status
+        pods = {pod.name: (pod.phase, pod.node, pod.deleting) for pod in self.cluster.api.pods.values()}
+        return f"{status.phase} {status.reason} {status.message!r} incarnation {status.incarnation} {pods}"
+
+
+def machine(shape: Shape) -> type[Life]:
+    """The machine of lives of one shape."""
+    return type("LifeOfAShape", (Life,), {"shape": shape, "steps": Counter()})
+
+
+SHAPES = {
+    "elastic": Shape(
+        {
+            "roles": [{"name": "worker", "replicas": 3, "minReplicas": 2}],
+            "checkpoint": {"interval": "20s", "tiers": {"remote": {"claimName": "shared"}}},
+        },
+        Program(total_steps=150),
+    ),
+    "two roles": Shape(
+        {
+            "roles": [
+                {"name": "actor", "replicas": 2},
+                {"name": "learner", "replicas": 1, "processesPerReplica": 2},
+            ],
+            "success": "learner",
+        },
+        Program(total_steps=100, endless_roles=["actor"]),
+        capacity=2,
+    ),
+    "own image, Strict": Shape(
+        {"engine": None, "roles": [{"name": "worker", "replicas": 3, "template": OWN_IMAGE}]},
+        Program(peer_lost_code=1, saves_on_term=False, peer_timeout_seconds=8.0),
+    ),
+    "all pods anew": Shape({"recovery": {"inPlace": False, "maxIdenticalErrors": 0}}, capacity=2),
+    "checkpointed": Shape(
+        {
+            "roles": [{"name": "worker", "replicas": 2, "processesPerReplica": 2}],
+            "checkpoint": {"interval": "10s", "tiers": {"remote": {"claimName": "shared"}}},
+        },
+        Program(total_steps=80),
+        capacity=2,
+    ),
+}

@@ -1,0 +1,110 @@
+"""Negative controls: bugs planted in the rules of the plan are found by the same random lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.unit.controllers.lives import SHAPES, machine
+
+from convoy_controllers.trainingjob import budget, children, formation, goodput, plan, recovering, status
+from convoy_crds.goodput import Cause
+from convoy_crds.trainingjob import TrainingJobStatus
+
+SETTINGS = settings(
+    max_examples=400,
+    stateful_step_count=60,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def no_budget(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(budget, "exceeded", lambda *found: False)
+
+
+def life_after_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plan, "TERMINAL", frozenset())
+
+
+def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    def disband(found: TrainingJobStatus) -> None:
+        found.membership, found.incarnation = "", 0
+
+    patch.setattr(formation, "disband", disband)
+
+
+def one_number_for_two(patch: pytest.MonkeyPatch) -> None:
+    """A replaced pod joins the incarnation that its predecessor was in."""
+
+    def disband(found: TrainingJobStatus) -> None:
+        found.membership = ""
+
+    def form(
+        found: TrainingJobStatus, observed: Any, layout: Any, chosen: Any, pods: Any, *others: Any
+    ) -> None:
+        found.incarnation = max(found.incarnation, 1)
+        found.membership = formation.membership(pods[slot.pod].uid for slot in chosen)
+
+    patch.setattr(formation, "disband", disband)
+    patch.setattr(formation, "form", form)
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(children.nodes, "unfenced_seconds", lambda *found: 0.0)
+
+
+def a_cause_without_a_second(patch: pytest.MonkeyPatch) -> None:
+    add: Callable[[Any, Cause, float], None] = goodput._Book._add
+
+    def forget(book: Any, cause: Cause, length: float) -> None:
+        if cause is not Cause.DETECT:
+            add(book, cause, length)
+
+    patch.setattr(goodput._Book, "_add", forget)
+
+
+def an_echo_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def wait(fault: Any, now: datetime) -> float:
+        return 1.0 if fault.policy.echo else 0.0
+
+    patch.setattr(recovering, "echo_seconds", wait)
+
+
+def every_look_is_a_write(patch: pytest.MonkeyPatch) -> None:
+    def stored(draft: Any) -> dict[str, Any]:
+        draft._account()
+        found: dict[str, Any] = draft.status.to_dict()
+        return found
+
+    patch.setattr(status.Draft, "stored", stored)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("plant", "shape", "words"),
+    [
+        (no_budget, "own image, Strict", "counted restarts within the window"),
+        (life_after_the_end, "checkpointed", "terminal phase|the ledger holds"),
+        (numbers_begin_anew, "elastic", "the incarnation went back"),
+        (one_number_for_two, "checkpointed", "two pods ran|stuck"),
+        (no_fence, "own image, Strict", "two processes"),
+        (a_cause_without_a_second, "elastic", "the ledger holds"),
+        (an_echo_waits_for_ever, "two roles", "stuck"),
+        (every_look_is_a_write, "checkpointed", "never at rest"),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], shape: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match=words):
+        run_state_machine_as_test(machine(SHAPES[shape]), settings=SETTINGS)
