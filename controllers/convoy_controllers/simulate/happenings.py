@@ -75,6 +75,8 @@ class Stopped:
     """A gang makes no more steps: a rank is gone, stands still or cannot be reached, or all are through."""
 
     gang: Gang
+    hung: bool = False
+    """A rank stands still: it has done so since the gang's last step."""
 
 
 @dataclass(frozen=True, slots=True)

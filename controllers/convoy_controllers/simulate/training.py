@@ -119,7 +119,7 @@ class GangTraining:
         worker = self._workers.by_uid.get(uid)
         if worker is not None and worker.gang is not None and not worker.gang.broken:
             gang = worker.gang
-            self._break(gang)
+            self._break(gang, hung=True)
             self._watch(gang)
 
     def network_changed(self) -> None:
@@ -220,14 +220,14 @@ class GangTraining:
 
     # The ends of a gang
 
-    def _break(self, gang: Gang) -> None:
+    def _break(self, gang: Gang, *, hung: bool = False) -> None:
         stepping = gang.stepping
         gang.stop(self._kernel.now)
         if not gang.broken:
             gang.broken = True
             _cancel(gang)
             if stepping or gang.first_step:
-                self._tell(Stopped(gang))
+                self._tell(Stopped(gang, hung))
 
     def _echo(self, gang: Gang, node: str | None) -> None:
         """The ranks that are left end, where word of the end on `node` reaches them (None: everywhere)."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.plan import Plan, PodView
+from convoy_controllers.plan import Plan, PodView, RankView
 from convoy_controllers.trainingjob import finished
 from convoy_controllers.trainingjob.faults import ended, failed
+from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot
@@ -24,12 +25,20 @@ def completed(
         _slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding
     ):
         return None
+    if last := max((rank.ended for slot in deciding for rank in _ranks(observed, slot, own)), default=0.0):
+        draft.blow = Blow(datetime.fromtimestamp(last, UTC))
     step = draft.status.progress.step if draft.status.progress else None
     roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
     what = f"all ranks of {roles} ended well" + (f" after step {step}" if step is not None else "")
     return finish(
         observed, draft, own, Phase.SUCCEEDED, Reasons.COMPLETED, Reasons.COMPLETED.format(what=what)
     )
+
+
+def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> tuple[RankView, ...]:
+    pod = own.get(slot.pod)
+    view = observed.slots.get(pod.uid) if pod else None
+    return view.ranks if view else ()
 
 
 def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:

@@ -7,7 +7,7 @@ failure, 75 preempted with its state saved, 76 lost a peer, 126/127 command not 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convoy_controllers.plan import NodeView, PodView, RankView, SlotView
 from convoy_controllers.trainingjob.policy import Policy, policy
@@ -166,7 +166,10 @@ def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
 
 
 def primary(faults: Iterable[Fault]) -> Fault | None:
-    """The fault to blame: one that no restart heals, else no echo of another's end, else the earliest."""
+    """The fault to blame: one that no restart heals, else no echo of another's end, else the earliest.
+
+    Where it is not known when it happened, its earliest echo tells.
+    """
     ranked = sorted(
         faults,
         key=lambda fault: (
@@ -178,7 +181,10 @@ def primary(faults: Iterable[Fault]) -> Fault | None:
             fault.rank if fault.rank is not None else -1,
         ),
     )
-    return ranked[0] if ranked else None
+    if not ranked:
+        return None
+    known = min((fault.at for fault in ranked if fault.at), default=0.0)
+    return ranked[0] if ranked[0].at else replace(ranked[0], at=known)
 
 
 def slot_faults(

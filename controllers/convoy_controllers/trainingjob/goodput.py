@@ -38,10 +38,10 @@ _RECOVERING = (*_STEPPING, Cause.DETECT, Cause.RESTART)
 
 @dataclass(frozen=True, slots=True)
 class Blow:
-    """A fault that has just been decided on."""
+    """A fault that has just been decided on, or the end of all ranks."""
 
     at: datetime
-    """When it happened."""
+    """When it happened, as far as that is known."""
     node_lost: bool = False
 
 
@@ -53,6 +53,7 @@ def account(
     running: tuple[int, Sequence[SlotView]],
     waiting: str,
     blow: Blow | None,
+    resumed: int,
     stepped: bool,
     now: datetime,
 ) -> Goodput:
@@ -60,15 +61,17 @@ def account(
 
     `status`: as it will be stored. `made`: when the job was. `running`: the incarnation that had formed
     before this reconcile (0: none) and all reports. `waiting`: the reason of the Running condition.
-    `stepped`: the status tells of new progress, so the ratio may move with it.
+    `resumed`: the step of the checkpoint that it began from. `stepped`: the status tells of new progress, so
+    the ratio may move with it.
     """
     book = _Book(before, _ms(made or now), _ms(now))
     incarnation, views = running
     ranks = [rank for view in views if view.incarnation == incarnation for rank in view.ranks]
-    if incarnation and ranks:
-        book.steps(ranks)
+    stepping = [rank for rank in ranks if rank.first_step]
+    if incarnation and stepping:
+        book.steps(stepping, resumed)
     if blow is not None:
-        book.blow(blow)
+        book.blow(blow, max((_time(rank) for rank in stepping), default=blow.at))
     book.turn(_cause(status, waiting, book.cause), _ms(now))
     moved = book.value != before
     return book.closed() if moved or stepped else before
@@ -107,35 +110,35 @@ class _Book:
         """What time goes to at the moment."""
         return Cause(self.value.cause) if self.value.cause else Cause.SCHEDULE
 
-    def steps(self, ranks: Sequence[RankView]) -> None:
-        """Takes in how far the ranks of the incarnation are."""
-        saving = max(rank.checkpoint_seconds for rank in ranks)
+    def steps(self, ranks: Sequence[RankView], resumed: int) -> None:
+        """Takes in how far those ranks of the incarnation are that tell of steps.
+
+        A step that one of them has ended, all have computed: the others told less lately, or have ended.
+        """
+        furthest = max(ranks, key=lambda rank: rank.step or 0)
+        step, at = furthest.step or 0, _time(furthest)
         if self.cause not in _STEPPING:
-            if not all(rank.first_step for rank in ranks):
-                return
             self.value.checkpoint = 0.0
-            step, at = _slowest(ranks)
-            self.value.anchor_step, self.value.anchor_at = step, at
-            again = step < self.value.best
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
-            self.turn(Cause.RECOMPUTE if again else Cause.PRODUCTIVE, first)
-        self._saving = saving
-        step, at = _slowest(ranks)
+            # Looked at late it may be past what was lost; then its first step tells where it began.
+            known = (step, at) if step < self.value.best else (min(resumed + 1, step), first)
+            self.value.anchor_step, self.value.anchor_at = known
+            self.turn(Cause.RECOMPUTE if known[0] < self.value.best else Cause.PRODUCTIVE, first)
+        self._saving = max(rank.checkpoint_seconds for rank in ranks)
         if self.cause is Cause.RECOMPUTE and step > self.value.best:
             self.turn(Cause.PRODUCTIVE, self._crossing(step, at))
         if self.cause is Cause.PRODUCTIVE:
-            # A step that one rank has ended, all have computed: the others merely told less lately.
-            self.value.best = max(self.value.best, *(rank.step or 0 for rank in ranks))
+            self.value.best = max(self.value.best, step)
 
     _saving: float = 0.0
 
-    def blow(self, blow: Blow) -> None:
-        """A fault: the time since then was lost before anybody knew."""
+    def blow(self, blow: Blow, stepped: datetime) -> None:
+        """A fault: the time since then, but not before the last step at `stepped`, was lost unknown."""
         if blow.node_lost and self.cause is Cause.RESTART:
             # The restart that its echo caused could lead nowhere.
             self.value.cause = Cause.DETECT
         elif self.cause in _STEPPING:
-            self.turn(Cause.DETECT, _ms(blow.at))
+            self.turn(Cause.DETECT, _ms(max(blow.at, stepped)))
 
     def turn(self, cause: Cause | None, at: datetime) -> None:
         """Closes the open account at `at` (no earlier than it began) and opens another."""
@@ -177,10 +180,9 @@ class _Book:
         return _ms(since + timedelta(seconds=max(0.0, share) * (at - since).total_seconds()))
 
 
-def _slowest(ranks: Sequence[RankView]) -> tuple[int, datetime]:
-    """The step that all ranks have made, and when the last of them said so."""
-    slowest = min(ranks, key=lambda rank: rank.step or 0)
-    return slowest.step or 0, _ms(datetime.fromtimestamp(slowest.time, UTC))
+def _time(rank: RankView) -> datetime:
+    """When its newest step ended."""
+    return _ms(datetime.fromtimestamp(rank.time, UTC))
 
 
 def _ms(time: datetime) -> datetime:

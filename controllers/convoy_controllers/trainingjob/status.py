@@ -26,7 +26,7 @@ class Draft:
         self.now = now.replace(microsecond=0)
         self.exact = now
         self.blow: Blow | None = None
-        """The fault that this reconcile answers."""
+        """The fault, or the end, that this reconcile answers."""
         self.status: TrainingJobStatus = observed.job.status.model_copy(deep=True)
         self.status.observed_generation = observed.job.metadata.generation
         self.events: list[Event] = []
@@ -100,6 +100,7 @@ class Draft:
     def _account(self) -> None:
         """Brings the goodput ledger up to date."""
         job = self.observed.job
+        point = job.status.checkpoint
         running = next((c for c in self.status.conditions if c.type == ConditionType.RUNNING), None)
         self.status.goodput = account(
             job.status.goodput,
@@ -108,6 +109,7 @@ class Draft:
             running=(job.status.incarnation if job.status.membership else 0, [*self.observed.slots.values()]),
             waiting=running.reason if running is not None and running.status == "False" else "",
             blow=self.blow,
+            resumed=point.step if point and point.incarnation < job.status.incarnation else 0,
             stepped=self.status.progress != job.status.progress,
             now=self.exact,
         )

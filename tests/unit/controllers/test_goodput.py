@@ -116,6 +116,59 @@ def test_nor_does_one_that_stands_still_behind_its_furthest_step() -> None:
     assert cluster.step().status is None
 
 
+def test_a_first_look_past_the_furthest_step_still_knows_what_was_made_again() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
+    # Nobody looks between step 1, the first, and step 31: of these 15 s, 20 steps and 10 s had been made.
+    cluster.train(1).wait(15).train(31).settle()
+    assert spent(cluster) == {"start": 1, "productive": 15, "restart": 2, "recompute": 10}
+
+
+def test_and_that_a_checkpoint_spared_some_of_it() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).commit(11).settle()
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
+    cluster.train(12).wait(10).train(32).settle()
+    assert spent(cluster) == {"start": 1, "productive": 15.5, "restart": 2, "recompute": 4.5}
+
+
+def test_a_step_made_since_its_last_sign_shows_how_long_a_lost_node_lived() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    node = cluster.pods["job-worker-1"].node
+    assert node is not None
+    cluster.wait(5.25).silence(node, 6.0, agent_ready=False).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "detect": 5.25}
+
+
+def test_a_fault_that_has_no_time_has_that_of_its_echo() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.exit(0, 76, ended=cluster.now.timestamp()).wait(0.25)
+    cluster.pod("job-worker-1", phase="Failed", exit_code=137, termination_reason="OOMKilled").settle()
+    last = cluster.job.status.restarts.last
+    assert last is not None and last.reason == "ContainerOutOfMemory"
+    assert spent(cluster) == {"start": 1, "productive": 10, "detect": 0.25}
+
+
+def test_nothing_is_produced_between_the_end_and_the_news_of_it() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    for rank in (0, 1):
+        cluster.exit(rank, 0, ended=cluster.now.timestamp())
+    cluster.wait(20).settle()
+    assert cluster.job.status.phase == "Succeeded"
+    assert spent(cluster)["productive"] == 10
+
+
+def test_a_rank_that_makes_no_steps_hides_nobody_else_s() -> None:
+    cluster = made().settle().wait(1)
+    for number in (1, 21):
+        at = cluster.now.timestamp()
+        cluster.rank(0, step=number, time=at, first_step=at - (number - 1) / 2).settle().wait(10)
+    assert spent(cluster) == {"start": 1, "productive": 20}
+    cluster.exit(0, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(2)
+    at = cluster.now.timestamp()
+    cluster.rank(0, step=1, time=at, first_step=at).settle()
+    assert cluster.job.status.goodput.cause == "recompute"
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from(["train", "kill", "suspend", "resume", "wait", "lose"]), st.integers(0, 40)),
     max_size=25,
