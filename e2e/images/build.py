@@ -98,6 +98,8 @@ class Builder:
         if not recipe.own_code:
             del arguments["SOURCE"]
         with self.progress.long(f"building {reference}"):
+            # Broken off from here on, buildah's store and ours may hold different images.
+            self._enter({name: made for name, made in self._known().items() if name != reference})
             buildah.build(self._local(recipe), dockerfile, context, arguments)
             with self.store.lock():
                 self.store.create()
@@ -105,7 +107,7 @@ class Builder:
                 buildah.push(self._local(recipe), f"oci:{self.store.layout}:{tag}", quickly=True)
                 image = self.store.enter(reference)
         self.progress.say(f"{reference}: {self.store.bytes_of(image) / 1e6:.0f} MB, {image.digest[:19]}")
-        files.write(self._made_from, json.dumps(self._known() | {reference: inputs}, indent=1) + "\n")
+        self._enter(self._known() | {reference: inputs})
         return True
 
     def _known(self) -> dict[str, str]:
@@ -114,6 +116,9 @@ class Builder:
         except FileNotFoundError:
             return {}
         return known
+
+    def _enter(self, known: dict[str, str]) -> None:
+        files.write(self._made_from, json.dumps(known, indent=1) + "\n")
 
     def _context(self, recipe: Recipe, wheels: Path, dist: Path | None) -> Path:
         """Lay out what the Dockerfile mounts; also usable by hand with another builder."""
