@@ -156,6 +156,8 @@ class NodeView:
     """Unix seconds of the last sign of its agent, while `silent_seconds` is not 0."""
     answers: bool = True
     """Whether a pod on it answered when the operator last tried: a connection refused is an answer."""
+    answered: bool = False
+    """Whether a pod on it was asked while its agent is silent, and answered."""
     lease_seconds: float = 0.0
     """Age of the kubelet's last renewal of its Lease, looked up while the agent is silent."""
     vouched_by: frozenset[str] = frozenset()

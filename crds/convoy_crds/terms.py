@@ -173,6 +173,9 @@ class Reasons:
     RANK_KILLED = Reason(
         "RankKilled", "rank {rank} on node {node} was killed by signal {signal}{who}. {stderr}", warning=True
     )
+    RANK_CRASHED = Reason(
+        "RankCrashed", "rank {rank} on node {node} crashed with {signal_name}. {stderr}", warning=True
+    )
     RANK_OOM = Reason(
         "OutOfMemory",
         "rank {rank} on node {node} ran out of memory; raise resources.limits.memory or lower the batch. "

@@ -7,7 +7,7 @@ from typing import Any
 
 from convoy_operator.keys import Key
 
-PROGRESS_FIELDS = frozenset({"progress", "checkpoint"})
+PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
 """Fields that move while nothing else happens; they are written as rarely as etcd's budget asks."""
 
 
@@ -45,7 +45,9 @@ class ProgressThrottle:
         or goes away still has to tell, since its pods may not be there to be asked again.
         """
         last = self._written.get(key)
-        steady = stored.get("phase") == "Running" and patch.keys() <= PROGRESS_FIELDS & stored.keys()
+        turned = "cause" in patch.get("goodput", ())
+        known = patch.keys() <= PROGRESS_FIELDS & stored.keys()
+        steady = stored.get("phase") == "Running" and known and not turned
         if last is None or not steady:
             return 0.0
         return max(0.0, last + self.interval(jobs) - now)

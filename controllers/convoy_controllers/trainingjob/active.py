@@ -75,14 +75,16 @@ def _form(
     _say_valid(observed, draft, wrong)
 
     waits = [_deadline(observed, draft)]
-    if status.pending_since is not None and now < status.pending_since and not own:
+    if status.pending_since is not None and now < status.pending_since:
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     lost = nodes.lost(observed.nodes, observed.slots.values())
     wanted = children(observed, status, layout, own, lost) if wrong is None else Children()
     waits += wanted.waits
     up = formation.ready(observed, layout, own, lost)
-    chosen = () if status.membership else formation.participants(observed, status, layout, up, own, now)
+    # Beside a worker that may still run, under Strict not even the others go on.
+    held = status.membership or wanted.fencing
+    chosen = () if held else formation.participants(observed, status, layout, up, own, now)
     if status.membership or chosen:
         status.pending_since = None
     elif given_back := _hurry(draft, layout, own, recovery.schedule_seconds, waits):
@@ -231,7 +233,9 @@ def _say_formed(observed: Observed, draft: Draft, own: Mapping[str, PodView]) ->
     )
     if up:
         names = {slot.pod for slot in formed}
-        absent = ", ".join(slot.pod for slot in layout if slot.pod not in names)
+        missing = [slot.pod for slot in layout if slot.pod not in names]
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        absent = ", ".join(missing[:5]) + more
         reason = Reasons.SHRUNK if absent else Reasons.TRAINING
         message = reason.format(absent=absent, **facts)
         draft.phase(Phase.RUNNING, reason, message)

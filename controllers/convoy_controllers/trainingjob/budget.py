@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.trainingjob import escalation
 from convoy_controllers.trainingjob.faults import Fault
-from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_controllers.trainingjob.policy import POLICIES, Policy
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import LastRestart, Recovery, Restarts
 
@@ -39,7 +39,7 @@ def forgive(restarts: Restarts, lost_at: float) -> Restarts:
     last = restarts.last
     if last is None or not last.counted:
         return restarts
-    kind = POLICIES[last.reason]
+    kind = POLICIES.get(last.reason, Policy())
     if not (kind.user_error or kind.echo) or last.at.timestamp() < lost_at - ECHO_WINDOW_SECONDS:
         return restarts
     return restarts.model_copy(

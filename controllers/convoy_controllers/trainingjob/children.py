@@ -93,18 +93,25 @@ def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
     return int(one.annotations.get(ANNOTATION_BORN) or 0) < status.incarnation
 
 
+def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodView) -> float:
+    """Seconds until a pod on a lost node can no longer run ranks under Strict fencing; 0 when it cannot."""
+    if ended(one) or not nodes.strict(observed.job):
+        return 0.0
+    # The agents count the incarnation's pods alone; one that it ran without vouches for nobody.
+    members = {slot.pod for slot in present(observed.job)}
+    names = {other.node for other in own.values() if other.name in members and other.node}
+    others = {name: observed.nodes.get(name, NodeView(name)) for name in names - {one.node} if name}
+    return nodes.unfenced_seconds(observed.nodes[one.node or ""], others)
+
+
 def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: Children) -> None:
     """Deletes the pod without waiting for its kubelet, once nothing can come of it any more."""
     node = observed.nodes[one.node or ""]
-    if node.exists and node.agent_ready:
-        return
-    names = {other.node for other in own.values() if other.node and other.node != one.node}
-    others = {name: observed.nodes.get(name, NodeView(name)) for name in names}
-    left = nodes.unfenced_seconds(node, others) if nodes.strict(observed.job) else 0.0
+    left = unfenced_seconds(observed, own, one)
     if left > 0:
         found.waits.append(min(left, 1.0))
         reason = Reasons.FENCING
         message = reason.format(pod=one.name, node=node.name, seconds=round(left))
         found.fencing = found.fencing or Violation(reason, message)
-        return
-    found.delete.append(DeletePod(one.name, one.uid, grace_seconds=0))
+    elif not (node.exists and node.agent_ready):
+        found.delete.append(DeletePod(one.name, one.uid, grace_seconds=0))

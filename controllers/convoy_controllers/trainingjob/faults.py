@@ -16,6 +16,8 @@ from convoy_crds.terms import Reason, Reasons
 
 BAD_PARAMS, BAD_DATA, PREEMPTED, PEER_LOST = 10, 20, 75, 76
 SIGKILL = 9
+_CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
+"""Signals that a program brings upon itself, by their Linux numbers."""
 _GIST = 400
 """Characters of a rank's stderr in a message; all that is left of it is in the pod's log."""
 
@@ -80,7 +82,7 @@ def _rank_reason(rank: RankView) -> Reason:
     if rank.hung:
         return Reasons.RANK_HUNG
     if rank.signal:
-        return Reasons.RANK_KILLED
+        return Reasons.RANK_CRASHED if rank.signal in _CRASHES else Reasons.RANK_KILLED
     return _BY_CODE.get(rank.exit_code, Reasons.RANK_FAILED)
 
 
@@ -106,6 +108,7 @@ def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving
         node=node,
         code=rank.exit_code,
         signal=rank.signal,
+        signal_name=_CRASHES.get(rank.signal, ""),
         who=", by hand or by the node's out-of-memory killer" if by_kernel else "",
         seconds=hang_seconds,
         role=slot.role,

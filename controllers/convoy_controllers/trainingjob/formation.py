@@ -91,8 +91,6 @@ def disband(status: TrainingJobStatus) -> None:
         status.membership = ""
         status.incarnation += 1
     status.whole_since = None
-    for role in status.roles:
-        role.absent = []
 
 
 def form(

@@ -108,7 +108,8 @@ class _Book:
     @property
     def cause(self) -> Cause:
         """What time goes to at the moment."""
-        return Cause(self.value.cause) if self.value.cause else Cause.SCHEDULE
+        known = self.value.cause in Cause.__members__.values()
+        return Cause(self.value.cause) if known else Cause.SCHEDULE
 
     def steps(self, ranks: Sequence[RankView], resumed: int) -> None:
         """Takes in how far those ranks of the incarnation are that tell of steps.

@@ -30,12 +30,12 @@ def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
         return "its Node object is gone"
     if not node.silent_seconds:
         return ""
+    if any(view.node != node.name and view.stepped > node.silent_since + DOUBT_SECONDS for view in views):
+        return ""
     silence = f"nothing was heard of its agent for {node.silent_seconds:.0f} s"
     if not node.ready:
         return f"{silence} and its kubelet does not report"
     if node.answers:
-        return ""
-    if any(view.node != node.name and view.stepped > node.silent_since + DOUBT_SECONDS for view in views):
         return ""
     return f"{silence} and its pods do not answer"
 
@@ -61,6 +61,9 @@ def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
     """
     if not node.exists:
         return 0.0
+    if node.answered:
+        # Whoever answers runs; its agent may still reach whom it needs to go on.
+        return FENCE_SECONDS + STOP_SECONDS
     silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
     vouchers = (node.vouched_by & set(others)) | silent
     if 2 * len(vouchers) > len(others) and others:

@@ -39,6 +39,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.RANK_OOM: Policy(user_error=True),
         Reasons.CONTAINER_OOM: Policy(scope=Scope.POD, user_error=True),
         Reasons.RANK_KILLED: Policy(blames_node=True),
+        Reasons.RANK_CRASHED: Policy(user_error=True),
         Reasons.RANK_HUNG: Policy(blames_node=True),
         Reasons.PEER_LOST: Policy(echo=True),
         Reasons.PREEMPTED: Policy(echo=True),

@@ -73,7 +73,9 @@ def echo_seconds(fault: Fault, now: datetime) -> float:
     """Seconds to wait for the cause behind a fault that is mostly another's echo; 0 for all others."""
     if not fault.policy.echo or not fault.at or fault.free:
         return 0.0
-    return max(0.0, min(ECHO_SECONDS, fault.at + ECHO_SECONDS - now.timestamp()))
+    left = fault.at + ECHO_SECONDS - now.timestamp()
+    # More than that is the other clock's doing.
+    return left if 0 < left <= 2 * ECHO_SECONDS else 0.0
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:

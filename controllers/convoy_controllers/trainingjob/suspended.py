@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
-from convoy_controllers.plan import DeletePod, Plan
-from convoy_controllers.trainingjob import formation
+from convoy_controllers.plan import DeletePod, Plan, PodView
+from convoy_controllers.trainingjob import formation, nodes
+from convoy_controllers.trainingjob.children import unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.terms import ConditionType, Reason, Reasons
@@ -20,6 +22,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     own = [pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid]
     formation.disband(status)
     status.start_time = status.pending_since = None
+    lost = nodes.lost(observed.nodes, observed.slots.values())
     if own:
         message = Reasons.SUSPENDING.format(left=len(own), state=_leaving(observed))
         draft.phase(Phase.SUSPENDING, Reasons.SUSPENDING, message)
@@ -34,9 +37,20 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.drop(ConditionType.SCHEDULED)
     return Plan(
         status=draft.stored(),
-        delete=tuple(DeletePod(pod.name, pod.uid) for pod in own if not pod.deleting),
+        delete=tuple(gone for pod in own if (gone := _deletion(observed, pod, own, lost)) is not None),
         events=tuple(draft.events),
+        requeue_after=1.0 if any(pod.node in lost for pod in own) else None,
     )
+
+
+def _deletion(
+    observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str]
+) -> DeletePod | None:
+    """How a pod is to go: by its kubelet, or without one where its node is lost."""
+    if pod.node in lost:
+        unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
+        return DeletePod(pod.name, pod.uid, grace_seconds=0) if unfenced <= 0 else None
+    return None if pod.deleting else DeletePod(pod.name, pod.uid)
 
 
 def _leaving(observed: Observed) -> str:

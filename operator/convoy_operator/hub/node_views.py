@@ -31,6 +31,7 @@ def node_view(
         silent_seconds=silent,
         silent_since=(asked.since if asked else since) if silent else 0.0,
         answers=asked is None or asked.answers or not asked.pods_asked,
+        answered=asked is not None and asked.answers and asked.pods_asked,
         lease_seconds=asked.lease_seconds if asked else 0.0,
         vouched_by=vouched_by,
     )

@@ -101,6 +101,20 @@ def test_a_kill_at_the_same_step_is_not_the_program_s_error() -> None:
     assert cluster.job.status.phase is Phase.RUNNING
 
 
+def test_a_crash_at_the_same_step_is_the_program_s_and_blames_no_node() -> None:
+    cluster = running()
+    for _ in range(3):
+        cluster.rank(1, step=9).exit(1, 139, signal=11).settle().wait(120).settle()
+    assert cluster.job.status.reason == "RepeatedError" and "SIGSEGV" in cluster.job.status.message
+    assert cluster.job.status.offenders == []
+
+
+def test_a_clock_that_is_ahead_holds_up_no_answer() -> None:
+    cluster = running()
+    cluster.exit(0, 76, ended=cluster.now.timestamp() + 300).settle()
+    assert cluster.job.status.restarts.total == 1
+
+
 def test_identical_errors_may_be_allowed() -> None:
     cluster = running(maxIdenticalErrors=0)
     for _ in range(5):

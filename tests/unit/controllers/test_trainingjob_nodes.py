@@ -36,6 +36,7 @@ SILENT = NodeView("n", silent_seconds=6.0, silent_since=1000.0, answers=False, l
         (SILENT, 1003.5, False),  # a synchronous step needs its ranks
         (replace(SILENT, answers=True), 0.0, False),
         (replace(SILENT, answers=True, ready=False), 0.0, True),
+        (replace(SILENT, answers=True, ready=False), 1003.5, False),
         (replace(SILENT, silent_seconds=0.0), 0.0, False),
     ],
 )
@@ -52,6 +53,7 @@ def test_steps_reported_by_the_silent_node_itself_prove_nothing() -> None:
     ("node", "others", "left"),
     [
         (replace(SILENT, exists=False), {"a"}, 0.0),
+        (replace(SILENT, silent_seconds=90.0, lease_seconds=90.0, answered=True), set(), 24.0),
         (replace(SILENT, silent_seconds=24.0, lease_seconds=30.0), {"a", "b"}, 0.0),
         (replace(SILENT, silent_seconds=24.0, lease_seconds=14.0), {"a", "b"}, 10.0),
         (replace(SILENT, silent_seconds=6.0, lease_seconds=30.0), set(), 18.0),
@@ -166,7 +168,7 @@ def test_an_older_error_is_not_forgiven() -> None:
 def test_a_pod_stuck_on_a_lost_node_in_its_deletion_is_forced() -> None:
     cluster = running()
     cluster.pod("job-worker-1", deleting=True)
-    cluster.silence(on(cluster, "job-worker-1"), 60.0, ready=False, agent_ready=False).settle()
+    cluster.silence(on(cluster, "job-worker-1"), 6.0, ready=False, agent_ready=False).settle()
     assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.restarts.total == 1
 
 
@@ -186,3 +188,47 @@ def test_a_drained_pod_moves_and_costs_nothing() -> None:
     last = cluster.job.status.restarts.last
     assert last is not None and (last.reason, last.counted) == ("NodeDrained", False)
     assert cluster.job.status.offenders == []
+
+
+def test_an_elastic_strict_job_does_not_go_on_beside_a_worker_that_may_run() -> None:
+    roles = [{**OWN["roles"][0], "minReplicas": 2}]
+    cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(10)
+    cluster.schedulable = False
+    node = on(cluster, "job-worker-0")
+    for wait, silence, ready in ((0, 6.0, True), (14, 20.0, False)):
+        cluster.wait(wait).silence(node, silence, agent_ready=ready).settle()
+        assert cluster.job.status.membership == "" and cluster.condition["Running"][1] == "Fencing"
+    cluster.wait(5).silence(node, 25.0, agent_ready=False).settle()
+    assert cluster.job.status.reason == "Shrunk" and cluster.job.status.roles[0].absent == [0]
+
+
+def test_a_pod_that_the_incarnation_runs_without_vouches_for_nobody() -> None:
+    roles = [{**OWN["roles"][0], "minReplicas": 2}]
+    cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(10)
+    cluster.lose("job-worker-2")
+    cluster.schedulable = False
+    cluster.settle().train(9).settle()
+    assert cluster.job.status.roles[0].absent == [2]
+    cluster.schedulable = True
+    cluster.lose("job-worker-2").settle().wait(10)
+    uids = cluster.uids
+    for pod in ("job-worker-0", "job-worker-1"):
+        cluster.silence(on(cluster, pod), 8.0, lease_seconds=90.0, agent_ready=False)
+    cluster.settle()
+    assert cluster.uids == uids, "the two may keep each other going"
+
+
+def test_an_ended_pod_on_a_lost_node_needs_no_fence() -> None:
+    cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
+    uid = cluster.pods["job-worker-1"].uid
+    cluster.pod("job-worker-1", phase="Failed", exit_code=75)
+    cluster.silence(on(cluster, "job-worker-1"), 6.0, lease_seconds=1.0, agent_ready=False).settle()
+    assert cluster.pods["job-worker-1"].uid != uid
+
+
+def test_a_suspended_job_does_not_wait_for_a_dead_node() -> None:
+    cluster = running()
+    cluster.pod("job-worker-1", deleting=True)
+    cluster.silence(on(cluster, "job-worker-1"), 6.0, agent_ready=False)
+    cluster.spec(suspend=True).settle()
+    assert cluster.job.status.phase is Phase.SUSPENDED

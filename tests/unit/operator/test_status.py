@@ -7,6 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob.plan import plan
 from convoy_operator.keys import Key
 from convoy_operator.status import ProgressThrottle, merge_patch
 
@@ -69,3 +71,14 @@ def test_a_job_that_goes_away_tells_its_last_checkpoint_at_once() -> None:
     throttle = ProgressThrottle(10, 5)
     throttle.written(KEY, 100)
     assert throttle.wait(KEY, {**STORED, "phase": "Suspending"}, {"checkpoint": {"step": 9}}, 1, 101) == 0
+
+
+def test_what_a_plan_says_of_each_step_is_throttled_and_a_turn_of_the_ledger_is_not() -> None:
+    cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle().wait(1)
+    throttle, stored = ProgressThrottle(10.0, 5.0), cluster.job.to_dict()["status"]
+    throttle.written(KEY, 100.0)
+    step = plan(cluster.train(6).observed(), cluster.now).status
+    assert step is not None and 0 < throttle.wait(KEY, stored, merge_patch(stored, step), 1, 101.0) <= 10
+    cluster.exit(0, 137, signal=9, ended=cluster.now.timestamp())
+    fault = plan(cluster.observed(), cluster.now).status
+    assert fault is not None and throttle.wait(KEY, stored, merge_patch(stored, fault), 1, 101.0) == 0
