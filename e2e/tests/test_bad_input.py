@@ -126,8 +126,10 @@ def test_a_condition_says_what_is_wrong_and_where(
     jobs.create(name, **spec)
     status = jobs.wait_reason(name, reason, 10)
     assert status["phase"] == phase
-    assert all(word in status["message"] for word in words), status["message"]
-    assert reason in {condition["reason"] for condition in status["conditions"]}
+    found = next(c["message"] for c in status["conditions"] if c["reason"] == reason)
+    assert all(word in found for word in words), found
+    # What `kubectl get -o wide` has room for.
+    assert len(status["message"]) <= 240 and status["message"][:200] in found
     jobs.wait(lambda: reason in jobs.events(name), 10, f"an event {reason}")
 
 
@@ -164,4 +166,4 @@ def test_other_jobs_do_not_notice_and_the_operator_does_not_loop(jobs: Jobs) -> 
         ).items
         for container in pod.status.container_statuses
     ]
-    assert restarts == [0]
+    assert restarts and not any(restarts)

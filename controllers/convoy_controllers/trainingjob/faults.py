@@ -87,9 +87,13 @@ def _rank_reason(rank: RankView) -> Reason:
 
 
 def gist(stderr: str) -> str:
-    """The line of a rank's stderr that says the most: the last, which of a traceback names the error."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return lines[-1][-_GIST:] if lines else ""
+    """The end of a rank's stderr that says the most: its last line, which of a traceback names the error,
+    with what is indented below it."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    last = max((number for number, line in enumerate(lines) if not line[0].isspace()), default=0)
+    # Pydantic's own pointer to its manual.
+    kept = [line.strip() for line in lines[last:] if "For further information visit" not in line]
+    return " ".join(kept)[:_GIST]
 
 
 def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool) -> Fault | None:

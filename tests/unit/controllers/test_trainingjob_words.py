@@ -81,6 +81,11 @@ PermissionError: [Errno 13] Permission denied: '/data'
         ("", ""),
         ("\n", ""),
         ("boom", "boom"),
+        (
+            "ParamsError: 1 error\n  width must be even\n    For further information visit x",
+            "ParamsError: 1 error width must be even",
+        ),
+        ("  all indented", "all indented"),
         (TRACEBACK, "PermissionError: [Errno 13] Permission denied: '/data'"),
     ],
 )
