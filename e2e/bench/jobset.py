@@ -145,12 +145,10 @@ class JobSet:
         rig = self._rig
         await self.start(limits)
         try:
+            await rig.quiet()
             rig.log.forget()
             await each(shape.names, lambda name: rig.api.create(JOBSETS, job_set(name, shape.workers)))
-            deadline = time.monotonic() + _SECONDS
-            while (found := self._found(shape)).up is None and time.monotonic() < deadline:
-                self._plane.programs.check(_NAME)
-                await asyncio.sleep(0.2)
+            await rig.comes(lambda: self._found(shape).up is not None, _SECONDS, _NAME)
             await asyncio.sleep(_SETTLE_SECONDS)
             found = self._found(shape)
             for what, value, unit in (

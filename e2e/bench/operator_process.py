@@ -14,6 +14,7 @@ from e2e.bench.api import Api
 from e2e.bench.plane import OPERATOR_USER, Plane
 from e2e.bench.programs import cpu_seconds, memory_mb
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.run import tail
 from e2e.install import NAMESPACE
 
 SESSION_PORT, METRICS_PORT = 8471, 8080
@@ -61,7 +62,8 @@ class OperatorProcess:
             if found.get("convoy_leader") == 1 and found.get("convoy_agents_connected", 0) >= agents:
                 return
             if time.monotonic() > end:
-                raise ClusterError(f"the operator is not ready after {deadline:g} s: {found}")
+                said = tail(self._plane.programs.log(_NAME), 1000)
+                raise ClusterError(f"the operator is not ready after {deadline:g} s: {found}\n{said}")
             await asyncio.sleep(0.2)
 
     def metrics(self) -> dict[str, float]:

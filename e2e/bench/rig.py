@@ -13,6 +13,7 @@ from e2e.bench.audit import Entry, Log
 from e2e.bench.jobs import JOBS, JOBSETS, PODS, SPACE, TRAINING_JOBS, Shape, training_job
 from e2e.bench.kwok import FALL
 from e2e.bench.operator_process import OperatorProcess
+from e2e.bench.others import Others
 from e2e.bench.plane import Plane
 from e2e.bench.swarm import Swarm, identities
 from e2e.cluster.errors import ClusterError
@@ -21,17 +22,26 @@ from e2e.cluster.run import tail
 from e2e.install import NAMESPACE
 
 _CLEAR_SECONDS = 180.0
+_LOOK_SECONDS = 0.2
+# Processors that others may use for a machine to be called left alone, and for how long.
+_QUIET, _QUIET_SECONDS = 0.2, 3.0
 
 
 class Rig:
     """Everything that runs, and the audit log of what it did."""
 
-    def __init__(self, plane: Plane, api: Api, operator: OperatorProcess, progress: Progress) -> None:
+    def __init__(
+        self, plane: Plane, api: Api, operator: OperatorProcess, progress: Progress, patience: float
+    ) -> None:
         self.plane = plane
         self.api = api
         self.operator = operator
         self.say = progress.say
         self.log = Log(plane.control.audit_log)
+        self.disturbance = 0.0
+        """Processors that others used in the worst of the waits since this was set to 0."""
+        self._others = Others(plane.cluster)
+        self._patience = patience
         self._swarm: Swarm | None = None
 
     @property
@@ -80,18 +90,26 @@ class Rig:
                 raise ClusterError(f"not within {seconds:g} s: {what}")
             await asyncio.sleep(every)
 
-    async def comes(self, holds: Callable[[], bool], seconds: float, every: float = 0.2) -> bool:
-        """Whether it comes to hold in that time; not when the operator ends before."""
+    async def quiet(self) -> None:
+        """Waits, while there is patience, until others leave the machine alone; then measuring may begin."""
+        await self._others.gone(_QUIET, _QUIET_SECONDS, self._patience)
+        self._others.begin()
+
+    async def comes(self, holds: Callable[[], bool], seconds: float, program: str = "operator") -> bool:
+        """Whether it comes to hold in that time; not when the program it is up to ends before."""
         deadline = time.monotonic() + seconds
-        while not holds():
-            if not self.operator.alive:
-                self.say(f"the operator has ended:\n{tail(self.plane.programs.log('operator'), 500)}")
-                return False
-            if time.monotonic() > deadline:
-                self.say(f"not within {seconds:g} s")
-                return False
-            await asyncio.sleep(every)
-        return True
+        try:
+            while not holds():
+                if self.plane.programs.get(program) is None:
+                    self.say(f"{program} has ended:\n{tail(self.plane.programs.log(program), 500)}")
+                    return False
+                if time.monotonic() > deadline:
+                    self.say(f"not within {seconds:g} s")
+                    return False
+                await asyncio.sleep(_LOOK_SECONDS)
+            return True
+        finally:
+            self.disturbance = max(self.disturbance, self._others.cores())
 
     async def crash(self) -> None:
         """Every node of the group that falls is gone: agent, kubelet, and the way to its pods."""
@@ -157,7 +175,7 @@ async def twins(api: Api) -> list[str]:
 
 
 @asynccontextmanager
-async def rig(nodes: int, progress: Progress) -> AsyncIterator[Rig]:
+async def rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
     """Brings the rig up, and takes everything away in the end."""
     plane = Plane(nodes, progress)
     try:
@@ -169,7 +187,7 @@ async def rig(nodes: int, progress: Progress) -> AsyncIterator[Rig]:
             await _furnish(plane, api)
             operator = OperatorProcess(plane)
             await operator.prepare(api)
-            yield Rig(plane, api, operator, progress)
+            yield Rig(plane, api, operator, progress, patience)
     finally:
         # Not to be interrupted by a second signal half-way: `make clean` would still find the rest.
         await asyncio.shield(asyncio.to_thread(plane.down))

@@ -16,7 +16,6 @@ from e2e.bench.api import ApiError
 from e2e.bench.figures import Figures, Metric
 from e2e.bench.jobs import HUNDRED, ONE_LARGE
 from e2e.bench.jobset import LIMITS, JobSet
-from e2e.bench.others import Others
 from e2e.bench.rig import Rig, rig
 from e2e.bench.scenarios import ROLLOUTS, SCENARIOS
 from e2e.bench.scenarios.common import CAPPED, UNCAPPED
@@ -33,9 +32,8 @@ RATES = {"uncapped": UNCAPPED, "100": CAPPED}
 _ONE_RATE = frozenset({"kill", "nodes", "steady"})
 # Minutes each: fewer of them.
 _AT_MOST = {"nodes": 3, "steady": 1}
-# Processors that others use, before and during a measurement that is called undisturbed.
-_QUIET, _DISTURBED = 0.2, 0.3
-_QUIET_SECONDS = 5.0
+# Processors that others may use during a measurement that is called undisturbed.
+_DISTURBED = 0.3
 _TRIES = 3
 
 
@@ -69,7 +67,7 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
     if task is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with rig(options.nodes, progress) as made:
+    async with rig(options.nodes, progress, options.patience) as made:
         baseline = JobSet(made, progress)
         if BASELINE in options.scenarios:
             await baseline.install()
@@ -97,23 +95,19 @@ async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: 
     Of several attempts the one counts that was disturbed least, whatever came out. A step that breaks costs
     its own figures and no other's.
     """
-    others, least = Others(made.plane.cluster), math.inf
-    best = Figures()
+    best, least = Figures(), math.inf
     for _ in range(_TRIES if patience else 1):
-        await others.gone(_QUIET, _QUIET_SECONDS, patience)
         made.say(words)
-        trial = Figures()
-        others.begin()
+        made.disturbance, trial = 0.0, Figures()
         try:
             await step.run(trial)
         except (ClusterError, ApiError, aiohttp.ClientError, TimeoutError) as error:
             made.say(f"{words} broke: {error!r}")
             await made.clear()
-        used = others.cores()
-        if used < least:
-            best, least = trial, used
+        if made.disturbance < least:
+            best, least = trial, made.disturbance
         if least <= _DISTURBED:
             break
-        made.say(f"{words}: others used {used:.1f} processors meanwhile")
+        made.say(f"{words}: others used {made.disturbance:.1f} processors meanwhile")
     figures.take(best)
     figures.add(Metric("all steps: processors that others used meanwhile", "cores"), least)

@@ -43,7 +43,8 @@ def created(entries: Sequence[Entry]) -> int:
 
 
 async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
-    """Creates the jobs of a shape; whether all ran in time."""
+    """Creates the jobs of a shape, once the machine is left alone; whether all ran in time."""
+    await rig.quiet()
     rig.log.forget()
     await rig.create(shape)
     return await rig.comes(lambda: len(running_since(rig.entries)) >= shape.jobs, seconds)

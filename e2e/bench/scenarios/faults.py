@@ -19,6 +19,7 @@ _TRAIN_SECONDS = 15.0
 async def kill(rig: Rig, rate: Rate, figures: Figures) -> None:
     """SIGKILL of the operator in the middle of a rollout; a kubelet would start it again a second later."""
     async with rig.operating(rate.qps):
+        await rig.quiet()
         rig.log.forget()
         await rig.create(ONE_LARGE)
         await rig.comes(lambda: created(rig.entries) >= ONE_LARGE.pods * 3 // 10, 60)
@@ -54,6 +55,7 @@ async def nodes(rig: Rig, rate: Rate, figures: Figures) -> None:
         pods = (await rig.api.get(PODS, labelSelector=LABEL_JOB))["items"]
         placed = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
         hit = {pod["metadata"]["labels"][LABEL_JOB] for pod in pods if pod["spec"].get("nodeName") in lost}
+        await rig.quiet()
         rig.log.forget()
         began = time.time()
         await rig.crash()

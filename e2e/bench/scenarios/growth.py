@@ -32,6 +32,9 @@ async def rollout_of(shape: Shape, rig: Rig, rate: Rate, figures: Figures) -> No
         figures.add(Metric(f"{ours}: all jobs Running", "seconds"), found.running)
         used = rig.operator.spent(spent)
         figures.add(Metric(f"{ours}: the operator's processor time", "seconds"), used)
+        figures.add(
+            Metric(f"{ours}: the operator's memory, at most", "MB"), rig.operator.memory_mb(peak=True)
+        )
         await rig.clear()
 
 
@@ -39,6 +42,7 @@ async def beside(rig: Rig, rate: Rate, figures: Figures) -> None:
     """A job of one replica, alone and while a thousand pods of another job are created."""
     async with rig.operating(rate.qps):
         for large in (False, True):
+            await rig.quiet()
             rig.log.forget()
             if large:
                 await rig.create(ONE_LARGE)

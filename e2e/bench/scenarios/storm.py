@@ -17,6 +17,7 @@ async def storm(rig: Rig, rate: Rate, figures: Figures) -> None:
     async with rig.operating(rate.qps):
         up = await bring_up(rig, HUNDRED)
         for suspend, wanted in ((True, "Suspended"), (False, "Running")):
+            await rig.quiet()
             rig.log.forget()
             began = time.time()
 
