@@ -1,7 +1,8 @@
-"""`python -m convoy_operator.uninstall`: whether Convoy may go. Helm asks before it takes anything away.
+"""`python -m convoy_operator.uninstall [UNDO]`: whether Convoy may go. Helm asks before it takes it away.
 
 A worker pod cannot finish its deletion without the agent of its node: taken away too early, it would be
-Terminating for ever.
+Terminating for ever. `UNDO` is the command that gives helm back the release of an uninstallation that was
+refused: until then it can neither be listed nor upgraded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NAMED = 5
 """Objects that are named; of the others only the number is told."""
 
 
-def objection(jobs: Sequence[str], pods: Sequence[str]) -> str | None:
+def objection(jobs: Sequence[str], pods: Sequence[str], undo: str = "") -> str | None:
     """What stands in the way of the uninstallation and what to do about it; None when nothing does."""
     if not jobs and not pods:
         return None
@@ -35,6 +36,8 @@ def objection(jobs: Sequence[str], pods: Sequence[str]) -> str | None:
         "  kubectl delete trainingjobs --all -A --cascade=foreground",
         f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
     ]
+    if undo:
+        lines += ["To keep Convoy instead, so that helm knows of it:", f"  {undo}"]
     return "\n".join(lines)
 
 
@@ -46,11 +49,11 @@ def _some(what: str, names: Sequence[str]) -> str:
     return f"{len(names)} {what}{plural} ({', '.join(sorted(names)[:NAMED])}{more})"
 
 
-async def ask(gateway: ApiGateway) -> str | None:
+async def ask(gateway: ApiGateway, undo: str) -> str | None:
     """The objection of the cluster as it is now."""
     jobs = await _list(gateway, TRAINING_JOBS)
     pods = await _list(gateway, PODS, WORKERS)
-    return objection([_name(job) for job in jobs], [_name(pod) for pod in pods])
+    return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], undo)
 
 
 async def _list(gateway: ApiGateway, resource: Resource, selector: str = "") -> list[Object]:
@@ -64,12 +67,12 @@ def _name(body: Object) -> str:
     return f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
 
 
-async def run() -> int:
+async def run(undo: str) -> int:
     """The process: exit code 0 when nothing stands in the way, else 1 with the reason on stderr."""
     settings = from_environment()
     client = await app.connect(settings)
     try:
-        found = await ask(KubernetesGateway(client, settings, Metrics(app.package_version())))
+        found = await ask(KubernetesGateway(client, settings, Metrics(app.package_version())), undo)
     except errors.ApiError as error:
         found = f"cannot tell whether Convoy is still in use: {error}"
     finally:
@@ -80,4 +83,4 @@ async def run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run()))
+    sys.exit(asyncio.run(run(" ".join(sys.argv[1:]))))

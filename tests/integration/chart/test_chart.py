@@ -105,6 +105,7 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert pod["containers"][0]["image"] == "registry.example.com/convoy/operator:v7"
     assert (pod["serviceAccountName"], pod["securityContext"]["runAsNonRoot"]) == ("convoy-uninstall", True)
     assert hooks[-1]["spec"]["backoffLimit"] == 0
+    assert pod["containers"][0]["args"] == ["helm rollback convoy 1 -n convoy-system"]
     # Nothing that the release owns is a hook, or it would outlive it.
     assert not [b for b in bodies if b not in hooks and "uninstall" in b["metadata"]["name"]]
 
