@@ -90,7 +90,8 @@ def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
         )
     for offender in job.status.offenders:
         when = age(offender.at, now)
-        yield f"Node {offender.node}: {offender.faults} faults, the last {when} ago: {offender.reason}"
+        faults = "1 fault" if offender.faults == 1 else f"{offender.faults} faults, the last"
+        yield f"Node {offender.node}: {faults} {when} ago: {offender.reason}"
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
