@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,10 @@ from tests.unit.controllers.lives import SHAPES, machine
 from convoy_controllers.trainingjob import budget, children, formation, goodput, plan, recovering, status
 from convoy_crds.goodput import Cause
 from convoy_crds.trainingjob import TrainingJobStatus
+
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("CI")), reason="minutes on a busy machine; `make unit` at a desk runs them"
+)
 
 SETTINGS = settings(
     max_examples=400,
