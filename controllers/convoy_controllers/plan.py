@@ -42,7 +42,7 @@ class PickPort:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One slot of an incarnation, as every agent of the job is told of it."""
+    """One slot of an incarnation, as agents of the job are told of it."""
 
     slot: int
     pod_uid: str
@@ -70,6 +70,7 @@ class Assign:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
+    """All of the incarnation for slot 0, which coordinates its commits, and under Strict; else slot 0 alone."""
     strict: bool = False
     """Fencing `Strict`: the agent stops the ranks when it is cut off from everybody."""
 
@@ -122,7 +123,6 @@ class PodView:
     """Unix seconds."""
     deleting: bool = False
     owner_uid: str | None = None
-    scheduled: bool = False
     unschedulable: str = ""
     """The scheduler's message while it finds no node."""
     waiting_reason: str = ""

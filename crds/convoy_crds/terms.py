@@ -100,7 +100,7 @@ class Reasons:
     WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are placed")
     BACK_OFF = Reason(
         "BackOff",
-        "incarnation {incarnation} forms at {at} after {count} restarts; the last: {why}",
+        "incarnation {incarnation} forms at {at} at the earliest, after {count} restarts; the last: {why}",
         warning=True,
     )
     WAITING_FOR_AGENT = Reason(
@@ -208,6 +208,7 @@ class Reasons:
         warning=True,
     )
     POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
+    POD_NOT_ADMITTED = Reason("PodNotAdmitted", "node {node} did not admit pod {pod}: {why}", warning=True)
     POD_DELETED = Reason("PodDeleted", "pod {pod} on node {node} was deleted", warning=True)
     POD_PREEMPTED = Reason(
         "PodPreempted", "pod {pod} on node {node} makes room for one of higher priority", warning=True
@@ -221,8 +222,21 @@ class Reasons:
     )
     FENCING = Reason(
         "Fencing",
-        "pod {pod} on lost node {node} may still run: it is replaced once its agent must have stopped it, in "
-        "about {seconds} s (spec.recovery.fencing: Strict)",
+        "pod {pod} on lost node {node} may still run: it is replaced once its agent must have stopped it, "
+        "{seconds} s after its last sign of life (spec.recovery.fencing: Strict)",
+        warning=True,
+    )
+    FENCING_COMPANY = Reason(
+        "FencingCompany",
+        "pod {pod} on lost node {node} may still run: most of the job's nodes are silent, or hear of it, and "
+        "keep one another going (spec.recovery.fencing: Strict); delete the Node object of each that is "
+        "really gone",
+        warning=True,
+    )
+    FENCING_ANSWERED = Reason(
+        "FencingAnswered",
+        "pod {pod} on node {node} answers, but nothing is heard of its agent: under spec.recovery.fencing: "
+        "Strict it is replaced when the agent is back, or when its Node object is deleted",
         warning=True,
     )
     REGROW = Reason("Regrow", "{count} pods are back: the process group forms anew with {world} ranks")

@@ -24,8 +24,8 @@ _WELCOME_SECONDS = 5.0
 _VERSION = "bench"
 
 Call = grpc.aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
-Crews = dict[tuple[str, int], frozenset[str]]
-"""By job uid and incarnation: the nodes of its members. Shared by all agents, as all are told the same."""
+Crews = dict[tuple[str, int], set[str]]
+"""By job uid and incarnation: the nodes whose agents were told of it. All agents share it."""
 
 
 @dataclass(eq=False)
@@ -67,8 +67,14 @@ class FakeAgent:
             while self.dead.is_set():  # noqa: ASYNC110 - a node that is gone waits for nothing
                 await asyncio.sleep(HEARTBEAT_SECONDS)
             began = time.monotonic()
-            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError, ConnectionError):
+            try:
                 await self._session()
+            except (grpc.aio.AioRpcError, TimeoutError, ConnectionError):
+                pass
+            except asyncio.CancelledError:
+                # gRPC raises it for a call that broke, too.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
             self.connected = False
             if time.monotonic() - began > 10.0:
                 backoff.reset()
@@ -126,10 +132,9 @@ class FakeAgent:
         if pod is None:
             return
         if kind == "assignment":
-            key = (told.job_uid, told.incarnation)
-            if key not in self.crews:
-                self.crews[key] = frozenset(member.node for member in told.members)
-            pod.assign(told, self.crews[key], time.time())
+            crew = self.crews.setdefault((told.job_uid, told.incarnation), set())
+            crew.add(self.node)
+            pod.assign(told, crew, time.time())
         elif kind == "pick_port":
             pod.pick(told)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convoy_agents.wire import hub_pb2 as wire
 
@@ -29,7 +29,7 @@ class FakePod:
     processes: int = 0
     coordinator: tuple[str, str] = ("", "")
     """Node and peer address of slot 0's agent."""
-    crew: frozenset[str] = frozenset()
+    crew: set[str] = field(default_factory=set)
     """The nodes whose ranks it cannot make a step without."""
     began_ms: int = 0
     step: int = 0
@@ -40,7 +40,7 @@ class FakePod:
         """The launcher of slot 0 picks a port."""
         self.port_incarnation = max(self.port_incarnation, asked.incarnation)
 
-    def assign(self, given: wire.Assignment, crew: frozenset[str], now: float) -> None:
+    def assign(self, given: wire.Assignment, crew: set[str], now: float) -> None:
         """The ranks begin anew, without a checkpoint; an incarnation that is not newer changes nothing."""
         if given.incarnation <= self.incarnation:
             return

@@ -64,9 +64,14 @@ def bench(options: Options, figures: Figures) -> None:
 
 async def _bench(options: Options, figures: Figures, progress: Progress) -> None:
     task = asyncio.current_task()
-    if task is not None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+    def end(number: signal.Signals) -> None:
+        progress.say(f"{number.name}: taking everything away")
+        if task is not None:
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
     async with rig(options.nodes, progress, options.patience) as made:
         baseline = JobSet(made, progress)
         if BASELINE in options.scenarios:

@@ -7,6 +7,8 @@ import os
 import signal
 import uuid
 from collections.abc import Awaitable
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from convoy_crds.terms import LABEL_JOB, LEASE_NAME
 from convoy_operator import catalogue, errors, http, shell, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
+from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.hub import ca
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.ca import Authority
@@ -39,6 +42,12 @@ from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import Triggers, World
 
 log = structlog.get_logger(__name__)
+
+
+GOODPUT_SECONDS = 15.0
+"""Between two counts of the jobs' seconds, as long as Prometheus takes between two scrapes."""
+URGENT_QPS = 50.0
+"""Requests per second, beside those of everything else, for nodes: their labels, and the Leases of quiet ones."""
 
 
 async def connect(settings: Settings) -> ApiClient:
@@ -67,6 +76,8 @@ class Operator:
         self.settings = settings
         self.metrics = metrics = Metrics(package_version())
         self.gateway = gateway = KubernetesGateway(client, settings, metrics)
+        # What decides whether a node is lost must not queue behind the pods of a huge job.
+        urgent = KubernetesGateway(client, replace(settings, qps=min(settings.qps, URGENT_QPS)), metrics)
         self.world = world = World()
         self.queue: WorkQueue[Key] = WorkQueue(
             settings.backoff_min_seconds,
@@ -80,7 +91,7 @@ class Operator:
             self.queue,
             metrics,
             settings,
-            gateway,
+            urgent,
             progress_delay=lambda: self.reconciler.throttle.interval(world.active),
         )
         self.reconciler = Reconciler(
@@ -93,7 +104,7 @@ class Operator:
             settings=settings,
         )
         self.presence = self.agents.presence
-        self.labeler = Labeler(gateway, world, self.presence, settings.agent_unready_seconds)
+        self.labeler = Labeler(urgent, world, self.presence, settings.agent_unready_seconds)
         resync = settings.resync_seconds
         self.pods: Reflector[Pod] = Reflector(
             gateway, PODS, world.pods, views.pod, metrics, selector=LABEL_JOB, resync_seconds=resync
@@ -115,6 +126,7 @@ class Operator:
             retry_seconds=settings.retry_seconds,
             watchdog=self.watchdog,
         )
+        self.goodput = GoodputMeter(metrics.goodput_seconds)
         self.leads = False
         self.hub: HubServer | None = None
         self.kopf_ready = asyncio.Event()
@@ -151,6 +163,7 @@ class Operator:
         # Nodes are judged by this: what a watch that hangs has missed may be a node that holds workers.
         await _list(self.nodes)
         self.presence.begin()
+        self.goodput.begin(datetime.now(UTC))
         self.leads = True
         self.metrics.leader.set(1)
         for store, kind in ((self.world.jobs, TRAINING_JOB), (self.world.engines, ENGINE)):
@@ -164,6 +177,7 @@ class Operator:
                     self.presence.run(),
                     self.labeler.run(),
                     self._resync(),
+                    self._count_goodput(),
                     self._catalogue(),
                 ]
             )
@@ -176,6 +190,12 @@ class Operator:
         if self.settings.engines_dir:
             await catalogue.install(self.gateway, Path(self.settings.engines_dir))
         await asyncio.Event().wait()
+
+    async def _count_goodput(self) -> None:
+        """Counts the jobs' seconds, also those of jobs that are gone at the next scrape."""
+        while True:
+            self.goodput.count(self.world.jobs, datetime.now(UTC))
+            await asyncio.sleep(GOODPUT_SECONDS)
 
     async def _resync(self) -> None:
         """Lists the custom resources again and again and looks at all of them."""

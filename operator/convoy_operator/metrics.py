@@ -93,6 +93,18 @@ class Metrics:
             registry=registry,
         )
         self.jobs = Gauge("convoy_jobs", "TrainingJobs by phase.", ["phase"], registry=registry)
+        self.goodput_seconds = Counter(
+            "convoy_goodput_seconds",
+            "Seconds of all TrainingJobs by their one cause, see status.goodput.",
+            ["cause"],
+            registry=registry,
+        )
+        self.restarts = Counter(
+            "convoy_restarts",
+            "Restarts of TrainingJobs by reason, and whether they count against spec.recovery.maxRestarts.",
+            ["reason", "counted"],
+            registry=registry,
+        )
         # A counter that first appears with its first error hides that error from rate().
         for cause in ("api", "conflict", "bug"):
             for kind in ("TrainingJob", "Engine"):

@@ -91,7 +91,6 @@ def pod_view(raw: Mapping[str, Any]) -> PodView:
     containers = spec.get("containers") or [{}]
     waiting = _waiting(status)
     ended = _terminated(status, containers[0].get("name", ""))
-    scheduled, why = _scheduled(spec, status)
     reason = ended.get("reason") or status.get("reason") or ""
     message = ended.get("message") or status.get("message") or ""
     return PodView(
@@ -109,8 +108,7 @@ def pod_view(raw: Mapping[str, Any]) -> PodView:
         created=_unix(metadata.get("creationTimestamp")),
         deleting="deletionTimestamp" in metadata,
         owner_uid=controller_uid(raw),
-        scheduled=scheduled,
-        unschedulable=why[:_MESSAGE],
+        unschedulable=_unschedulable(spec, status)[:_MESSAGE],
         waiting_reason=waiting.get("reason") or "",
         waiting_message=(waiting.get("message") or "")[:_MESSAGE],
         exit_code=ended.get("exitCode"),
@@ -158,14 +156,12 @@ def _terminated(status: Mapping[str, Any], first: str) -> Mapping[str, Any]:
     return {}
 
 
-def _scheduled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether the pod has a node, and the scheduler's words while it has none."""
-    if spec.get("nodeName"):
-        return True, ""
+def _unschedulable(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The scheduler's words while it finds no node for the pod; empty when it has one, or was not tried."""
     condition = _condition(status, "PodScheduled")
-    if condition.get("status") == "False":
-        return False, condition.get("message") or condition.get("reason") or "Unschedulable"
-    return False, ""
+    if spec.get("nodeName") or condition.get("status") != "False":
+        return ""
+    return condition.get("message") or condition.get("reason") or "Unschedulable"
 
 
 def _disruption(status: Mapping[str, Any]) -> str:

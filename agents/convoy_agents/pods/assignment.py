@@ -47,6 +47,8 @@ class Assignment:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
+    """In slot order. Slot 0, which coordinates the commits, and the slots of a Strict job know all of them, the
+    others slot 0 alone."""
     strict: bool = False
     """Fencing `Strict`: this agent stops the ranks when it is cut off (fence.py)."""
 
@@ -123,9 +125,10 @@ def _check(assignment: Assignment) -> None:
         raise AssignmentError(f"{assignment.processes} processes; a pod takes 1 to {MAX_PROCESSES}")
     if not assignment.ranks.stop <= assignment.world_size <= MAX_RANK:
         raise AssignmentError(f"ranks up to {assignment.ranks.stop} of a world of {assignment.world_size}")
-    if [entry.slot for entry in assignment.members] != list(range(len(assignment.members))):
+    members, slot = assignment.members, assignment.slot
+    if not members or [entry.slot for entry in members] != list(range(len(members))):
         raise AssignmentError("members are not in slot order from 0")
-    if assignment.slot >= len(assignment.members):
-        raise AssignmentError(f"slot {assignment.slot} of {len(assignment.members)} members")
-    if assignment.members[assignment.slot].pod_uid != assignment.pod_uid:
-        raise AssignmentError(f"member {assignment.slot} is another pod")
+    if slot >= len(members) and (slot == 0 or assignment.strict):
+        raise AssignmentError(f"slot {slot} of {len(members)} members")
+    if slot < len(members) and members[slot].pod_uid != assignment.pod_uid:
+        raise AssignmentError(f"member {slot} is another pod")

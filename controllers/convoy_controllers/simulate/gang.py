@@ -33,11 +33,12 @@ class Gang:
     job: str
     job_uid: str
     incarnation: int
-    world: frozenset[str]
-    """Uids of the pods that it needs."""
+    world_size: int
     program: Program
-    joined: set[str] = field(default_factory=set)
-    """Pods whose ranks run and are in it."""
+    joined: dict[str, int] = field(default_factory=dict)
+    """By uid, the pods whose ranks run and are in it: how many those are."""
+    world: frozenset[str] = frozenset()
+    """Uids of all its pods, once the last has joined."""
     stretches: list[Stretch] = field(default_factory=list)
     first_step: float = 0.0
     """When its first step ended; 0 before."""
@@ -45,12 +46,19 @@ class Gang:
     """When its newest checkpoint was begun to be written, or its first step ended."""
     timer: Timer | None = None
     """Of what it does next."""
+    saving: bool = False
+    """A checkpoint holds it up."""
     held: float = 0.0
     """Seconds for which checkpoints held it up."""
     broken: bool = False
     """A rank is gone or stands still: it will never step again."""
     last: tuple[int, float] = (0, 0.0)
     """Its newest step and when that ended, as of the last stop."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its ranks run."""
+        return sum(self.joined.values()) == self.world_size
 
     @property
     def stepping(self) -> bool:

@@ -278,11 +278,11 @@ class OperatorModel:
 
     def _too_early(self, stored: Stored, made: Plan, desk: Desk) -> float | None:
         """Seconds until a status that brings nothing but steps may be written; None for now."""
-        if made.status is None or stored.job.status.phase is not Phase.RUNNING:
-            return None
+        status = stored.job.status
         left = desk.written + self._latencies.progress_write - self._kernel.now
-        if left <= 0:
+        if made.status is None or status.phase is not Phase.RUNNING or left <= 0:
             return None
-        before: dict[str, Any] = stored.job.status.to_dict()
+        before: dict[str, Any] = status.to_dict()
         keys = {key for key in before.keys() | made.status.keys() if before.get(key) != made.status.get(key)}
-        return left if keys <= PROGRESS_FIELDS else None
+        turned = made.status.get("goodput", {}).get("cause") != status.goodput.cause
+        return left if keys <= PROGRESS_FIELDS & before.keys() and not turned else None

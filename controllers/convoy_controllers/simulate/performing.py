@@ -13,7 +13,7 @@ from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.sight import Sight
 from convoy_crds.trainingjob import TrainingJob
 
-PROGRESS_FIELDS = frozenset({"progress", "checkpoint"})
+PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
 """Of a running job: what alone is no reason for a write at once."""
 
 Effects = Generator[float, None, None]

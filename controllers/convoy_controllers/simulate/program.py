@@ -17,6 +17,8 @@ class Program(Model):
     """One step of all ranks together."""
     total_steps: Annotated[int, Field(ge=1)] = 10_000
     """After which all ranks end well."""
+    fails_at_step: Annotated[int, Field(ge=0)] = 0
+    """After which rank 0 exits with code 1, in every incarnation that comes so far; 0: it does not."""
     join_seconds: Seconds = 0.2
     """From the last rank's start to the process group."""
     restore_seconds: Seconds = 0.5

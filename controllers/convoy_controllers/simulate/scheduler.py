@@ -46,7 +46,7 @@ class Scheduler:
                 self._api.set_pod(pod.name, pod.uid, unschedulable=self._why(used))
             else:
                 used[node] += 1
-                self._api.set_pod(pod.name, pod.uid, node=node, scheduled=True, unschedulable="")
+                self._api.set_pod(pod.name, pod.uid, node=node, unschedulable="")
 
     def _choose(self, used: Counter[str | None], avoid: frozenset[str]) -> str | None:
         fit = [node for node in self._api.nodes.values() if _takes(node) and used[node.name] < node.capacity]

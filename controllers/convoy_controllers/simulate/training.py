@@ -58,15 +58,16 @@ class GangTraining:
         key = (worker.job_uid, assign.incarnation)
         gang = self.gangs.get(key)
         if gang is None:
-            world = frozenset(member.pod_uid for member in assign.members)
-            gang = self.gangs[key] = Gang(worker.job, worker.job_uid, assign.incarnation, world, program)
+            size = assign.world_size
+            gang = self.gangs[key] = Gang(worker.job, worker.job_uid, assign.incarnation, size, program)
             for old in [
                 old for old in self.gangs if old[0] == worker.job_uid and old[1] < assign.incarnation - 8
             ]:
                 del self.gangs[old]
         worker.gang = gang
-        gang.joined.add(worker.uid)
-        if gang.joined == gang.world:
+        gang.joined[worker.uid] = assign.processes
+        if gang.whole:
+            gang.world = frozenset(gang.joined)
             pause = program.join_seconds + (program.restore_seconds if self._newest(worker.job_uid) else 0.0)
             self._later(gang, self._kernel.about(pause), self._begin)
 
@@ -82,7 +83,7 @@ class GangTraining:
             ranks = self.progress(worker, slot.ranks, self._kernel.now)
             self._workers.slots[worker.uid] = replace(slot, ranks=ranks)
         worker.gang = None
-        gang.joined.discard(worker.uid)
+        gang.joined.pop(worker.uid, None)
         if echo:
             self._kernel.after(
                 self._kernel.about(gang.program.echo_seconds), lambda: self._echo(gang, worker.node)
@@ -125,17 +126,21 @@ class GangTraining:
     def network_changed(self) -> None:
         """Gangs that are torn apart stall; those that are together again go on."""
         for gang in list(self.gangs.values()):
-            if gang.broken or gang.joined != gang.world:
+            if gang.broken or gang.saving or not gang.whole:
                 continue
             together = self._together(gang)
             if gang.stepping and not together:
-                gang.stop(self._kernel.now)
-                _cancel(gang)
-                self._tell(Stopped(gang))
-                self._watch(gang)
-                self._lose_patience(gang)
+                self._stall(gang)
             elif together and not gang.stepping:
                 self._later(gang, 1.0, self._begin if not gang.first_step else self._go_on)
+
+    def _stall(self, gang: Gang) -> None:
+        gang.stop(self._kernel.now)
+        _cancel(gang)
+        self._tell(Stopped(gang))
+        self._watch(gang)
+        if gang.program.peer_timeout_seconds:
+            self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._give_up(gang))
 
     # The life of a gang
 
@@ -159,9 +164,12 @@ class GangTraining:
             self._next(gang)
 
     def _next(self, gang: Gang) -> None:
-        """Waits for what comes first: the last step, or the next checkpoint."""
+        """Waits for what comes first: the last step, the program's own error, or the next checkpoint."""
         now, length = self._kernel.now, gang.program.step_seconds
-        end = gang.when(gang.program.total_steps)
+        end, finish = gang.when(gang.program.total_steps), self._complete
+        wrong = gang.when(gang.program.fails_at_step)
+        if gang.program.fails_at_step and now <= wrong < end:
+            end, finish = wrong, self._fail
         every = self._jobs[gang.job_uid].save_every
         if every:
             stretch = gang.stretches[-1]
@@ -172,16 +180,21 @@ class GangTraining:
             if due < end:
                 self._later(gang, due - now, self._save)
                 return
-        self._later(gang, end - now, self._complete)
+        self._later(gang, end - now, finish)
 
     def _save(self, gang: Gang) -> None:
         gang.stop(self._kernel.now)
+        gang.saving = True
         self._tell(Paused(gang))
         self._later(gang, gang.program.save_seconds, self._saved)
 
     def _saved(self, gang: Gang) -> None:
         now, step = self._kernel.now, gang.last[0]
+        gang.saving = False
         gang.held += gang.program.save_seconds
+        if not self._together(gang):
+            self._stall(gang)
+            return
         gang.saved = now
         gang.go(now, step)
         self._tell(WentOn(gang))
@@ -218,6 +231,12 @@ class GangTraining:
             for rank in self._workers.slots[uid].ranks:
                 self._workers.end_rank(uid, rank.rank, 0)
 
+    def _fail(self, gang: Gang) -> None:
+        for uid in sorted(gang.joined):
+            if any(rank.rank == 0 for rank in self._workers.slots[uid].ranks):
+                self._workers.end_rank(uid, 0, 1)
+                return
+
     # The ends of a gang
 
     def _break(self, gang: Gang, *, hung: bool = False) -> None:
@@ -240,10 +259,6 @@ class GangTraining:
             for rank in self._workers.slots[uid].ranks:
                 if rank.state in LIVE:
                     self._workers.end_rank(uid, rank.rank, gang.program.peer_lost_code)
-
-    def _lose_patience(self, gang: Gang) -> None:
-        if gang.program.peer_timeout_seconds:
-            self._kernel.after(gang.program.peer_timeout_seconds, lambda: self._give_up(gang))
 
     def _give_up(self, gang: Gang) -> None:
         if not gang.stepping and not gang.broken and not self._together(gang):

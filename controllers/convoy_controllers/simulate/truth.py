@@ -20,6 +20,7 @@ from convoy_controllers.simulate.happenings import (
     Stopped,
     WentOn,
 )
+from convoy_controllers.simulate.machines import Machine
 from convoy_crds.goodput import Cause
 from convoy_crds.layout import slots
 from convoy_crds.terms import Reasons
@@ -51,8 +52,11 @@ class Truth:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._accounts: dict[str, _Account] = {}
+        self._lost: dict[str, float] = {}
+        """By machine that is gone or cut off, since when."""
         cluster.listeners.append(self._happened)
         cluster.api.listeners.append(self._told)
+        cluster.machines.changed.append(self._reach_changed)
 
     def seconds(self, job_uid: str) -> dict[str, float]:
         """By cause, up to now; for a job that has ended, up to its end."""
@@ -73,6 +77,12 @@ class Truth:
             for stored in self._cluster.api.jobs.values():
                 self._pods_changed(stored.job)
 
+    def _reach_changed(self, machine: Machine) -> None:
+        if machine.up and not machine.cut:
+            self._lost.pop(machine.name, None)
+        else:
+            self._lost.setdefault(machine.name, self._cluster.kernel.now)
+
     def _happened(self, happening: Happening) -> None:
         match happening:
             case StatusStored(before, after, decided):
@@ -88,6 +98,10 @@ class Truth:
                 self._gang_turns(gang, Cause.CHECKPOINT)
             case Stopped(gang, hung):
                 self._gang_turns(gang, Cause.DETECT, gang.last[1] if hung else None)
+                account = self._accounts[gang.job_uid]
+                if account.gang is gang:
+                    # It may have stepped on for a moment after it was given up.
+                    account.best = max(account.best, gang.last[0])
             case _:
                 pass
 
@@ -114,16 +128,14 @@ class Truth:
     def _restarts(self, account: _Account, job: TrainingJob, decided: float) -> None:
         """A restart ends the detection, but not one for the echo of a node's loss that is not known yet."""
         last = job.status.restarts.last
-        known = last is not None and last.reason == Reasons.NODE_LOST.name
-        if account.mode == Cause.DETECT and not known and self._on_lost_node(job):
+        nodes = {pod.node for pod in self._cluster.api.pods_of(job.metadata.name)}
+        if last is not None and last.reason == Reasons.NODE_LOST.name:
+            if account.mode == Cause.RESTART and last.node in self._lost:
+                self._turn(account, Cause.DETECT, max(account.since, self._lost[last.node]))
+        elif account.mode == Cause.DETECT and nodes & self._lost.keys():
             return
         self._turn(account, Cause.RESTART, decided)
         self._pods_changed(job)
-
-    def _on_lost_node(self, job: TrainingJob) -> bool:
-        pods = self._cluster.api.pods_of(job.metadata.name)
-        machines = [self._cluster.machines[pod.node] for pod in pods if pod.node]
-        return any(not machine.up or machine.cut for machine in machines)
 
     def _pods_changed(self, job: TrainingJob) -> None:
         """What a job that comes up waits for."""

@@ -79,7 +79,8 @@ def _form(
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
     lost = nodes.lost(observed.nodes, observed.slots.values())
-    wanted = children(observed, status, layout, own, lost) if wrong is None else Children()
+    pause = _pause(status, now)
+    wanted = children(observed, status, layout, own, lost, now, pause) if wrong is None else Children()
     waits += wanted.waits
     up = formation.ready(observed, layout, own, lost)
     # Beside a worker that may still run, under Strict not even the others go on.
@@ -95,21 +96,17 @@ def _form(
     commands: tuple[Command, ...] = ()
     stored = observed.job.status
     status_first = (status.incarnation, status.restarts) != (stored.incarnation, stored.restarts)
-    paused_until: datetime | None = None
-    if chosen and not {slot.pod for slot in chosen} & {gone.name for gone in wanted.delete}:
-        earliest = status.restarts.not_before
-        if earliest is not None and now < earliest and status.phase is Phase.RESTARTING:
-            paused_until = earliest
-            waits.append((earliest - now).total_seconds())
-        else:
-            formation.form(status, observed, layout, chosen, own)
-            status_first = True
+    if pause:
+        waits.append(pause)
+    elif chosen and not {slot.pod for slot in chosen} & {gone.name for gone in wanted.delete}:
+        formation.form(status, observed, layout, chosen, own)
+        status_first = True
     if status.membership:
         commands = formation.commands(observed, status, own) if wrong is None else ()
         waits.append(5.0 if commands else None)
         _say_formed(observed, draft, own)
     else:
-        found = _back_off(draft, paused_until) or found
+        found = wanted.fencing or (_back_off(status) if pause else found)
         if status.phase is Phase.RESTARTING:
             waits += _patience(status, up, layout, now)
         else:
@@ -178,14 +175,22 @@ def _patience(
     return [left] if left > 0 else []
 
 
-def _back_off(draft: Draft, until: datetime | None) -> Violation | None:
-    """The words for a job that is whole but pauses before it forms again."""
-    restarts = draft.status.restarts
-    if until is None or restarts.last is None:
-        return None
-    reason = Reasons.BACK_OFF
-    facts = {"at": f"{until:%H:%M:%SZ}", "count": restarts.in_window, "why": restarts.last.message}
-    return Violation(reason, reason.format(incarnation=draft.status.incarnation, **facts))
+def _pause(status: TrainingJobStatus, now: datetime) -> float:
+    """Seconds for which a job that restarted too often has to wait before it forms again."""
+    earliest = status.restarts.not_before
+    if status.membership or earliest is None or status.phase is not Phase.RESTARTING:
+        return 0.0
+    return max(0.0, (earliest - now).total_seconds())
+
+
+def _back_off(status: TrainingJobStatus) -> Violation:
+    """The words for a job that waits before it forms again."""
+    restarts, reason = status.restarts, Reasons.BACK_OFF
+    why = restarts.last.message if restarts.last else ""
+    at = f"{restarts.not_before:%H:%M:%SZ}"
+    return Violation(
+        reason, reason.format(incarnation=status.incarnation, at=at, count=restarts.total, why=why)
+    )
 
 
 def _hurry(

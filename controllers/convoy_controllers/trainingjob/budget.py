@@ -12,7 +12,7 @@ from convoy_crds.trainingjob import LastRestart, Recovery, Restarts
 
 MAX_PAUSE_SECONDS = 60
 SOON_SECONDS = 10.0
-"""A restart so soon after the one before it waits a second, also when it does not count."""
+"""A restart so soon after the one before it waits, also when it does not count."""
 ECHO_WINDOW_SECONDS = 2.0
 """How long before the last sign of a node's agent its ranks may already have been gone."""
 
@@ -36,11 +36,7 @@ def forgive(restarts: Restarts, lost_at: float) -> Restarts:
     The other ranks of the job die of a lost connection seconds before the node can be known to be lost, and
     a program of the user's own cannot say that this is why it died.
     """
-    last = restarts.last
-    if last is None or not last.counted:
-        return restarts
-    kind = POLICIES.get(last.reason, Policy())
-    if not (kind.user_error or kind.echo) or last.at.timestamp() < lost_at - ECHO_WINDOW_SECONDS:
+    if not forgivable(restarts, lost_at):
         return restarts
     return restarts.model_copy(
         update={
@@ -52,6 +48,15 @@ def forgive(restarts: Restarts, lost_at: float) -> Restarts:
             "not_before": None,
         }
     )
+
+
+def forgivable(restarts: Restarts, lost_at: float) -> bool:
+    """Whether the latest restart counted and may have been the echo of a node's loss at `lost_at`."""
+    last = restarts.last
+    if last is None or not last.counted or last.at.timestamp() < lost_at - ECHO_WINDOW_SECONDS:
+        return False
+    kind = POLICIES.get(last.reason, Policy())
+    return kind.user_error or kind.echo
 
 
 def after(
@@ -71,7 +76,7 @@ def after(
         not_before=_not_before(restarts, fault, len(times), now),
         last=LastRestart(
             reason=fault.reason.name,
-            message=fault.message[-4096:],
+            message=fault.message[:4096],
             rank=fault.rank,
             node=fault.node,
             pod=fault.pod,
@@ -87,13 +92,23 @@ def after(
 def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime) -> datetime | None:
     """When the next incarnation may form: at once after one counted restart, then 1, 2, 4 ... 60 s later.
 
-    After one that does not count at once, but a second later where restarts follow one another: nothing may
-    restart as fast as the machine can.
+    After one that does not count at once, but 1, 2, 4 ... 60 s later where such restarts follow one another:
+    nothing may restart as fast as the machine can.
     """
     if fault.counted:
         pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
-    else:
-        soon = restarts.last is not None and now - restarts.last.at < timedelta(seconds=SOON_SECONDS)
+    elif fault.reason is Reasons.NODE_LOST or restarts.last is None:
         # A node's loss has taken its seconds to be known.
-        pause = 1.0 if soon and fault.reason is not Reasons.NODE_LOST else 0.0
+        pause = 0.0
+    else:
+        before = _pause(restarts)
+        soon = (now - restarts.last.at).total_seconds() < SOON_SECONDS + before
+        pause = min(max(1.0, 2 * before), MAX_PAUSE_SECONDS) if soon else 0.0
     return now + timedelta(seconds=pause) if pause else None
+
+
+def _pause(restarts: Restarts) -> float:
+    """Seconds for which the last restart was put off, where it did not count."""
+    if restarts.last is None or restarts.last.counted or restarts.not_before is None:
+        return 0.0
+    return (restarts.not_before - restarts.last.at).total_seconds()

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from convoy_controllers.plan import DeletePod, NodeView, PodView
 from convoy_controllers.trainingjob import nodes, offenders
 from convoy_controllers.trainingjob.faults import ended, failed
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pods import born, pod
+from convoy_controllers.trainingjob.pods import birth, born, pod
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.layout import Slot, present
-from convoy_crds.terms import ANNOTATION_BORN, ANNOTATION_INTENT, Reasons
+from convoy_crds.terms import ANNOTATION_INTENT, Reasons
 from convoy_crds.trainingjob import Scope, TrainingJobStatus
 
 LABEL_SECONDS = 0.2
 """Until a node's agent-ready label is looked at again; it is on its way off a lost node."""
+STRANDED_SECONDS = 30.0
+"""A pod that has not met its agent while that was silent for so long had better go where there is one."""
+RETRY_SECONDS = 60.0
+"""Age at which a pod that the job runs without, and that has ended, is made anew."""
 
 
 @dataclass(slots=True)
@@ -38,9 +43,11 @@ def children(
     layout: tuple[Slot, ...],
     own: Mapping[str, PodView],
     lost: Mapping[str, str],
+    now: datetime,
+    pause: float = 0.0,
 ) -> Children:
-    """Pods to make; and pods to delete: ended, superfluous, on lost nodes, condemned by the last restart,
-    or, where none of their ranks run, not as the spec now asks."""
+    """Pods to make, once the `pause` is over; and pods to delete: ended, superfluous, on lost nodes,
+    condemned by the last restart, or, where none of their ranks run, not as the spec now asks."""
     found = Children()
     by_pod = {slot.pod: slot for slot in layout}
     running = _running(observed, status)
@@ -52,9 +59,15 @@ def children(
         elif one.name in running:
             # One that ended well still stands for its ranks.
             found.delete += [DeletePod(one.name, one.uid)] if failed(one) else []
+        elif running and one.name in by_pod and (age := _young(one, now)):
+            found.waits.append(age)
         elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
             found.delete.append(DeletePod(one.name, one.uid))
-    if any(observed.nodes[name].agent_ready and observed.nodes[name].exists for name in lost):
+    if pause > 0:
+        # A pod that fails before its incarnation forms must not do so as fast as it can be made.
+        found.waits.append(pause)
+        return found
+    if any(nodes.open_to_pods(observed.nodes[name]) for name in lost):
         # What is made now might be placed there again.
         found.waits.append(LABEL_SECONDS)
         return found
@@ -75,9 +88,27 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
 
 
+def _young(one: PodView, now: datetime) -> float:
+    """Seconds for which a pod that has ended, and that nobody waits for, is left alone; 0 for all others."""
+    if not ended(one):
+        return 0.0
+    return min(max(0.0, one.created + RETRY_SECONDS - now.timestamp()), RETRY_SECONDS)
+
+
+def _stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bool:
+    """Whether an incarnation that forms waits for a pod on a node that lives, but whose agent is away."""
+    node = observed.nodes.get(one.node or "")
+    if status.membership or node is None or node.agent_ready:
+        return False
+    return node.silent_seconds >= STRANDED_SECONDS
+
+
 def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobStatus) -> bool:
-    """Whether a pod of no formed incarnation has ended, is condemned, or is not as the spec asks."""
-    if ended(one) or (not status.membership and _condemned(one, status)):
+    """Whether a pod of no formed incarnation has ended, is condemned or stranded, or is not as the spec
+    asks."""
+    if ended(one) or _stranded(observed, one, status):
+        return True
+    if not status.membership and _condemned(one, status):
         return True
     wanted = pod(observed.job, observed.engine, slot)["metadata"]["annotations"][ANNOTATION_INTENT]
     return bool(one.annotations.get(ANNOTATION_INTENT) != wanted)
@@ -90,18 +121,35 @@ def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
         return False
     if last.scope is Scope.POD and last.pod != one.name:
         return False
-    return int(one.annotations.get(ANNOTATION_BORN) or 0) < status.incarnation
+    return birth(one) < status.incarnation
 
 
 def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodView) -> float:
     """Seconds until a pod on a lost node can no longer run ranks under Strict fencing; 0 when it cannot."""
     if ended(one) or not nodes.strict(observed.job):
         return 0.0
-    # The agents count the incarnation's pods alone; one that it ran without vouches for nobody.
+    return nodes.unfenced_seconds(observed.nodes[one.node or ""], _others(observed, own, one))
+
+
+def _others(observed: Observed, own: Mapping[str, PodView], one: PodView) -> dict[str, NodeView]:
+    """The other nodes of the incarnation, by name.
+
+    The agents count its pods alone; one that it ran without vouches for nobody.
+    """
     members = {slot.pod for slot in present(observed.job)}
     names = {other.node for other in own.values() if other.name in members and other.node}
-    others = {name: observed.nodes.get(name, NodeView(name)) for name in names - {one.node} if name}
-    return nodes.unfenced_seconds(observed.nodes[one.node or ""], others)
+    return {name: observed.nodes.get(name, NodeView(name)) for name in names - {one.node} if name}
+
+
+def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Violation:
+    """Why a pod of a lost node is not replaced yet."""
+    reason = Reasons.FENCING
+    if node.answered:
+        reason = Reasons.FENCING_ANSWERED
+    elif nodes.company(node, others):
+        reason = Reasons.FENCING_COMPANY
+    limit = round(nodes.FENCE_SECONDS + nodes.STOP_SECONDS)
+    return Violation(reason, reason.format(pod=one.name, node=node.name, seconds=limit))
 
 
 def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: Children) -> None:
@@ -110,8 +158,6 @@ def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], 
     left = unfenced_seconds(observed, own, one)
     if left > 0:
         found.waits.append(min(left, 1.0))
-        reason = Reasons.FENCING
-        message = reason.format(pod=one.name, node=node.name, seconds=round(left))
-        found.fencing = found.fencing or Violation(reason, message)
-    elif not (node.exists and node.agent_ready):
+        found.fencing = found.fencing or _fencing(node, one, _others(observed, own, one))
+    elif not nodes.open_to_pods(node):
         found.delete.append(DeletePod(one.name, one.uid, grace_seconds=0))

@@ -141,6 +141,9 @@ def pod_fault(pod: PodView, node: NodeView | None) -> Fault | None:
         return _of_pod(pod, Reasons.NODE_DRAINED)
     if (failed(pod) or pod.deleting) and pod.disruption:
         return _of_pod(pod, Reasons.POD_EVICTED, _EVICTIONS.get(pod.disruption, pod.disruption))
+    if failed(pod) and pod.exit_code is None:
+        why = f"{pod.termination_reason}: {pod.termination_message}".strip(": ")
+        return _of_pod(pod, Reasons.POD_NOT_ADMITTED, why or "its kubelet does not say why")
     if failed(pod):
         text = pod.termination_message
         if pod.termination_reason in ("StartError", "ContainerCannotRun") and "python3" in text:

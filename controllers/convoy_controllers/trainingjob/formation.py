@@ -65,7 +65,8 @@ def _excused(status: TrainingJobStatus, limit: int, pod: PodView | None, now: da
         return True
     last, since = status.restarts.last, status.pending_since
     if status.phase is Phase.RESTARTING and last is not None:
-        patience = 0.0 if last.reason == Reasons.NODE_LOST.name else SHRINK_SECONDS
+        # Whoever was not there when others were taken in again has been waited for already.
+        patience = 0.0 if last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name) else SHRINK_SECONDS
         return now >= last.at + timedelta(seconds=patience)
     return since is not None and now >= since + timedelta(seconds=limit)
 
@@ -76,18 +77,21 @@ def membership(uids: Iterable[str]) -> str:
 
 
 def digest(job: TrainingJob) -> str:
-    """A digest of what may not change while the job runs."""
-    spec = job.spec.to_dict()
+    """A digest of what may not change while the job runs.
+
+    Defaults are left out: a field that a later operator knows must not look like a change.
+    """
+    spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     fixed = {name: spec.get(name) for name in ("engine", "roles", "checkpoint")}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def disband(status: TrainingJobStatus) -> None:
-    """Ends the incarnation that has formed, if one has, and reserves the next number.
+def disband(status: TrainingJobStatus, failed: bool = False) -> None:
+    """Ends the incarnation that has formed, or `failed` to, and reserves the next number.
 
     An empty `membership` with `incarnation` K means: K waits for its pods, and no command has named it yet.
     """
-    if status.membership:
+    if status.membership or failed:
         status.membership = ""
         status.incarnation += 1
     status.whole_since = None
@@ -137,6 +141,7 @@ def commands(
     if not behind:
         return ()
     members = tuple(Member(slot.position, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
+    strict = nodes.strict(job)
     return tuple(
         Assign(
             node=pod.node or "",
@@ -154,8 +159,8 @@ def commands(
             role=slot.role,
             replica=slot.replica,
             command=command(job, observed.engine, slot),
-            members=members,
-            strict=nodes.strict(job),
+            members=members if strict or slot.position == 0 else members[:1],
+            strict=strict,
         )
         for slot, pod in behind
     )

@@ -31,6 +31,8 @@ _QUEUE = frozenset(
         Reasons.POD_CONFLICT,
     )
 )
+_LAST_WORDS = timedelta(seconds=5)
+"""Ranks that step longer after they were given up are cut off, and nothing comes of their steps."""
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
 _RECOVERING = (*_STEPPING, Cause.DETECT, Cause.RESTART)
 """Causes after which a job that makes no steps is restarting, not starting."""
@@ -70,6 +72,8 @@ def account(
     stepping = [rank for rank in ranks if rank.first_step]
     if incarnation and stepping:
         book.steps(stepping, resumed)
+    else:
+        book.last_words([rank for view in views for rank in view.ranks if rank.step])
     if blow is not None:
         book.blow(blow, max((_time(rank) for rank in stepping), default=blow.at))
     book.turn(_cause(status, waiting, book.cause), _ms(now))
@@ -131,13 +135,20 @@ class _Book:
         if self.cause is Cause.PRODUCTIVE:
             self.value.best = max(self.value.best, step)
 
+    def last_words(self, ranks: Sequence[RankView]) -> None:
+        """Steps that ranks made between the decision to stop them and their end."""
+        heard = self._since + _LAST_WORDS
+        if self.cause not in _STEPPING:
+            steps = (rank.step or 0 for rank in ranks if _time(rank) <= heard)
+            self.value.best = max([self.value.best, *steps])
+
     _saving: float = 0.0
 
     def blow(self, blow: Blow, stepped: datetime) -> None:
         """A fault: the time since then, but not before the last step at `stepped`, was lost unknown."""
         if blow.node_lost and self.cause is Cause.RESTART:
             # The restart that its echo caused could lead nowhere.
-            self.value.cause = Cause.DETECT
+            self.turn(Cause.DETECT, _ms(blow.at))
         elif self.cause in _STEPPING:
             self.turn(Cause.DETECT, _ms(max(blow.at, stepped)))
 
@@ -152,21 +163,25 @@ class _Book:
 
     def closed(self) -> Goodput:
         """The ledger with its ratio as of now."""
+        self._hold(self._now)
         found = totals(self.value, self._now)
         whole = sum(found.values())
         self.value.ratio = round(found.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
         return self.value
 
     def _book(self, at: datetime) -> None:
-        if not self.value.cause:
-            return
-        length = (at - self._since).total_seconds()
-        if self.cause in _STEPPING and self._saving > self.value.checkpoint:
-            held = round(min(length, self._saving - self.value.checkpoint), 3)
+        if self.value.cause:
+            self._hold(at)
+            self._add(self.cause, (at - self._since).total_seconds())
+
+    def _hold(self, at: datetime) -> None:
+        """Books for how long checkpoints have held up the steps; what runs since then began so much later."""
+        unbooked = self._saving - self.value.checkpoint
+        if self.cause in _STEPPING and unbooked > 0:
+            held = round(min((at - self._since).total_seconds(), unbooked), 3)
             self._add(Cause.CHECKPOINT, held)
-            self.value.checkpoint = round(self._saving, 3)
-            length -= held
-        self._add(self.cause, length)
+            self.value.checkpoint = round(self.value.checkpoint + held, 3)
+            self.value.since = self._since = self._since + timedelta(seconds=held)
 
     def _add(self, cause: Cause, length: float) -> None:
         if length > 0:

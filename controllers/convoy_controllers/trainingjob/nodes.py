@@ -19,6 +19,8 @@ from convoy_crds.trainingjob import Fencing, TrainingJob
 FENCE_SECONDS = 20.0
 STOP_SECONDS = 4.0
 """For an agent's look at its clock, the launcher's kill and the difference between two clocks' pace."""
+LABEL_SECONDS = 30.0
+"""How long the replacement of a lost node's pods waits for the agent-ready label to be taken off it."""
 DOUBT_SECONDS = 3.0
 """A step reported so soon after the last sign of an agent may be older than its silence: agents beat once a
 second, fold progress for another, and networks take their time."""
@@ -40,6 +42,14 @@ def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
     return f"{silence} and its pods do not answer"
 
 
+def open_to_pods(node: NodeView) -> bool:
+    """Whether a lost node may still be chosen for further pods: the label that leads there is not off it yet.
+
+    Where that takes too long, what is made goes there at worst, and is lost as well.
+    """
+    return node.exists and node.agent_ready and node.silent_seconds < LABEL_SECONDS
+
+
 def lost(nodes: Mapping[str, NodeView], views: Collection[SlotView]) -> dict[str, str]:
     """By name of each lost node, why."""
     return {name: why for name, node in nodes.items() if (why := why_lost(node, views))}
@@ -52,21 +62,26 @@ def strict(job: TrainingJob) -> bool:
     return job.spec.recovery.fencing is Fencing.STRICT
 
 
+def company(node: NodeView, others: Mapping[str, NodeView]) -> bool:
+    """Whether the agent of a lost node may still have a majority of the incarnation's `others` for company.
+
+    A silent one may vouch for it where the operator cannot hear it: nodes that are cut off together keep one
+    another going while they are most of the job. Where most of a job's nodes die, its owner has to delete
+    their Node objects.
+    """
+    silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
+    return 2 * len((node.vouched_by & set(others)) | silent) > len(others) > 0
+
+
 def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
     """Seconds until Strict workers of a lost node must have stopped; 0 when they must have.
 
-    `others`: the other nodes of the incarnation, whose agents may vouch for it. A silent one may do so where
-    the operator cannot hear it: nodes that are cut off together keep one another going while they are most of
-    the job. Where most of a job's nodes die, its owner has to delete their Node objects.
+    `others`: the other nodes of the incarnation, whose agents may vouch for it.
     """
     if not node.exists:
         return 0.0
-    if node.answered:
+    if node.answered or company(node, others):
         # Whoever answers runs; its agent may still reach whom it needs to go on.
-        return FENCE_SECONDS + STOP_SECONDS
-    silent = {name for name, other in others.items() if other.exists and other.silent_seconds}
-    vouchers = (node.vouched_by & set(others)) | silent
-    if 2 * len(vouchers) > len(others) and others:
         return FENCE_SECONDS + STOP_SECONDS
     heard = min(node.silent_seconds, node.lease_seconds)
     return max(0.0, FENCE_SECONDS + STOP_SECONDS - heard)

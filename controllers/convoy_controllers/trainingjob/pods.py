@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from convoy_controllers.plan import PodView
 from convoy_crds import terms
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot
@@ -155,6 +156,12 @@ def born(body: dict[str, Any], incarnation: int, avoid: Sequence[str]) -> dict[s
         preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*preferred, term]
     return fresh
+
+
+def birth(pod: PodView) -> int:
+    """The incarnation that a pod was created for; 0 when that cannot be read."""
+    text = pod.annotations.get(terms.ANNOTATION_BORN, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def intent_hash(body: dict[str, Any]) -> str:

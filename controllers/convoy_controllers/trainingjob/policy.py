@@ -22,7 +22,7 @@ class Policy:
     terminal: bool = False
     """No restart can heal it."""
     scope: Scope = Scope.PROCESS
-    """What the first restart replaces; `recovering.escalated` widens it when nothing gets better."""
+    """What the first restart replaces; `escalation.scope` widens it when nothing gets better."""
     blames_node: bool = False
     user_error: bool = False
     """The program's own doing: at the same step again and again, it is not worth another try."""
@@ -48,6 +48,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.COMMAND_NOT_FOUND: Policy(terminal=True),
         Reasons.NO_PYTHON: Policy(terminal=True),
         Reasons.POD_LOST: Policy(scope=Scope.POD, blames_node=True),
+        Reasons.POD_NOT_ADMITTED: Policy(counted=False, scope=Scope.POD, blames_node=True),
         Reasons.POD_DELETED: _FREE,
         Reasons.POD_PREEMPTED: _FREE,
         Reasons.POD_EVICTED: _FREE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan, PodView
 from convoy_controllers.trainingjob import budget, escalation, formation, nodes, offenders
@@ -20,6 +20,7 @@ from convoy_controllers.trainingjob.faults import (
 from convoy_controllers.trainingjob.formation import membership
 from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot, world_size
 from convoy_crds.terms import ConditionType, Reasons
@@ -27,6 +28,8 @@ from convoy_crds.trainingjob import Phase
 
 ECHO_SECONDS = 0.5
 """How long the end of a rank that lost a peer waits for the news of that peer's own end."""
+STEADY_SECONDS = 30.0
+"""How long absent pods must be up before a job restarts for them: a node that comes and goes is not back."""
 
 
 def requested(observed: Observed) -> Fault | None:
@@ -51,7 +54,7 @@ def fault(observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodVie
         if pod is None:
             found += [missing_fault(slot)] if members else []
             continue
-        if members and pod.node in lost:
+        if pod.node in lost and (members or _echoed(observed, pod)):
             found.append(node_fault(pod, observed.nodes[pod.node], lost[pod.node]))
             continue
         broken = pod_fault(pod, observed.nodes.get(pod.node or ""))
@@ -80,9 +83,13 @@ def echo_seconds(fault: Fault, now: datetime) -> float:
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
     """Whether a pod failed before its incarnation formed, and is no leftover of a fault already answered."""
-    last = observed.job.status.restarts.last
-    answered = last is not None and pod.created <= last.at.timestamp()
-    return failed(pod) and not pod.deleting and not answered
+    return failed(pod) and not pod.deleting and birth(pod) >= observed.job.status.incarnation
+
+
+def _echoed(observed: Observed, pod: PodView) -> bool:
+    """Whether the last restart answered what this pod's lost node did to the others, before that was known."""
+    status, node = observed.job.status, observed.nodes[pod.node or ""]
+    return birth(pod) < status.incarnation and budget.forgivable(status.restarts, node.silent_since)
 
 
 def _known(observed: Observed, incarnation: int) -> set[str]:
@@ -118,7 +125,7 @@ def answer(
     steps = [status.progress.step if status.progress else None, fault.step]
     step = max((one for one in steps if one is not None), default=None)
     status.restarts = budget.after(status.restarts, fault, recovery, now, step)
-    formation.disband(status)
+    formation.disband(status, failed=True)
     draft.phase(Phase.RESTARTING, fault.reason, fault.message)
     draft.condition(ConditionType.RESTARTING, True, fault.reason, fault.message)
     draft.condition(ConditionType.RUNNING, False, fault.reason, fault.message)
@@ -136,7 +143,8 @@ def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing
         status.whole_since = None
         return None
     status.whole_since = status.whole_since or draft.now
-    if status.checkpoint is None or status.checkpoint.time < status.whole_since:
+    steady = draft.now - status.whole_since >= timedelta(seconds=STEADY_SECONDS)
+    if not steady or status.checkpoint is None or status.checkpoint.time < status.whole_since:
         return None
     reason = Reasons.REGROW
     world = world_size(layout)

@@ -40,7 +40,7 @@ class Draft:
             type=kind,
             status="True" if holds else "False",
             reason=reason.name,
-            message=message[-4096:],
+            message=message[:4096],
             last_transition_time=old.last_transition_time if old is not None and unmoved else self.now,
             observed_generation=self.status.observed_generation,
         )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Command, NodeView, PodView, SlotView
+from convoy_controllers.plan import Command, NodeView, PodView, Shutdown, SlotView
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 _MOST_PODS = 1024
 """Pods of one node that are remembered; kubelets run 110 by default, and no more than a few hundred."""
+_REPEAT_SECONDS = 2.0
+"""A command is told again no sooner: while a job forms, every pod that joins is a reason to look at it."""
 _MOST_COMMANDS = 4096
 """Commands that may wait for one agent; a plan repeats what is dropped."""
 
@@ -47,6 +49,16 @@ class Stream:
     outbox: asyncio.Queue[wire.HubMessage] = field(default_factory=lambda: asyncio.Queue(_MOST_COMMANDS))
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the same node's agent has dialled again."""
+    told: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    """When the commands of the last seconds were given to it, by kind, pod and incarnation."""
+
+    def repeats(self, command: tuple[str, str, int], now: float) -> bool:
+        """Whether a command was given a moment ago; it counts as given now if it was not."""
+        self.told = {known: at for known, at in self.told.items() if now - at < _REPEAT_SECONDS}
+        if command in self.told:
+            return True
+        self.told[command] = now
+        return False
 
 
 @dataclass(slots=True)
@@ -81,6 +93,7 @@ class Agents:
         self._metrics = metrics
         self._debounce = settings.debounce_seconds
         self._progress_delay = progress_delay
+        self._clock = clock
         self._wall = wall
         self._agents: dict[str, _Agent] = {}
         self._moved: set[str] = set()
@@ -133,7 +146,7 @@ class Agents:
 
     def beat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
         """A heartbeat came, and is answered."""
-        self.presence.heard(stream.node)
+        self.presence.beat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
         self.presence.vouched(stream.node, ((told.node, told.age_ms / 1000) for told in heartbeat.vouched))
         # With a full outbox the agent reads nothing, and would not read this either.
         with contextlib.suppress(asyncio.QueueFull):
@@ -196,11 +209,14 @@ class Agents:
         return self.presence.unsettled(nodes)
 
     def send(self, command: Command) -> None:
-        """Tells the agent of the command's node, if it is connected."""
+        """Tells the agent of the command's node, if it is connected and was not told a moment ago."""
         agent = self._agents.get(command.node)
         if agent is None or agent.stream is None:
             self._metrics.commands_dropped.inc()
             log.info("no agent to tell", node=command.node, command=type(command).__name__)
+            return
+        incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
+        if agent.stream.repeats((type(command).__name__, command.pod_uid, incarnation), self._clock()):
             return
         self._put(agent.stream, messages.command(command, self.peer_address))
 

@@ -60,6 +60,8 @@ class Presence:
         self._silent: set[str] = set()
         self._ticked = float("-inf")
         self._vouches = Vouches()
+        self._clocks: dict[str, float] = {}
+        """By node: what to add to its Unix time for a time of ours, too much by the way of a heartbeat."""
         self.liveness = Liveness(
             settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
         )
@@ -69,6 +71,7 @@ class Presence:
             self.liveness,
             settings,
             agent_address=agent_address,
+            node_clock=self._clocks.get,
             flipped=self._flipped,
             connect=connect,
             clock=clock,
@@ -86,6 +89,11 @@ class Presence:
             self._silent.discard(node)
             log.info("agent is there", node=node)
             self._wake(node, self._debounce)
+
+    def beat(self, node: str, sent: float) -> None:
+        """A heartbeat came, sent at that Unix time of the node's clock."""
+        self._clocks[node] = self._clock() - sent
+        self.heard(node)
 
     def vouched(self, voter: str, asked: Iterable[tuple[str, float]]) -> None:
         """The agent of `voter` says which nodes' agents have asked it to vouch, and how many seconds ago."""
@@ -181,5 +189,6 @@ class Presence:
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
             self.liveness.forget(before.name)
+            self._clocks.pop(before.name, None)
             self._present.discard(before.name)
             self._silent.discard(before.name)

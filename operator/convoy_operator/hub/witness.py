@@ -5,6 +5,9 @@ to connect to pods on the node (nobody need listen there: a refusal comes from a
 looks at the Lease that the kubelet renews every 10 s. A node without pods to ask is asked at its agent's own
 address: whether it lives decides where new pods are placed.
 
+Pods that do not answer prove something only where others would: a NetworkPolicy may let nobody in. So pods of
+the same jobs on other nodes are asked as well, or, where there are none, others of the same namespaces.
+
 What is seen is kept per node and dropped when its agent is heard again. Nothing is decided here.
 """
 
@@ -14,7 +17,7 @@ import asyncio
 import ipaddress
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -26,6 +29,7 @@ from convoy_operator.hub.liveness import Liveness
 from convoy_operator.limits import TokenBucket
 from convoy_operator.resources import LEASES
 from convoy_operator.settings import Settings
+from convoy_operator.views import Pod
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
@@ -60,9 +64,13 @@ class Case:
     answers: bool = True
     """Whether anything on it answered when last asked."""
     pods_asked: bool = False
-    """Whether pods were asked, not only the agent."""
+    """Whether pods were asked, not only the agent, and their silence would mean something."""
+    renewed: str = ""
+    """When its kubelet last renewed its Lease, by the node's own clock."""
+    seen: float = 0.0
+    """When that was first seen, by ours."""
     lease_seconds: float = 0.0
-    """Age of its kubelet's Lease when last looked at: understated, never overstated, as time goes on."""
+    """Age of the Lease when last looked at: understated, never overstated."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -77,17 +85,20 @@ class Witness:
         settings: Settings,
         *,
         agent_address: Callable[[str], str],
+        node_clock: Callable[[str], float | None],
         flipped: Callable[[str], None],
         connect: Connect | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`flipped` is told of every node that answers no more, or again."""
+        """`flipped` is told of every node that answers no more, or again. `node_clock`: what to add to a Unix
+        time of a node for a time of `clock` that is not earlier; None when the node was never heard."""
         self._gateway = gateway
         self._world = world
         self._liveness = liveness
         self._quiet_seconds = settings.agent_quiet_seconds
         self._agent_address = agent_address
+        self._node_clock = node_clock
         self._flipped = flipped
         self._connect = connect or answers
         self._clock = clock
@@ -144,13 +155,18 @@ class Witness:
                 agent = _address(self._agent_address(node))
                 targets = pods or ([agent] if agent else [])
                 try:
-                    found = await asyncio.gather(*(self._connect(*target) for target in targets))
+                    found = await self._any(targets)
+                    credible = bool(pods) and (found or await self._any(self._controls(node)))
                 except OSError as fault:
                     log.warning("nobody can be asked", node=node, error=str(fault))
                 else:
-                    case.pods_asked = bool(pods)
-                    self._record(node, case, any(found) or not targets)
+                    case.pods_asked = credible
+                    self._record(node, case, found or not targets)
             await asyncio.sleep(max(0.0, began + _ASK_EVERY - self._clock()))
+
+    async def _any(self, targets: list[tuple[str, int]]) -> bool:
+        """Whether any of them answers."""
+        return any(await asyncio.gather(*(self._connect(*target) for target in targets)))
 
     def _record(self, node: str, case: Case, found: bool) -> None:
         if found != case.answers:
@@ -160,8 +176,20 @@ class Witness:
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
         """Where up to three of a node's pods can be asked."""
-        addresses = sorted({pod.view.ip for pod in self._world.pods_on(node) if pod.view.ip})
-        return [(address, PORT) for address in addresses[:_MOST_ADDRESSES]]
+        return _addresses(self._world.pods_on(node))
+
+    def _controls(self, node: str) -> list[tuple[str, int]]:
+        """Where up to three pods can be asked that would answer as those of the node do, if they live."""
+        pods = self._world.pods_on(node)
+        jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
+        siblings = [pod for job in jobs for pod in self._world.pods.indexed(job) if self._speaks(pod)]
+        return _addresses(siblings) or _addresses(
+            pod for pod in self._world.pods if pod.namespace in namespaces and self._speaks(pod)
+        )
+
+    def _speaks(self, pod: Pod) -> bool:
+        """Whether a pod is on a node whose agent is heard."""
+        return pod.view.phase == "Running" and bool(pod.view.node) and pod.view.node not in self._cases
 
     async def _read(self, node: str, case: Case) -> None:
         """Looks at the Lease of the node's kubelet again and again, while pods make it matter."""
@@ -169,24 +197,47 @@ class Witness:
             if self._world.pods_on(node):
                 async with self._leases:
                     await self._lease_rate.take()
-                    case.lease_seconds = await self._age(node, case.lease_seconds)
+                    await self._age(node, case)
             await asyncio.sleep(_LEASE_EVERY)
 
-    async def _age(self, node: str, before: float) -> float:
+    async def _age(self, node: str, case: Case) -> None:
+        asked = self._clock()
         try:
             async with asyncio.timeout(_LEASE_DEADLINE):
-                return lease_age(await self._gateway.get(LEASES, _NAMESPACE, node), self._wall())
+                renewed = _renewed(await self._gateway.get(LEASES, _NAMESPACE, node))
         except errors.NotFound:
-            return ABSENT
+            renewed = ""
         except (errors.ApiError, TimeoutError) as fault:
             log.warning("no look at the node's Lease", node=node, error=str(fault))
-            return before
+            return
+        if not renewed:
+            case.lease_seconds = ABSENT
+            return
+        if renewed != case.renewed:
+            case.renewed, case.seen = renewed, self._clock()
+        ahead = self._node_clock(node)
+        # Of two bounds on when it was renewed the earlier one; the node's clock may show any time.
+        at = case.seen if ahead is None else min(case.seen, _unix(renewed) + ahead)
+        case.lease_seconds = max(0.0, asked - at)
 
 
-def lease_age(lease: Object, now: float) -> float:
-    """Seconds since a Lease was renewed, by this machine's clock; ABSENT when it never was."""
-    renewed = (lease.get("spec") or {}).get("renewTime")
-    return max(0.0, now - datetime.fromisoformat(renewed).timestamp()) if renewed else ABSENT
+def _renewed(lease: Object) -> str:
+    """When a Lease was renewed, as it says; empty when it never was."""
+    return str((lease.get("spec") or {}).get("renewTime") or "")
+
+
+def _unix(time: str) -> float:
+    """Unix seconds of an RFC 3339 time; infinite when it is none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return float("inf")
+
+
+def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
+    """Where up to three of these pods can be asked."""
+    found = sorted({pod.view.ip for pod in pods if pod.view.ip})
+    return [(address, PORT) for address in found[:_MOST_ADDRESSES]]
 
 
 async def answers(address: str, port: int, seconds: float = _CONNECT) -> bool:

@@ -98,6 +98,8 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
     }
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases"
     await installation.call("POST", leases, lease)
+    other = f"{node}-other"
+    await installation.node(other)
 
     async def labelled() -> bool:
         found = await installation.call("GET", f"/api/v1/nodes/{node}")
@@ -130,6 +132,15 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         assert await labelled(), "the node lives: its agent may come back"
 
         await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
+        await eventually(lambda: not operator.presence.witness.answers(node), what="no answer")
+        assert seen().answers, "nobody else answers either: the network may forbid it"
+        sibling = FakeAgent(installation, operator.hub, other)
+        await sibling.enrol()
+        await sibling.dial()
+        await installation.call("POST", JOBS.format(namespace), job("other", 1))
+        pods = await eventually(lambda: _pods(kubelet, 2), what="another job's pod")
+        answering = next(one for one in pods if one["metadata"]["name"].startswith("other"))
+        await kubelet.start(answering, other, "127.0.0.1")
         await eventually(lambda: not seen().answers, what="no answer")
         await eventually(lambda: not seen().agent_ready, 2.0, what="label taken")
         assert not await labelled()
@@ -140,6 +151,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         await eventually(labelled, what="label")
         assert seen().silent_seconds == 0.0
         await agent.hang_up()
+        await sibling.hang_up()
 
 
 async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(

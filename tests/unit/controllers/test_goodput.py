@@ -97,6 +97,24 @@ def test_its_echo_belongs_to_the_detection() -> None:
     assert spent(cluster)["restart"] == 2
 
 
+def test_a_node_lost_during_a_restart_is_detected_from_its_last_sign_on() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(100)
+    node = cluster.pods["job-worker-1"].node
+    assert node is not None
+    cluster.wait(6).silence(node, 6.0, agent_ready=False).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "restart": 100, "detect": 6}
+
+
+def test_steps_made_before_the_ranks_were_stopped_are_not_forgotten() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.pod("job-worker-1", deleting=True).settle().wait(1).train(23).settle()
+    # Long after that only ranks make steps that nobody hears of any more.
+    cluster.wait(9).train(41).settle().lose("job-worker-1").settle().wait(2)
+    cluster.train(12).settle().wait(10).train(32).settle()
+    assert spent(cluster)["recompute"] == 5.5
+
+
 def test_suspended_and_waiting_for_room_after_a_fault() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
     cluster.spec(suspend=True).settle().wait(60).settle()

@@ -32,7 +32,7 @@ def test_a_fresh_pod() -> None:
     pod = views.pod(raw())
     assert (pod.namespace, pod.name, pod.uid, pod.version, pod.job) == ("ns", "job-worker-0", "u", 7, "job")
     view = pod.view
-    assert (view.phase, view.node, view.scheduled, view.owner_uid) == ("Pending", None, False, "owner")
+    assert (view.phase, view.node, view.owner_uid) == ("Pending", None, "owner")
     assert dict(view.annotations) == {"convoy.dev/intent-hash": "h"}
     assert not view.deleting
 
@@ -42,7 +42,7 @@ def test_a_fresh_pod() -> None:
     [
         pytest.param(raw(metadata={"deletionTimestamp": "t"}), {"deleting": True}, id="being deleted"),
         pytest.param(raw(metadata={"ownerReferences": None}), {"owner_uid": None}, id="nobody's"),
-        pytest.param(raw(spec={"nodeName": "n"}), {"node": "n", "scheduled": True}, id="placed"),
+        pytest.param(raw(spec={"nodeName": "n"}), {"node": "n"}, id="placed"),
         pytest.param(
             raw(
                 status={
@@ -56,7 +56,7 @@ def test_a_fresh_pod() -> None:
                     ]
                 }
             ),
-            {"unschedulable": "0/3", "scheduled": False},
+            {"unschedulable": "0/3"},
             id="the scheduler finds no node",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ import pytest
 from convoy_operator import errors, views
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.vouches import Vouches
-from convoy_operator.hub.witness import ABSENT, Witness, lease_age
+from convoy_operator.hub.witness import ABSENT, Witness
 from convoy_operator.resources import LEASES
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -26,19 +26,6 @@ Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
 
 def stamp(seconds: float) -> str:
     return (EPOCH + timedelta(seconds=seconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-@pytest.mark.parametrize(
-    ("lease", "age"),
-    [
-        ({"spec": {"renewTime": "2026-01-01T00:00:00.500000Z"}}, 9.5),
-        ({"spec": {"renewTime": "2026-01-01T00:00:20.000000Z"}}, 0.0),
-        ({"spec": {}}, ABSENT),
-        ({}, ABSENT),
-    ],
-)
-def test_the_age_of_a_lease(lease: dict[str, Any], age: float) -> None:
-    assert lease_age(lease, EPOCH.timestamp() + 10) == pytest.approx(age, abs=1e-3)
 
 
 def test_vouches_count_for_the_fencing_time_from_when_the_agent_asked() -> None:
@@ -66,6 +53,7 @@ class Harness:
         self.under_way = self.most = 0
         self.flipped: list[tuple[float, str]] = []
         self.agents: dict[str, str] = {}
+        self.clocks: dict[str, float] = {}
         self.start = self.loop.time()
         self.witness = Witness(
             api,
@@ -73,6 +61,7 @@ class Harness:
             self.liveness,
             Settings(),
             agent_address=lambda node: self.agents.get(node, ""),
+            node_clock=self.clocks.get,
             flipped=lambda node: self.flipped.append((self.time(), node)),
             connect=self.connect,
             clock=self.loop.time,
@@ -93,7 +82,7 @@ class Harness:
             raise OSError(24, "Too many open files")
         return address not in self.dead
 
-    def pod(self, name: str, node: str, ip: str = "", phase: str = "Running") -> None:
+    def pod(self, name: str, node: str, ip: str = "", phase: str = "Running", job: str = "j") -> None:
         self.world.pods.upsert(
             views.pod(
                 {
@@ -101,7 +90,7 @@ class Harness:
                         "name": name,
                         "uid": name,
                         "resourceVersion": "1",
-                        "labels": {"convoy.dev/job": "j"},
+                        "labels": {"convoy.dev/job": job},
                     },
                     "spec": {"nodeName": node},
                     "status": {"phase": phase, "podIP": ip},
@@ -255,7 +244,8 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
         it.heard("n", "gone")
         it.pod("a", "n", "10.0.0.1")
         it.pod("b", "gone", "10.0.0.2")
-        it.lease(api, "n", -7.0)
+        it.lease(api, "n", -7.0 - 3600)
+        it.clocks["n"] = 3600 - EPOCH.timestamp() + it.start  # its clock is an hour behind
 
         def ages() -> list[float]:
             cases = [it.witness.case(node) for node in ("n", "gone")]
@@ -266,12 +256,63 @@ def test_the_kubelets_lease_is_looked_at_every_two_seconds(virtual: Virtual, api
         await it.until(5.9)
         assert ages() == [pytest.approx(12.1, abs=0.2), ABSENT]
         assert api.count("get", "leases") == 4
-        it.lease(api, "n", 6.5)
+        it.lease(api, "n", 6.5 - 3600)
         await it.until(7.9)
         assert ages()[0] < 1.0
         api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
         await it.until(12.0)
         assert ages()[0] < 1.0 and ages()[1] == ABSENT, "what is not known does not grow older"
+        await it.witness.stop()
+
+    virtual(run())
+
+
+def test_without_the_nodes_clock_a_renewal_counts_from_when_it_was_first_seen(
+    virtual: Virtual, api: FakeApi
+) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n", "future", "garbled")
+        for name in ("n", "future", "garbled"):
+            it.pod(name, name, "10.0.0.1")
+            it.lease(api, name, -100.0)
+        it.clocks = {"future": it.start - EPOCH.timestamp() + 500, "garbled": 0.0}
+        garbled = {"metadata": {"name": "garbled"}, "spec": {"renewTime": "soon"}}
+        api.put(LEASES, garbled, "kube-node-lease")
+        await it.until(7.5)
+        cases = [it.witness.case(node) for node in ("n", "future", "garbled")]
+        assert [case.lease_seconds for case in cases if case] == [pytest.approx(4.0, abs=0.3)] * 3
+        await it.witness.stop()
+
+    virtual(run())
+
+
+@pytest.mark.parametrize(
+    ("others", "credible"),
+    [
+        ([], False),
+        ([("sibling", "m", "10.0.0.2", "j")], True),
+        ([("sibling", "m", "10.0.0.3", "j")], False),
+        ([("stranger", "m", "10.0.0.2", "k")], True),
+        ([("sibling", "m", "10.0.0.3", "j"), ("stranger", "m", "10.0.0.2", "k")], False),
+        ([("sibling", "quiet", "10.0.0.2", "j")], False),
+    ],
+    ids=["alone", "a sibling answers", "nobody may ask", "a stranger answers", "its job is closed",
+         "the sibling's agent is quiet, too"],
+)  # fmt: skip
+def test_pods_that_do_not_answer_prove_something_where_others_do(
+    virtual: Virtual, api: FakeApi, others: list[tuple[str, str, str, str]], credible: bool
+) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n", "quiet")
+        it.pod("a", "n", "10.0.0.1")
+        for name, node, ip, job in others:
+            it.pod(name, node, ip, job=job)
+        it.dead = {"10.0.0.1", "10.0.0.3"}
+        await it.until(5.5)
+        case = it.witness.case("n")
+        assert case is not None and case.pods_asked is credible and not case.answers
         await it.witness.stop()
 
     virtual(run())

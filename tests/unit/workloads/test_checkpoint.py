@@ -140,6 +140,67 @@ def test_a_volume_that_takes_no_branch_does_not_end_the_training(
     assert "DOES NOT TAKE the beginning of incarnation 2" in capsys.readouterr().err
 
 
+def test_where_it_began_is_said_later_when_the_volume_takes_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoints = opened(root, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_json", full)
+        checkpoints.choose()
+    assert storage.branches(root) == []
+    checkpoints._tell()
+    assert storage.branches(root) == [Branch(2, NEWER)]
+
+
+def test_it_begins_before_it_looks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was replaced may commit until then, and not after."""
+    zombie, seen = opened(root, 1), []
+
+    def look(folder: Path) -> tuple[list[Record], dict[Generation, str]]:
+        with pytest.raises(PeerLost):
+            zombie._seal(None)
+        seen.append(storage.branches(folder))
+        return records(folder)
+
+    records = storage.records
+    monkeypatch.setattr(storage, "records", look)
+    assert chosen(root, 2) == NEWER
+    assert seen == [[]]
+
+
+def test_a_generation_collected_while_it_is_read_is_looked_for_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last commit of a run that was replaced at that moment."""
+    fault, calls = storage.fault, []
+
+    def collected(folder: Path, record: Record, *share: int) -> str:
+        if not calls:
+            save(root, LATE, NEWER)
+            for old in (OLDER, NEWER):
+                storage.remove(root, old)
+        calls.append(record.generation)
+        return fault(folder, record, *share)
+
+    monkeypatch.setattr(storage, "fault", collected)
+    assert chosen(root, 2) == LATE
+    assert calls == [NEWER, OLDER, LATE]
+
+
+def test_generations_that_vanish_again_and_again_are_no_fresh_start(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = storage.records(root)
+    monkeypatch.setattr(storage, "records", lambda _: records)
+    for old in (OLDER, NEWER):
+        storage.remove(root, old)
+    with pytest.raises(PeerLost, match="deletes the generations"):
+        opened(root, 2).choose()
+
+
 def test_incarnations_are_counted_from_branches_too(root: Path) -> None:
     assert storage.newest_incarnation(root) == 1
     opened(root, 4).choose()

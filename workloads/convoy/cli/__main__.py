@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli import change, check, engine, logs, show, why
+from convoy.cli import change, check, engine, logs, show, simulate, why
 
 app = typer.Typer(
     name="convoy",
@@ -26,6 +26,7 @@ app.command("resume")(change.resume)
 app.command("restart")(change.restart)
 app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
+app.command("simulate")(simulate.simulate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -17,6 +17,9 @@ from convoy_workloads.runtime.place import Place
 LAG_SECONDS = 5.0
 """How much later than rank 0 another rank may learn of a decision."""
 
+SURVEYS = 3
+"""How often generations are looked for again because one was deleted while it was being read."""
+
 SLOW_SECONDS = 30.0
 """A share that takes longer to write, and longer than a save may be late, is complained about."""
 
@@ -39,6 +42,8 @@ class Checkpoints:
         self._last = time.monotonic()
         self._parent: Generation | None = None
         self._spared: set[Generation] = set()
+        self._untold: Branch | None = None
+        """Where this incarnation began, while the volume has not taken it."""
         self._flying: Generation | None = None
         self._slow: Generation | None = None
         self._thread: threading.Thread | None = None
@@ -111,14 +116,32 @@ class Checkpoints:
         incarnation's branch begins.
 
         DataError when there are generations and none can be read: a fresh start would throw them away.
-        PeerLost when a later incarnation has begun.
+        PeerLost when a later incarnation has begun, or somebody else goes on deleting what is there.
         """
-        record = self._choose()
         if self._rank == 0:
-            self._begin(record)
+            self._begin()
+        for _ in range(SURVEYS):
+            record, troubles, collected = self._choose()
+            if record is not None or not collected:
+                break
+        if record is None and collected:
+            raise PeerLost(f"somebody deletes the generations in {self.root} while they are being read")
+        if record is None and troubles:
+            raise DataError(
+                f"no checkpoint in {self.root} can be read: {'; '.join(troubles)}. Nothing was deleted. "
+                f"Check the volume behind {self.root} and create the job again; to begin at step 0 instead, "
+                "delete the gen-* folders there"
+            )
+        self._parent = record.generation if record else None
+        if self._rank == 0:
+            self._untold = Branch(self.incarnation, self._parent)
+            self._tell()
         return record
 
-    def _choose(self) -> Record | None:
+    def _choose(self) -> tuple[Record | None, list[str], bool]:
+        """One survey: the newest generation that can be read, the troubles with those that cannot, and whether
+        one was deleted meanwhile: a run that was replaced may have committed a last time, and collected.
+        """
         line: list[Record] = []
         complaints: dict[Generation, str] = {}
         newest = 0
@@ -130,21 +153,18 @@ class Checkpoints:
             raise PeerLost(self._replaced_by(newest))
         self._spared.update(complaints)
         troubles = list(complaints.values())
+        collected = False
         for record in line:
             trouble = self._fault(record)
             if not trouble:
-                self._parent = record.generation
-                return record
+                return record, troubles, collected
+            if not _of_rank_0(storage.committed(self.root, record.generation), self._group):
+                collected = True
+                continue
             self._spared.add(record.generation)
             troubles.append(trouble)
             say(f"CHECKPOINT {record.generation.name} IS CORRUPT: {trouble}")
-        if troubles:
-            raise DataError(
-                f"no checkpoint in {self.root} can be read: {'; '.join(troubles)}. Nothing was deleted. "
-                f"Check the volume behind {self.root} and create the job again; to begin at step 0 instead, "
-                "delete the gen-* folders there"
-            )
-        return None
+        return None, troubles, collected
 
     def _survey(self) -> tuple[list[Record], dict[Generation, str]]:
         """The lineage, and what is wrong with each record that cannot be read."""
@@ -158,13 +178,26 @@ class Checkpoints:
             say(f"{names}: COMMITTED BY AN INCARNATION THAT HAD BEEN REPLACED, not restored from")
         return line, complaints
 
-    def _begin(self, record: Record | None) -> None:
-        """Says where this incarnation begins, before its first step."""
-        branch = Branch(self.incarnation, record.generation if record else None)
+    def _begin(self) -> None:
+        """Says that this incarnation begins, before it looks: who is replaced by it commits nothing after."""
         try:
-            storage.write_branch(self.root, branch)
+            storage.begin(self.root, self.incarnation)
         except OSError as error:  # a full volume must not end the training
-            say(f"{self.root} DOES NOT TAKE the beginning of incarnation {self.incarnation}: {error}")
+            self._complain(error)
+
+    def _tell(self) -> None:
+        """Says where this incarnation begins: before its first step, or else with each save until it can."""
+        if self._untold is None:
+            return
+        try:
+            storage.write_branch(self.root, self._untold)
+        except OSError as error:
+            self._complain(error)
+        else:
+            self._untold = None
+
+    def _complain(self, error: OSError) -> None:
+        say(f"{self.root} DOES NOT TAKE the beginning of incarnation {self.incarnation}: {error}")
 
     def load(self, state: dict[str, Any], record: Record) -> None:
         """Reads the chosen generation into `state`."""
@@ -192,6 +225,7 @@ class Checkpoints:
     def _finish(self, staged: Any) -> None:
         from convoy_workloads.runtime import snapshot  # noqa: PLC0415
 
+        self._tell()
         try:
             snapshot.write(staged)
             self.commits.prepare(

@@ -72,7 +72,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Branch:
-    """Where an incarnation began."""
+    """Where an incarnation began.
+
+    Its file is there before that is known, without a parent: nobody older may commit any more from then on.
+    """
 
     incarnation: int
     parent: Generation | None

@@ -118,7 +118,7 @@ def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
 
 
 def branches(root: Path) -> list[Branch]:
-    """Where the incarnations below `root` began, as far as they have said and it can be read."""
+    """Where the incarnations below `root` began, as far as they know already and it can be read."""
     found: list[Branch] = []
     for path in sorted(root.glob(BRANCH.format(incarnation="*"))):
         try:
@@ -137,17 +137,30 @@ def newest_incarnation(root: Path) -> int:
     return max([*begun, *(one.incarnation for one in generations(root))], default=0)
 
 
-def write_branch(root: Path, branch: Branch) -> None:
-    """Makes known, durably, where an incarnation begins. OSError when the volume refuses."""
+def begin(root: Path, incarnation: int) -> None:
+    """Makes known, durably, that an incarnation begins. OSError when the volume refuses."""
     root.mkdir(parents=True, exist_ok=True)
+    path = root / BRANCH.format(incarnation=incarnation)
+    if not path.exists():
+        write_json(path, {"incarnation": incarnation})
+
+
+def write_branch(root: Path, branch: Branch) -> None:
+    """Makes known, durably, where it begins. OSError when the volume refuses."""
     write_json(root / BRANCH.format(incarnation=branch.incarnation), branch.to_json())
 
 
 def remove_branches(root: Path, below: int) -> None:
     """Deletes what the incarnations before `below` said: it has a record of its own by now."""
-    for branch in branches(root):
-        if branch.incarnation < below:
-            (root / BRANCH.format(incarnation=branch.incarnation)).unlink(missing_ok=True)
+    for entry in list(root.iterdir()):
+        match = _BRANCH_NAME.fullmatch(entry.name)
+        if match and int(match[1]) < below:
+            entry.unlink(missing_ok=True)
+
+
+def committed(root: Path, generation: Generation) -> bool:
+    """Whether its COMMIT record is there."""
+    return (root / generation.name / COMMIT).exists()
 
 
 def fault(folder: Path, record: Record, share: int = 0, shares: int = 1) -> str:

@@ -1,0 +1,139 @@
+"""Plays a scenario: what happened, in order, and how each job fared by its own ledger and by the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.happenings import FirstStep, Happening, Injected, StatusStored
+from convoy_controllers.simulate.kernel import EPOCH
+from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.simulate.promises import Promises
+from convoy_controllers.simulate.scenario import Run, Scenario
+from convoy_controllers.simulate.truth import Truth
+from convoy_crds.engine import Engine
+from convoy_crds.goodput import Cause, totals
+from convoy_crds.trainingjob import TERMINAL, TrainingJob
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether all jobs have ended."""
+MOST_LINES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that happened."""
+
+    at: float
+    """Seconds from the beginning."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How a job fared."""
+
+    job: TrainingJob
+    """As it is in the end."""
+    ledger: dict[str, float]
+    """Seconds by cause, as its status says."""
+    truth: dict[str, float]
+    """Seconds by cause, as they really passed."""
+
+
+@dataclass(slots=True)
+class History:
+    """The whole replay."""
+
+    seconds: float = 0.0
+    """Of virtual time."""
+    lines: list[Line] = field(default_factory=list)
+    dropped: int = 0
+    """Lines beyond MOST_LINES."""
+    fates: list[Fate] = field(default_factory=list)
+
+
+def replay(scenario: Scenario) -> History:
+    """Plays it to its end. promises.Broken, an AssertionError, when Convoy breaks one of its own."""
+    machines = [Machine(node.name, node.capacity) for node in scenario.nodes]
+    engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
+    cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
+    history = History()
+    _Scribe(cluster, history)
+    truth = Truth(cluster)
+    Promises(cluster)
+    faults = Faults(cluster)
+    cluster.operator.lead()
+    for run in scenario.jobs:
+        cluster.kernel.after(run.at, partial(cluster.submit, run.job, run.program))
+    for event in scenario.events:
+        cluster.kernel.after(event.at, partial(event.happen, faults))
+    began = cluster.kernel.now
+    while cluster.kernel.now < began + scenario.until and not _over(cluster, scenario):
+        cluster.run(min(LOOK_SECONDS, began + scenario.until - cluster.kernel.now))
+    history.seconds = cluster.kernel.now - began
+    for stored in cluster.api.jobs.values():
+        ledger = totals(stored.job.status.goodput, cluster.kernel.time)
+        history.fates.append(Fate(stored.job, ledger, truth.seconds(stored.job.metadata.uid)))
+    return history
+
+
+def table(fate: Fate) -> list[tuple[str, float, float]]:
+    """(cause, seconds by the ledger, seconds in truth) of the causes that took any."""
+    causes = [cause.value for cause in Cause if fate.ledger.get(cause) or fate.truth.get(cause)]
+    return [(cause, fate.ledger.get(cause, 0.0), fate.truth.get(cause, 0.0)) for cause in causes]
+
+
+class _Scribe:
+    """Writes down what a person would want to read."""
+
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
+        cluster.listeners.append(self._happened)
+
+    def _happened(self, happening: Happening) -> None:
+        match happening:
+            case Injected(what):
+                self._write(f"! {what}")
+            case FirstStep(gang):
+                self._write(f"{gang.job}: incarnation {gang.incarnation} steps")
+            case StatusStored(before, after):
+                old, new = before.status, after.status
+                if (old.phase, old.reason, old.incarnation) != (new.phase, new.reason, new.incarnation):
+                    self._write(f"{after.metadata.name}: {new.phase} {new.reason}: {new.message}")
+            case _:
+                pass
+
+    def _write(self, what: str) -> None:
+        if len(self._history.lines) >= MOST_LINES:
+            self._history.dropped += 1
+            return
+        at = self._cluster.kernel.now - EPOCH.timestamp()
+        self._history.lines.append(Line(round(at, 3), what))
+
+
+def _over(cluster: Cluster, scenario: Scenario) -> bool:
+    """Whether every job has ended and every event has come."""
+    last = max([*(run.at for run in scenario.jobs), *(event.at for event in scenario.events)], default=0.0)
+    if cluster.kernel.now - EPOCH.timestamp() <= last:
+        return False
+    return all(stored.job.status.phase in TERMINAL for stored in cluster.api.jobs.values())
+
+
+def _engines(runs: Iterable[Run]) -> set[str]:
+    return {run.job.spec.engine.name for run in runs if run.job.spec.engine is not None}
+
+
+def _engine(name: str) -> Engine:
+    """An Engine that takes any parameters: its image is not run."""
+    spec = {
+        "image": "simulated",
+        "command": ["simulated"],
+        "paramsSchema": {"type": "object", "additionalProperties": True},
+    }
+    return Engine.model_validate({"metadata": {"name": name}, "spec": spec})
+

@@ -1,0 +1,68 @@
+"""`convoy simulate` at the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from convoy.cli.__main__ import app
+from convoy.cli.cluster import Failure
+from convoy.cli.simulate import load
+from convoy_controllers.simulate import replay as replaying
+from convoy_controllers.simulate.promises import Broken
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "scenarios" / "crash-loop.yaml"
+
+
+def test_it_tells_the_story_and_where_the_time_went() -> None:
+    result = CliRunner().invoke(app, ["simulate", str(EXAMPLE)])
+    assert result.exit_code == 0, result.output
+    assert "broken: Failed RepeatedError" in result.output
+    assert "CAUSE" in result.output and "productive" in result.output
+
+
+def test_json_has_all_of_it() -> None:
+    result = CliRunner().invoke(app, ["simulate", str(EXAMPLE), "-o", "json", "--seed", "3"])
+    told = json.loads(result.output)
+    assert told["jobs"][0]["status"]["reason"] == "RepeatedError"
+    assert set(told["jobs"][0]["ledgerSeconds"]) >= {"productive", "recompute", "restart"}
+    assert told["lines"][0]["at"] >= 0 and told["droppedLines"] == 0
+
+
+def test_standard_input() -> None:
+    result = CliRunner().invoke(app, ["simulate", "-"], input=EXAMPLE.read_text())
+    assert "RepeatedError" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodes: [", "line 1"),
+        ("- 1\n", "one YAML document"),
+        ("", "one YAML document"),
+        ("nodes: [{name: a}]\n", "jobs: Field required"),
+        ("nodes: [{name: A}]\njobs: []\n", r"nodes\[0\].name"),
+    ],
+)
+def test_what_is_no_scenario_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(Failure, match=words):
+        load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="No such file"):
+        load(tmp_path / "absent.yaml")
+
+
+def test_a_broken_promise_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: object) -> None:
+        raise Broken("two processes")
+
+    monkeypatch.setattr(replaying.Promises, "judge", judge)
+    result = CliRunner().invoke(app, ["simulate", str(EXAMPLE)])
+    assert result.exit_code != 0

@@ -1,0 +1,107 @@
+"""Scenario files: what is refused at the door, and what a replay of the examples says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from convoy_controllers.simulate.replay import MOST_LINES, History, replay, table
+from convoy_controllers.simulate.scenario import WAYS, Scenario
+from convoy_crds.trainingjob import Phase
+
+FOLDER = Path(__file__).parents[3] / "examples" / "scenarios"
+EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+
+
+def body(**more: Any) -> dict[str, Any]:
+    spec = {"engine": {"name": "gpt"}, "roles": [{"name": "worker", "replicas": 2}]}
+    job = {"metadata": {"name": "train"}, "spec": spec}
+    return {"nodes": [{"name": "a"}, {"name": "b"}], "jobs": [{"job": job}], **more}
+
+
+def play(name: str) -> History:
+    return replay(Scenario.model_validate(yaml.safe_load((FOLDER / name).read_text())))
+
+
+def test_each_action_of_the_schema_is_one_that_can_be_done() -> None:
+    field = Scenario.model_json_schema()["$defs"]["Event"]["properties"]["do"]
+    assert set(field["enum"]) == WAYS.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"events": [{"at": 1, "do": "killNode"}]}, "killNode takes node"),
+        ({"events": [{"at": 1, "do": "killRank", "job": "train"}]}, "killRank takes job and rank"),
+        ({"events": [{"at": 1, "do": "crashOperator", "node": "a"}]}, "neither node, job, rank nor pod"),
+        ({"events": [{"at": 1, "do": "explode"}]}, "Input should be"),
+        ({"events": [{"at": -1, "do": "crashOperator"}]}, "greater than or equal to 0"),
+        ({"events": [{"at": 1, "do": "killNode", "node": "z"}]}, r"events\[0\].node: there is no node 'z'"),
+        ({"events": [{"at": 1, "do": "suspend", "job": "z"}]}, r"events\[0\].job: there is no job 'z'"),
+        ({"events": [{"at": 1, "do": "deletePod", "pod": "z"}]}, r"events\[0\].pod: no job has a pod 'z'"),
+        (
+            {"events": [{"at": 1, "do": "killRank", "job": "train", "rank": 2}]},
+            r"events\[0\].rank: train has ranks 0 to 1",
+        ),
+        ({"nodes": [{"name": "a"}, {"name": "a"}]}, "nodes: 'a' is there twice"),
+        ({"nodes": []}, "at least 1 item"),
+        ({"surprise": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_scenario_that_does_not_hang_together_is_refused(change: dict[str, Any], words: str) -> None:
+    Scenario.model_validate(body())
+    with pytest.raises(ValidationError, match=words):
+        Scenario.model_validate(body(**change))
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    first, second = play("node-loss.yaml"), play("node-loss.yaml")
+    assert first.lines == second.lines and first.fates == second.fates
+    other = Scenario.model_validate(yaml.safe_load((FOLDER / "node-loss.yaml").read_text()))
+    other.seed = 99
+    assert replay(other).lines != first.lines
+
+
+def test_there_are_examples() -> None:
+    assert {path.name for path in EXAMPLES} == {"node-loss.yaml", "crash-loop.yaml", "control-plane.yaml"}
+
+
+def test_a_lost_node_costs_a_width_and_comes_back() -> None:
+    history = play("node-loss.yaml")
+    (fate,) = history.fates
+    status = fate.job.status
+    assert status.phase is Phase.SUCCEEDED and status.restarts.counted == 1
+    said = [line.what for line in history.lines]
+    assert any("Shrunk" in line and "without train-worker-" in line for line in said)
+    assert any("Regrow" in line for line in said)
+    assert sum(status.goodput.seconds.values()) == pytest.approx(sum(fate.truth.values()), abs=0.01)
+    for cause, ledger, truth in table(fate):
+        assert ledger == pytest.approx(truth, abs=max(0.5, 0.05 * truth)), cause
+
+
+def test_a_crash_loop_ends_at_the_third_time() -> None:
+    history = play("crash-loop.yaml")
+    status = history.fates[0].job.status
+    assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "RepeatedError", 2)
+    assert history.seconds < 200
+
+
+def test_a_job_does_not_notice_the_control_plane() -> None:
+    status = play("control-plane.yaml").fates[0].job.status
+    assert (status.phase, status.restarts.total, status.incarnation) == (Phase.SUCCEEDED, 0, 1)
+
+
+def test_what_cannot_be_told_in_so_many_lines_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoy_controllers.simulate.replay.MOST_LINES", 3)
+    history = play("control-plane.yaml")
+    assert len(history.lines) == 3 < MOST_LINES and history.dropped > 0
+
+
+def test_it_ends_when_its_time_is_over() -> None:
+    scenario = Scenario.model_validate(body(until=30))
+    history = replay(scenario)
+    assert history.seconds == 30 and history.fates[0].job.status.phase is Phase.RUNNING

@@ -1,0 +1,122 @@
+"""`convoy simulate`: what Convoy would do, played in virtual time by the code that decides in a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from convoy.cli import table
+from convoy.cli.cluster import Failure
+from convoy.cli.manifest import NoYaml, documents
+from convoy.cli.sources import STDIN
+from convoy_controllers.simulate.promises import Broken
+from convoy_controllers.simulate.replay import Fate, History, replay
+from convoy_controllers.simulate.replay import table as rows
+from convoy_controllers.simulate.scenario import Scenario
+
+
+class Output(StrEnum):
+    """Forms of the answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def simulate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario; - for standard input.")],
+    seed: Annotated[int | None, typer.Option(help="In place of the scenario's own.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")] = Output.TEXT,
+) -> None:
+    """Play a scenario of faults in virtual time, with no cluster.
+
+    The decisions are those of the operator; cluster, agents and ranks are models of the real ones.
+    """
+    scenario = load(file)
+    if seed is not None:
+        scenario.seed = seed
+    try:
+        history = replay(scenario)
+    except Broken as fault:
+        raise Failure(f"{file}: Convoy broke one of its promises, please report: {fault}") from fault
+    if output is Output.JSON:
+        typer.echo(json.dumps(as_json(history), indent=2))
+    else:
+        _print(history)
+
+
+def load(file: Path) -> Scenario:
+    """Reads and checks a scenario. Failure that names file and field."""
+    try:
+        text = sys.stdin.read() if file == STDIN else file.read_text()
+        bodies = list(documents(text))
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror or error}") from error
+    except (NoYaml, UnicodeDecodeError) as error:
+        raise Failure(f"{file}: {error}") from error
+    if len(bodies) != 1:
+        raise Failure(f"{file}: a scenario is one YAML document, with nodes and jobs")
+    try:
+        return Scenario.model_validate(bodies[0])
+    except ValidationError as error:
+        found = [f"{_path(one['loc'])}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()]
+        raise Failure(f"{file}: " + "; ".join(found)) from error
+
+
+def _path(place: tuple[int | str, ...]) -> str:
+    """`events[2].node`; the file itself when it is about the whole."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return text.removeprefix(".") or "scenario"
+
+
+def as_json(history: History) -> dict[str, Any]:
+    """The whole replay."""
+    return {
+        "seconds": round(history.seconds, 3),
+        "lines": [{"at": line.at, "what": line.what} for line in history.lines],
+        "droppedLines": history.dropped,
+        "jobs": [
+            {
+                "name": fate.job.metadata.name,
+                "status": fate.job.status.to_dict(),
+                "ledgerSeconds": _rounded(fate.ledger),
+                "trueSeconds": _rounded(fate.truth),
+            }
+            for fate in history.fates
+        ],
+    }
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {cause: round(length, 3) for cause, length in seconds.items()}
+
+
+def _print(history: History) -> None:
+    for line in history.lines:
+        typer.echo(f"{line.at:10.3f}  {line.what}")
+    if history.dropped:
+        typer.echo(f"... and {history.dropped} lines more")
+    for fate in history.fates:
+        _print_fate(fate)
+
+
+def _print_fate(fate: Fate) -> None:
+    status = fate.job.status
+    ratio = f"{status.goodput.ratio:.1%}" if status.goodput.ratio is not None else "none"
+    typer.echo("")
+    typer.echo(
+        f"{fate.job.metadata.name}: {status.phase} {status.reason}, incarnation {status.incarnation}, "
+        f"{status.restarts.total} restarts ({status.restarts.counted} counted), goodput {ratio}"
+    )
+    shown = table.plain()
+    shown.add_column("CAUSE")
+    for head in ("LEDGER", "TRUTH"):
+        shown.add_column(head, justify="right")
+    for cause, ledger, truth in rows(fate):
+        shown.add_row(cause, f"{ledger:.1f} s", f"{truth:.1f} s")
+    table.show(shown)
