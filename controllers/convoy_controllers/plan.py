@@ -70,7 +70,7 @@ class Assign:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
-    """All of the incarnation for slot 0, which coordinates its commits, and under Strict; else slot 0 alone."""
+    """All of the incarnation for slot 0, which coordinates commits, and under Strict; else slot 0 alone."""
     strict: bool = False
     """Fencing `Strict`: the agent stops the ranks when it is cut off from everybody."""
 

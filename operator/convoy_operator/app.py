@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 GOODPUT_SECONDS = 15.0
 """Between two counts of the jobs' seconds, as long as Prometheus takes between two scrapes."""
 URGENT_QPS = 50.0
-"""Requests per second, beside those of everything else, for nodes: their labels, and the Leases of quiet ones."""
+"""Requests per second, beside all others, for nodes: their labels, and the Leases of quiet ones."""
 
 
 async def connect(settings: Settings) -> ApiClient:

@@ -47,8 +47,8 @@ class Assignment:
     replica: int
     command: tuple[str, ...]
     members: tuple[Member, ...]
-    """In slot order. Slot 0, which coordinates the commits, and the slots of a Strict job know all of them, the
-    others slot 0 alone."""
+    """In slot order. Slot 0, which coordinates the commits, and the slots of a Strict job know all of them,
+    the others slot 0 alone."""
     strict: bool = False
     """Fencing `Strict`: this agent stops the ranks when it is cut off (fence.py)."""
 

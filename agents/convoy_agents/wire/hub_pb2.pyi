@@ -650,7 +650,9 @@ class Assignment(_message.Message):
     """
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
-        """every slot of the incarnation, in slot order"""
+        """In slot order: all of the incarnation for slot 0 and under Strict fencing, else slot 0 alone. A thousand
+        slots that are each told of a thousand would keep the hub from everything else.
+        """
 
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...

@@ -136,4 +136,3 @@ def _engine(name: str) -> Engine:
         "paramsSchema": {"type": "object", "additionalProperties": True},
     }
     return Engine.model_validate({"metadata": {"name": name}, "spec": spec})
-

@@ -17,10 +17,10 @@ from convoy_crds.layout import Slot, present
 from convoy_crds.terms import ANNOTATION_INTENT, Reasons
 from convoy_crds.trainingjob import Scope, TrainingJobStatus
 
-LABEL_SECONDS = 0.2
-"""Until a node's agent-ready label is looked at again; it is on its way off a lost node."""
 STRANDED_SECONDS = 30.0
 """A pod that has not met its agent while that was silent for so long had better go where there is one."""
+MISPLACED_SECONDS = 2.0
+"""Age at which a pod is replaced that was placed on a node which was lost already."""
 RETRY_SECONDS = 60.0
 """Age at which a pod that the job runs without, and that has ended, is made anew."""
 
@@ -53,7 +53,10 @@ def children(
     running = _running(observed, status)
     for one in own.values():
         if one.node in lost:
-            _on_lost_node(observed, one, own, found)
+            if late := _misplaced(one, status, now):
+                found.waits.append(late)
+            else:
+                _on_lost_node(observed, one, own, found)
         elif one.deleting:
             continue
         elif one.name in running:
@@ -67,12 +70,11 @@ def children(
         # A pod that fails before its incarnation forms must not do so as fast as it can be made.
         found.waits.append(pause)
         return found
-    if any(nodes.open_to_pods(observed.nodes[name]) for name in lost):
-        # What is made now might be placed there again.
-        found.waits.append(LABEL_SECONDS)
-        return found
-    names = {one.name for one in observed.pods}
-    avoid = offenders.avoided(status.offenders, observed.job.spec.recovery)
+    # A name is free once its pod is deleted by force. Later nobody knows any more where that was.
+    freed = {gone.name for gone in found.delete if gone.grace_seconds == 0}
+    names = {one.name for one in observed.pods} - freed
+    # The label that leads pods to a lost node may still be on its way off.
+    avoid = {*offenders.avoided(status.offenders, observed.job.spec.recovery), *lost}
     found.create = [
         born(pod(observed.job, observed.engine, slot), status.incarnation, avoid)
         for slot in layout
@@ -86,6 +88,16 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
     if not status.membership:
         return set()
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
+
+
+def _misplaced(one: PodView, status: TrainingJobStatus, now: datetime) -> float:
+    """Seconds until a pod is replaced that went to a lost node after that was known; 0 for all others.
+
+    Its place may be taken there again and again, until the node's label is off it.
+    """
+    if status.membership or birth(one) < status.incarnation:
+        return 0.0
+    return min(max(0.0, one.created + MISPLACED_SECONDS - now.timestamp()), MISPLACED_SECONDS)
 
 
 def _young(one: PodView, now: datetime) -> float:
@@ -159,5 +171,5 @@ def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], 
     if left > 0:
         found.waits.append(min(left, 1.0))
         found.fencing = found.fencing or _fencing(node, one, _others(observed, own, one))
-    elif not nodes.open_to_pods(node):
+    else:
         found.delete.append(DeletePod(one.name, one.uid, grace_seconds=0))

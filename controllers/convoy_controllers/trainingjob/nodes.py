@@ -19,8 +19,6 @@ from convoy_crds.trainingjob import Fencing, TrainingJob
 FENCE_SECONDS = 20.0
 STOP_SECONDS = 4.0
 """For an agent's look at its clock, the launcher's kill and the difference between two clocks' pace."""
-LABEL_SECONDS = 30.0
-"""How long the replacement of a lost node's pods waits for the agent-ready label to be taken off it."""
 DOUBT_SECONDS = 3.0
 """A step reported so soon after the last sign of an agent may be older than its silence: agents beat once a
 second, fold progress for another, and networks take their time."""
@@ -40,14 +38,6 @@ def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
     if node.answers:
         return ""
     return f"{silence} and its pods do not answer"
-
-
-def open_to_pods(node: NodeView) -> bool:
-    """Whether a lost node may still be chosen for further pods: the label that leads there is not off it yet.
-
-    Where that takes too long, what is made goes there at worst, and is lost as well.
-    """
-    return node.exists and node.agent_ready and node.silent_seconds < LABEL_SECONDS
 
 
 def lost(nodes: Mapping[str, NodeView], views: Collection[SlotView]) -> dict[str, str]:

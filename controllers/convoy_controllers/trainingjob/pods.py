@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 from convoy_controllers.plan import PodView
@@ -142,7 +142,7 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
     return body
 
 
-def born(body: dict[str, Any], incarnation: int, avoid: Sequence[str]) -> dict[str, Any]:
+def born(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:
     """The pod as it is created for an incarnation, away from the nodes to `avoid` where that is possible.
 
     Neither is part of the intent: a pod that runs is not replaced for it.
@@ -150,7 +150,7 @@ def born(body: dict[str, Any], incarnation: int, avoid: Sequence[str]) -> dict[s
     fresh = copy.deepcopy(body)
     fresh["metadata"]["annotations"][terms.ANNOTATION_BORN] = str(incarnation)
     if avoid:
-        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in avoid]
+        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(avoid)]
         term = {"weight": 100, "preference": {"matchFields": fields}}
         affinity = fresh["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
         preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])

@@ -87,7 +87,7 @@ def _fails_early(observed: Observed, pod: PodView) -> bool:
 
 
 def _echoed(observed: Observed, pod: PodView) -> bool:
-    """Whether the last restart answered what this pod's lost node did to the others, before that was known."""
+    """Whether the last restart answered what the loss of this pod's node, not known then, did to others."""
     status, node = observed.job.status, observed.nodes[pod.node or ""]
     return birth(pod) < status.incarnation and budget.forgivable(status.restarts, node.silent_since)
 

@@ -134,13 +134,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
         await kubelet.status(pod["metadata"]["name"], {"podIP": dead, "podIPs": [{"ip": dead}]})
         await eventually(lambda: not operator.presence.witness.answers(node), what="no answer")
         assert seen().answers, "nobody else answers either: the network may forbid it"
-        sibling = FakeAgent(installation, operator.hub, other)
-        await sibling.enrol()
-        await sibling.dial()
-        await installation.call("POST", JOBS.format(namespace), job("other", 1))
-        pods = await eventually(lambda: _pods(kubelet, 2), what="another job's pod")
-        answering = next(one for one in pods if one["metadata"]["name"].startswith("other"))
-        await kubelet.start(answering, other, "127.0.0.1")
+        sibling = await _neighbour(installation, operator, namespace, other)
         await eventually(lambda: not seen().answers, what="no answer")
         await eventually(lambda: not seen().agent_ready, 2.0, what="label taken")
         assert not await labelled()
@@ -180,6 +174,19 @@ def forget_other_pods(installation: Installation) -> None:
         meta = left["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0"
         installation.plane.request("DELETE", path)
+
+
+async def _neighbour(installation: Installation, operator: Any, kubelet: Kubelet, node: str) -> FakeAgent:
+    """A pod of another job, on a node that is well, which answers."""
+    agent = FakeAgent(installation, operator.hub, node)
+    await agent.enrol()
+    await agent.dial()
+    await installation.call("POST", JOBS.format(namespace), job("other", 1))
+    kubelet = Kubelet(installation, namespace)
+    pods = await eventually(lambda: _pods(kubelet, 2), what="another job's pod")
+    pod = next(one for one in pods if one["metadata"]["name"].startswith("other"))
+    await kubelet.start(pod, node, "127.0.0.1")
+    return agent
 
 
 async def _pods(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:

@@ -113,14 +113,6 @@ def test_a_pod_of_a_lost_node_is_replaced_at_once() -> None:
     assert [pod.grace_seconds for pod in gone] == [0]
 
 
-def test_no_pod_is_made_while_a_lost_node_can_still_be_chosen() -> None:
-    cluster = running()
-    cluster.silence(on(cluster, "job-worker-1"), 6.0, agent_ready=True).settle()
-    assert not any(plan.delete or plan.create for plan in cluster.plans[-3:])
-    assert cluster.job.status.phase is Phase.RESTARTING
-    assert cluster.plans[-1].requeue_after is not None and cluster.plans[-1].requeue_after <= 0.2
-
-
 def test_a_silent_agent_on_a_node_that_answers_changes_nothing() -> None:
     cluster = running()
     cluster.silence(on(cluster, "job-worker-1"), 60.0, answers=True).settle()

@@ -139,8 +139,8 @@ class Checkpoints:
         return record
 
     def _choose(self) -> tuple[Record | None, list[str], bool]:
-        """One survey: the newest generation that can be read, the troubles with those that cannot, and whether
-        one was deleted meanwhile: a run that was replaced may have committed a last time, and collected.
+        """One survey: the newest generation that can be read, the troubles with those that cannot, and
+        whether one was deleted meanwhile: a replaced run may have committed once more, and collected.
         """
         line: list[Record] = []
         complaints: dict[Generation, str] = {}

@@ -1,0 +1,243 @@
+"""What keeps a job from restarting, or making pods, as fast as the machine can; and from waiting for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import Assign
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.trainingjob import Phase
+
+CLAIM = {"tiers": {"remote": {"claimName": "shared"}}}
+
+
+def made(**spec: Any) -> ToyCluster:
+    return ToyCluster(make_job(**{"roles": [{"name": "worker", "replicas": 3}], **spec}), make_engine())
+
+
+def running(**spec: Any) -> ToyCluster:
+    return made(**spec).settle().train(5).settle().wait(60)
+
+
+def on(cluster: ToyCluster, pod: str) -> str:
+    node = cluster.pods[pod].node
+    assert node is not None
+    return node
+
+
+def fails(cluster: ToyCluster, pod: str, **facts: Any) -> ToyCluster:
+    return cluster.pod(pod, phase="Failed", **{"exit_code": 1, **facts})
+
+
+def restarts(cluster: ToyCluster) -> tuple[int, int]:
+    found = cluster.job.status.restarts
+    return found.total, found.counted
+
+
+def test_pods_that_fail_before_the_first_formation_are_made_ever_more_rarely() -> None:
+    cluster = made(recovery={"maxRestarts": 4})
+    cluster.launchers = False
+    cluster.settle()
+    waits = []
+    while cluster.job.status.phase is not Phase.FAILED:
+        fails(cluster, "job-worker-1").settle()
+        wait = 0.0
+        while "job-worker-1" not in cluster.pods and cluster.job.status.phase is not Phase.FAILED:
+            pause = cluster.plans[-1].requeue_after
+            assert pause is not None and pause > 0
+            assert cluster.condition["Running"] == ("False", "BackOff")
+            wait += pause
+            cluster.wait(pause).settle()
+        waits.append(wait)
+    assert waits == [0.0, 1.0, 2.0, 4.0, 0.0]
+    assert cluster.job.status.reason == "MaxRestartsExceeded" and restarts(cluster) == (4, 4)
+
+
+def test_an_early_failure_is_answered_once() -> None:
+    cluster = made()
+    cluster.launchers = False
+    cluster.settle()
+    fails(cluster, "job-worker-0")
+    fails(cluster, "job-worker-1").settle()
+    assert restarts(cluster) == (1, 1) and cluster.job.status.incarnation == 1
+    assert not any(pod.phase == "Failed" for pod in cluster.pods.values())
+    # Made for the attempt before, it is replaced, and not held against the program.
+    fails(cluster, "job-worker-2").settle()
+    assert restarts(cluster) == (1, 1)
+    fails(cluster, "job-worker-2").settle()
+    assert restarts(cluster) == (2, 2)
+
+
+def test_a_pod_that_its_kubelet_did_not_admit_costs_nothing_and_blames_the_node() -> None:
+    cluster = made()
+    cluster.launchers = False
+    cluster.settle()
+    node = on(cluster, "job-worker-1")
+    facts = {"exit_code": None, "termination_reason": "OutOfcpu", "termination_message": "no room"}
+    fails(cluster, "job-worker-1", **facts).settle()
+    last = cluster.job.status.restarts.last
+    assert last is not None and restarts(cluster) == (1, 0)
+    assert (last.reason, last.message) == (
+        "PodNotAdmitted", f"node {node} did not admit pod job-worker-1: OutOfcpu: no room",
+    )  # fmt: skip
+    assert [one.node for one in cluster.job.status.offenders] == [node]
+
+
+def test_restarts_that_do_not_count_are_slowed_down_where_they_follow_one_another() -> None:
+    cluster = running()
+    pauses = []
+    for _ in range(9):
+        cluster.lose("job-worker-1").settle()
+        status = cluster.job.status.restarts
+        assert status.last is not None
+        pause = (status.not_before - status.last.at).total_seconds() if status.not_before else 0.0
+        pauses.append(pause)
+        cluster.wait(pause).settle()
+        assert cluster.job.status.phase is Phase.RUNNING
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    cluster.wait(120).lose("job-worker-1").settle()
+    assert cluster.job.status.restarts.not_before is None
+
+
+def test_an_absent_pod_that_ends_is_made_anew_once_a_minute() -> None:
+    cluster = made(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}]).settle().train(5).settle()
+    cluster.wait(30)
+    cluster.launchers = False
+    cluster.lose("job-worker-2").settle().wait(10).settle()
+    assert cluster.job.status.roles[0].absent == [2]
+    uid = cluster.pods["job-worker-2"].uid
+    fails(cluster, "job-worker-2").settle()
+    assert cluster.pods["job-worker-2"].uid == uid
+    wait = cluster.plans[-1].requeue_after
+    assert wait == pytest.approx(50)
+    cluster.wait(wait).settle()
+    assert cluster.pods["job-worker-2"].uid != uid
+    assert cluster.job.status.restarts.total == 1 and cluster.job.status.phase is Phase.RUNNING
+
+
+def test_a_forming_job_leaves_a_living_node_whose_agent_stays_away() -> None:
+    cluster = running()
+    node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
+    cluster.exit(0, 1)
+    cluster.silence(node, 29.0, answers=True, agent_ready=False).settle()
+    assert cluster.job.status.phase is Phase.RESTARTING and cluster.pods["job-worker-1"].uid == uid
+    cluster.wait(2).silence(node, 31.0, answers=True, agent_ready=False).settle()
+    assert cluster.pods["job-worker-1"].uid != uid
+    gone = [pod for plan in cluster.plans for pod in plan.delete]
+    assert [pod.grace_seconds for pod in gone] == [None], "its kubelet lives"
+    assert cluster.job.status.phase is Phase.RUNNING
+
+
+def test_a_running_job_stays_with_a_node_whose_agent_stays_away() -> None:
+    cluster = running()
+    cluster.silence(on(cluster, "job-worker-1"), 300.0, answers=True, agent_ready=False).settle()
+    assert cluster.job.status.phase is Phase.RUNNING and restarts(cluster) == (0, 0)
+
+
+def test_what_replaces_the_pod_of_a_lost_node_would_rather_go_elsewhere() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.silence(node, 6.0, agent_ready=True).step()
+    (body,) = cluster.plans[-1].create
+    (term,) = body["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    rule = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    assert term["preference"] == {"matchFields": [rule]}
+    assert [pod.grace_seconds for pod in cluster.plans[-1].delete] == [0]
+
+
+def test_a_pod_that_goes_to_the_lost_node_all_the_same_is_replaced_without_haste() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.silence(node, 6.0, agent_ready=True).step()
+    cluster.pod("job-worker-1", node=node).settle()
+    uid = cluster.pods["job-worker-1"].uid
+    wait = cluster.plans[-1].requeue_after
+    assert wait == pytest.approx(2) and cluster.job.status.restarts.total == 1
+    cluster.wait(2).settle()
+    assert cluster.pods["job-worker-1"].uid != uid
+
+
+def test_a_node_lost_during_the_pause_after_its_echo_is_known_and_its_echo_forgiven() -> None:
+    cluster = running()
+    for rank in (0, 2):
+        cluster.rank(rank, step=5)
+    cluster.exit(2, 1, ended=cluster.now.timestamp()).settle().wait(1).settle().train(6).settle().wait(1)
+    died = cluster.now.timestamp()
+    cluster.exit(0, 1, ended=died).exit(2, 1, ended=died).settle()
+    assert restarts(cluster) == (2, 2) and cluster.job.status.membership == ""
+    node = on(cluster, "job-worker-1")
+    cluster.wait(0.5).silence(node, 6.0, silent_since=died, agent_ready=False).settle()
+    status = cluster.job.status
+    assert status.restarts.last is not None and status.restarts.last.reason == "NodeLost"
+    assert restarts(cluster) == (3, 1) and status.phase is Phase.RUNNING
+
+
+def test_a_node_lost_long_after_an_answered_error_is_no_restart_of_its_own() -> None:
+    cluster = running()
+    cluster.launchers = False
+    cluster.lose("job-worker-0").settle()
+    assert cluster.job.status.membership == ""
+    cluster.wait(60).silence(on(cluster, "job-worker-1"), 6.0, agent_ready=False).settle()
+    assert restarts(cluster) == (1, 0)
+
+
+def test_a_node_that_comes_and_goes_is_not_taken_in() -> None:
+    cluster = made(
+        roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}], checkpoint=CLAIM
+    ).settle().train(5).settle().wait(60)  # fmt: skip
+    cluster.launchers = False
+    cluster.lose("job-worker-2").settle().wait(10).settle()
+    assert cluster.job.status.roles[0].absent == [2]
+    cluster.launchers = True
+    cluster.connect("job-worker-2").settle()
+    cluster.wait(10).commit(20).settle()
+    assert cluster.job.status.incarnation == 2, "it is back for ten seconds"
+    cluster.wait(21).commit(30).settle()
+    assert cluster.job.status.incarnation == 3
+
+
+def test_pods_that_were_not_there_when_another_was_taken_in_are_not_waited_for() -> None:
+    cluster = made(
+        roles=[{"name": "worker", "replicas": 4, "minReplicas": 2}], checkpoint=CLAIM
+    ).settle().train(5).settle().wait(60)  # fmt: skip
+    cluster.launchers = False
+    cluster.lose("job-worker-2").lose("job-worker-3").settle().wait(10).settle()
+    assert cluster.job.status.roles[0].absent == [2, 3]
+    cluster.connect("job-worker-2").settle().wait(31).commit(30).settle()
+    status = cluster.job.status
+    assert (status.incarnation, status.phase, status.roles[0].absent) == (3, Phase.RUNNING, [3])
+
+
+STRICT = {"recovery": {"fencing": "Strict"}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, "Fencing"),
+        ({"ready": False, "answers": True, "answered": True}, "FencingAnswered"),
+        ({"vouched_by": frozenset({"node-0", "node-1", "node-2"})}, "FencingCompany"),
+    ],
+)
+def test_what_a_strict_job_waits_for_is_said_once(facts: dict[str, Any], reason: str) -> None:
+    cluster = running(**STRICT)
+    node = on(cluster, "job-worker-1")
+    cluster.silence(node, 6.0, agent_ready=False, **facts).settle()
+    assert cluster.condition["Running"] == ("False", reason)
+    cluster.plans.clear()
+    for seconds in (7.0, 9.0):
+        cluster.wait(1).silence(node, seconds, agent_ready=False, **facts).settle()
+    assert cluster.condition["Running"] == ("False", reason)
+    assert not [plan for plan in cluster.plans if plan.status is not None]
+
+
+def members(cluster: ToyCluster) -> dict[int, int]:
+    told = [one for plan in cluster.plans for one in plan.commands if isinstance(one, Assign)]
+    return {one.slot: len(one.members) for one in told}
+
+
+def test_who_must_know_all_members_is_told_of_them() -> None:
+    assert members(running()) == {0: 3, 1: 1, 2: 1}
+    assert members(running(**STRICT)) == {0: 3, 1: 3, 2: 3}
