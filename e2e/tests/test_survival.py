@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +18,17 @@ from e2e.install import NAMESPACE
 from e2e.tests.commits import Commit, commits
 from e2e.tests.faults import kill_named, kill_rank
 from e2e.tests.jobs import SMALL, Jobs
-from e2e.tests.survival import ENDLESS, Subject, apart, labelled, leader, own_script, restore, training
+from e2e.tests.survival import (
+    ENDLESS,
+    STEPPING,
+    Subject,
+    apart,
+    labelled,
+    leader,
+    own_script,
+    restore,
+    training,
+)
 
 
 def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
@@ -149,21 +164,95 @@ def goes_on(job: Subject, step: int) -> None:
     job.seen.until(lambda: job.seen.status["checkpoint"]["step"] > saved, 60, "commits go on")
 
 
-@pytest.mark.parametrize("blow", ["leader", pytest.param("api", marks=pytest.mark.full)])
-def test_the_control_plane_may_vanish(cluster: Cluster, jobs: Jobs, volume: str, blow: str) -> None:
-    with training(cluster, jobs, f"without-{blow}", volume) as job:
-        status = job.jobs.status(job.name)
-        if blow == "leader":
+def test_the_leader_may_vanish(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    with training(cluster, jobs, "without-leader", volume) as job:
+        with undisturbed(job):
             kill_named(cluster.node(leader(cluster)[1]), "convoy-operator")
-        else:
-            cluster.components.stop("kube-apiserver")
-            time.sleep(20)  # the outage itself: there is nothing to wait for
-            cluster.components.start("kube-apiserver")
-        goes_on(job, status["progress"]["step"])
-        now = job.jobs.status(job.name)
-        assert (now["incarnation"], now["restarts"]["total"]) == (status["incarnation"], 0)
-        came = job.kill_rank()
-        assert came.replaced == 0
+            goes_on(job, job.seen.status["progress"]["step"])
+        assert job.kill_rank().replaced == 0
+
+
+OUTAGE_SECONDS = 60.0
+
+
+@pytest.mark.full
+def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    """Training and commits go on, and a Strict job is not stopped by its agents."""
+    with (
+        own_script(jobs, "strict-outage") as spec,
+        training(cluster, jobs, "strict-outage", None, **spec) as strict,
+        training(cluster, jobs, "outage", volume) as job,
+        commits(cluster.shared_dir / volume) as records,
+        undisturbed(strict),
+        undisturbed(job),
+    ):
+        step = strict.seen.status["progress"]["step"]
+        began = time.time()
+        cluster.components.stop("kube-apiserver")
+        time.sleep(OUTAGE_SECONDS)  # the outage itself: there is nothing to wait for
+        cluster.components.start("kube-apiserver")
+        late = [record for record in records.values() if began + 30 < record.at < began + OUTAGE_SECONDS]
+        assert len(late) > 3, "an interval of 2 s: commits go on to the end"
+        strict.seen.until(lambda: strict.seen.status["progress"]["step"] > step + 100, 60, "steps went on")
+        goes_on(job, job.seen.status["progress"]["step"])
+
+
+@contextmanager
+def undisturbed(job: Subject) -> Iterator[None]:
+    """What is done meanwhile costs the job neither a pod nor an incarnation."""
+    before, pods = job.jobs.status(job.name), {pod.metadata.uid for pod in job.pods}
+    yield
+    after = job.jobs.status(job.name)
+    assert (after["phase"], after["incarnation"]) == ("Running", before["incarnation"])
+    assert after["restarts"]["total"] == before["restarts"]["total"]
+    assert {pod.metadata.uid for pod in job.pods} == pods
+
+
+KILLS = 20
+FAILOVER_SECONDS = 15.0
+
+
+@pytest.mark.full
+def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    """Between restarts and in the middle of them: each pod is made once, and a leader is soon there."""
+    chance = random.Random(5)
+    with training(cluster, jobs, "leaders", volume) as job:
+        lost = 0
+        for number in range(KILLS):
+            blow = ("none", "rank", "pod")[number % 3]
+            holder = holder_of_lease(cluster)
+            node = cluster.node(leader(cluster)[1])
+            incarnation = job.seen.status["incarnation"]
+            if blow == "rank":
+                pod = job.pods[1]
+                kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
+            elif blow == "pod":
+                lost += 1
+                name = job.pods[1].metadata.name
+                job.jobs.core.delete_namespaced_pod(name, job.jobs.namespace, grace_period_seconds=0)
+            time.sleep(chance.uniform(0.0, 2.0))  # the moment itself is random
+            kill_named(node, "convoy-operator")
+            killed = time.monotonic()
+            jobs.wait(lambda: holder_of_lease(cluster) not in ("", holder), 30, "another leader")  # noqa: B023
+            assert time.monotonic() - killed < FAILOVER_SECONDS
+            wanted = incarnation + (blow != "none")
+            job.seen.until(
+                lambda: (
+                    job.seen.status["incarnation"] == wanted  # noqa: B023
+                    and job.seen.status["goodput"]["cause"] in STEPPING
+                ),
+                60,
+                f"incarnation {wanted} steps after kill {number} ({blow})",
+            )
+        assert len(job.seen.pods) == 2 + lost, "a pod too many was made"
+        assert job.seen.status["restarts"]["total"] == sum(n % 3 > 0 for n in range(KILLS))
+
+
+def holder_of_lease(cluster: Cluster) -> str:
+    """Who leads, as the Lease says."""
+    return cluster.kubectl(
+        "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
+    )
 
 
 @pytest.mark.full
@@ -226,16 +315,26 @@ def test_faults_do_not_change_a_bit_of_the_curve(
         "checkpoint": {"interval": "2s", "tiers": {"remote": {"claimName": volume}}},
         "roles": [{"name": "worker", "replicas": world}],
     }
-    curves = []
+    curves, states = [], []
     for name in (f"calm-{world}", f"struck-{world}"):
         jobs.create(name, **spec)
         if name.startswith("struck"):
             strike_once(cluster, jobs, name)
         status = jobs.wait_phase(name, "Succeeded", 240)
         curves.append(held_out(jobs.log(f"{name}-worker-0")))
+        states.append(last_state(cluster.shared_dir / volume, status["incarnation"], 120))
         assert status["incarnation"] == (2 if name.startswith("struck") else 1)
     calm, struck = curves
     assert len(calm) == 30 and calm == struck
+    assert states[0] == states[1], "weights, moments and generators of every rank, by their digests"
+
+
+def last_state(volume: Path, incarnation: int, step: int) -> dict[str, Any]:
+    """Sizes and digests of the files of a job's last generation; the volume's newest job is looked at."""
+    (record,) = volume.glob(f"*/gen-{incarnation}-{step}/COMMIT.json")
+    found: dict[str, Any] = json.loads(record.read_text())["files"]
+    assert found
+    return found
 
 
 def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:

@@ -176,7 +176,7 @@ def forget_other_pods(installation: Installation) -> None:
         installation.plane.request("DELETE", path)
 
 
-async def _neighbour(installation: Installation, operator: Any, kubelet: Kubelet, node: str) -> FakeAgent:
+async def _neighbour(installation: Installation, operator: Any, namespace: str, node: str) -> FakeAgent:
     """A pod of another job, on a node that is well, which answers."""
     agent = FakeAgent(installation, operator.hub, node)
     await agent.enrol()

@@ -1,0 +1,115 @@
+"""A script that writes down when each of its steps ended, and what that says of where a job's time went.
+
+It is the witness against the goodput ledger: its times come from the ranks themselves, those of the faults
+from whoever dealt them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.cluster import Cluster
+from e2e.tests.jobs import Jobs
+from e2e.tests.survival import apart
+
+SCRIPT = """
+import os, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with open(f"/steps/{rank}-{time.time_ns()}", "w", buffering=1) as log:
+    for step in range(1, int(os.environ["STEPS"]) + 1):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+        log.write(f"{step} {time.time()}\\n")
+        time.sleep(0.1)
+dist.destroy_process_group()
+"""
+
+
+@contextmanager
+def clocked(jobs: Jobs, name: str, volume: str, steps: int) -> Iterator[dict[str, Any]]:
+    """The spec of two workers that run it; each counts from 1 whenever it begins."""
+    body = {"metadata": {"name": name}, "data": {"train.py": SCRIPT}}
+    jobs.core.create_namespaced_config_map(jobs.namespace, body)
+    container = {
+        "name": "worker",
+        "image": "convoy/torch:dev",
+        "command": ["python", "/script/train.py"],
+        "env": [{"name": "STEPS", "value": str(steps)}],
+        "volumeMounts": [
+            {"name": "script", "mountPath": "/script"},
+            {"name": "steps", "mountPath": "/steps"},
+        ],
+    }
+    volumes = [
+        {"name": "script", "configMap": {"name": name}},
+        {"name": "steps", "persistentVolumeClaim": {"claimName": volume}},
+    ]
+    spec = {**apart(name)["spec"], "containers": [container], "volumes": volumes}
+    try:
+        yield {"engine": None, "roles": [{"name": "worker", "replicas": 2, "template": {"spec": spec}}]}
+    finally:
+        jobs.core.delete_namespaced_config_map(name, jobs.namespace)
+
+
+@dataclass
+class Life:
+    """One formation of the process group: when each step had ended on all ranks."""
+
+    ends: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def first(self) -> float:
+        """When its first step had ended."""
+        return self.ends[1]
+
+
+def lives(cluster: Cluster, volume: str, ranks: int) -> list[Life]:
+    """The formations that made a step, oldest first. A rank's files pair up in order of their beginning."""
+    files: list[list[Path]] = [[] for _ in range(ranks)]
+    for path in sorted(
+        (cluster.shared_dir / volume).glob("*-*"), key=lambda path: int(path.name.partition("-")[2])
+    ):
+        if path.stat().st_size:
+            files[int(path.name.partition("-")[0])].append(path)
+    if len({len(one) for one in files}) != 1:
+        raise AssertionError(f"ranks have made steps in different numbers of lives: {files}")
+    return [_life(together) for together in zip(*files, strict=True)]
+
+
+def _life(files: tuple[Path, ...]) -> Life:
+    found = Life()
+    for path in files:
+        for line in path.read_text().splitlines():
+            number, at = line.split()
+            found.ends[int(number)] = max(float(at), found.ends.get(int(number), 0.0))
+    return found
+
+
+def stepping(found: list[Life]) -> tuple[float, float]:
+    """(productive, recompute) seconds: steps beyond all earlier ones, and steps made again.
+
+    A life counts from the end of its first step to that of its last.
+    """
+    productive = recompute = 0.0
+    best = 0
+    for life in found:
+        last = max(life.ends)
+        crossing = life.ends.get(best, life.first) if best else life.first
+        if last <= best:
+            crossing = life.ends[last]
+        recompute += crossing - life.first
+        productive += life.ends[last] - crossing
+        best = max(best, last)
+    return productive, recompute

@@ -1,0 +1,94 @@
+"""The goodput ledger against the ranks' own clocks and the log of whoever dealt the faults."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from convoy_crds.goodput import Cause, totals
+from convoy_crds.trainingjob import TrainingJob
+from e2e.cluster.cluster import Cluster
+from e2e.tests.clocked import clocked, lives, stepping
+from e2e.tests.jobs import Jobs
+from e2e.tests.survival import Subject, restore
+from e2e.tests.watching import Watched, moment
+
+SECONDS, SHARE = 0.5, 0.05
+"""What a cause may be off by: the larger of the two."""
+STEPS = 250
+NAME = "ledger"
+
+
+@pytest.mark.full
+def test_each_cause_agrees_with_what_happened(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+    struck: list[tuple[float, float]] = []
+    with clocked(jobs, NAME, volume, STEPS) as spec:
+        jobs.create(NAME, **spec, recovery={"fencing": "Commit"})
+        try:
+            with Watched(jobs, NAME) as seen:
+                seen.until(lambda: _cause(seen) == "productive", 120, "it trains")
+                job = Subject(cluster, jobs, NAME, seen)
+                for blow in (job.kill_rank, job.delete_pod, job.kill_node):
+                    seen.until(lambda: _cause(seen) == "productive", 60, "it makes further steps")
+                    _train(seen, 4)
+                    at = time.time()
+                    came = blow()
+                    struck.append((at, at + came.decided))
+                restore(cluster)
+                seen.until(lambda: seen.status.get("phase") == "Succeeded", 120, "it ends")
+                compare(cluster, jobs, volume, seen, struck)
+        finally:
+            restore(cluster)
+            jobs.delete(NAME)
+
+
+def _cause(seen: Watched) -> str:
+    cause: str = (seen.status.get("goodput") or {}).get("cause", "")
+    return cause
+
+
+def _train(seen: Watched, seconds: float) -> None:
+    """Lets it make steps for a while, by the wall's clock: that is what is measured."""
+    until = time.monotonic() + seconds
+    seen.until(lambda: time.monotonic() >= until, seconds + 5, "a while")
+
+
+def compare(
+    cluster: Cluster, jobs: Jobs, volume: str, seen: Watched, struck: list[tuple[float, float]]
+) -> None:
+    """`struck`: when each blow fell, and when the operator had decided on it."""
+    raw = jobs.get(NAME)
+    job = TrainingJob.model_validate({**(raw or {}), "metadata": {"name": NAME}})
+    ledger = totals(job.status.goodput, datetime.now(UTC))
+    made = moment((raw or {})["metadata"]["creationTimestamp"])
+    placed = max(
+        next(sight.at for sight in states if sight.body["spec"].get("nodeName"))
+        for states in list(seen.pods.values())[:2]
+    )
+    found = lives(cluster, volume, 2)
+    assert len(found) == len(struck) + 1
+    productive, recompute = stepping(found)
+    truth = {
+        Cause.SCHEDULE: placed - made,
+        Cause.START: found[0].first - placed,
+        Cause.PRODUCTIVE: productive,
+        Cause.RECOMPUTE: recompute,
+        # What is between a life's last step and the blow is no step that ended: it is lost with the fault.
+        Cause.DETECT: sum(
+            decided - max(life.ends.values()) for life, (_, decided) in zip(found[:-1], struck, strict=True)
+        ),
+        Cause.RESTART: sum(
+            life.first - decided for life, (_, decided) in zip(found[1:], struck, strict=True)
+        ),
+    }
+    print({cause.value: (ledger.get(cause, 0.0), round(seconds, 2)) for cause, seconds in truth.items()})
+    ends = (max(found[-1].ends.values()), moment((raw or {})["status"]["completionTime"]) + 1)
+    whole = sum(ledger.values())
+    assert ends[0] - made - SECONDS < whole < ends[1] - made + SECONDS, "the causes sum up to its age"
+    # From the last step to the end of the ranks is the interpreter's time to leave: booked as a detection.
+    leaving = whole - (ends[0] - made)
+    truth[Cause.DETECT] += max(0.0, leaving)
+    for cause, seconds in truth.items():
+        assert abs(ledger.get(cause, 0.0) - seconds) <= max(SECONDS, SHARE * seconds), (cause, ledger, truth)
