@@ -27,6 +27,7 @@ BOUND_SECONDS = 1800.0
 """Virtual time after which a job that nothing hinders any more must be where its user wants it: alarms over
 many silent agents last 300 s, back-offs a minute, waits for a node's kubelet as long as its grace."""
 REST_SECONDS = 120.0
+HOW_NODES_FAIL = ("kill", "cut", "cut", "control", "drain", "delete")
 NOTHING = (None, (), (), ())
 RECOVERY = {"maxRestarts": 3, "windowSeconds": 600, "hangSeconds": 30, "scheduleSeconds": 60}
 OWN_IMAGE = {"spec": {"containers": [{"image": "mine", "command": ["python", "train.py"]}]}}
@@ -128,7 +129,10 @@ class Life(RuleBasedStateMachine):
 
     # Nodes
 
-    @rule(node=st.integers(0, NODES - 1), how=st.sampled_from(["kill", "cut", "control", "drain", "delete"]))
+    @rule(
+        node=st.integers(0, NODES - 1),
+        how=st.sampled_from(["kill", "cut", "cut", "control", "drain", "delete"]),
+    )
     def a_node_fails(self, node: int, how: str) -> None:
         self.count()
         name = f"node-{node}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -16,12 +15,8 @@ from convoy_controllers.trainingjob import budget, children, formation, goodput,
 from convoy_crds.goodput import Cause
 from convoy_crds.trainingjob import TrainingJobStatus
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("CI")), reason="minutes on a busy machine; `make unit` at a desk runs them"
-)
-
 SETTINGS = settings(
-    max_examples=400,
+    max_examples=2000,
     stateful_step_count=60,
     deadline=None,
     database=None,
@@ -41,7 +36,7 @@ def life_after_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
-    def disband(found: TrainingJobStatus) -> None:
+    def disband(found: TrainingJobStatus, failed: bool = False) -> None:
         found.membership, found.incarnation = "", 0
 
     patch.setattr(formation, "disband", disband)
@@ -50,7 +45,7 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
 def one_number_for_two(patch: pytest.MonkeyPatch) -> None:
     """A replaced pod joins the incarnation that its predecessor was in."""
 
-    def disband(found: TrainingJobStatus) -> None:
+    def disband(found: TrainingJobStatus, failed: bool = False) -> None:
         found.membership = ""
 
     def form(
