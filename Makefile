@@ -64,6 +64,10 @@ bench-scale: binaries ## A thousand workers on fake nodes, beside JobSet; writes
 bench-survival: binaries ## Faults on real nodes and the time to the next step; writes docs/bench/survival.json (1 hour).
 	@$(BIN)/python -m e2e.bench survival
 
+.PHONY: soak
+soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
+	@$(BIN)/python -m e2e.bench soak
+
 .PHONY: test
 test: lint unit integration e2e ## Everything CI runs.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench import figures, scale, survival
+from e2e.bench import figures, scale, soak, survival
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
@@ -61,6 +61,20 @@ def survival_(
         sys.exit(str(error))
     finally:
         _tell(found, survival.NAME, survival.COMMAND, whole=not only and repeats >= 5)
+
+
+@app.command(name="soak")
+def soak_(
+    minutes: Annotated[float, typer.Option(min=1, help="Of churn; 5 more to calm down.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Of the faults.")] = 1,
+) -> None:
+    """Jobs that come and go while everything fails; half an hour of it is written to docs/bench/soak.json."""
+    found = figures.Figures()
+    try:
+        soak.bench(minutes, seed, found)
+    except ClusterError as error:
+        sys.exit(str(error))
+    _tell(found, soak.NAME, soak.COMMAND, whole=minutes >= 30)
 
 
 def _tell(found: figures.Figures, name: str, command: str, whole: bool) -> None:

@@ -145,21 +145,17 @@ def labelled(cluster: Cluster) -> list[str]:
     return cluster.kubectl("get", "nodes", "-l", "convoy.dev/agent-ready=true", "-o", "name").split()
 
 
-def leader(cluster: Cluster) -> tuple[str, str]:
-    """The leading operator: pod and node."""
-    holder = cluster.kubectl(
+def holder(cluster: Cluster) -> str:
+    """Who leads, as the Lease says; empty when nobody does."""
+    return cluster.kubectl(
         "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
     )
-    pods = cluster.kubectl(
-        "-n",
-        NAMESPACE,
-        "get",
-        "pods",
-        "-o",
-        "jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName}{'\\n'}{end}",
-    )
-    for line in pods.splitlines():
-        name, _, node = line.partition(" ")
-        if name and name in holder:
-            return name, node
-    raise AssertionError(f"no pod is the holder {holder!r}")
+
+
+def leader(cluster: Cluster) -> tuple[str, str]:
+    """The leading operator: pod and node."""
+    leads = holder(cluster)
+    for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
+        if pod["metadata"]["name"] in leads:
+            return pod["metadata"]["name"], pod["spec"]["nodeName"]
+    raise AssertionError(f"no pod is the holder {leads!r}")

@@ -11,6 +11,7 @@ import yaml
 from e2e.cluster.cluster import Cluster
 from e2e.tests.faults import kill_rank
 from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.traces import traces
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -104,27 +105,6 @@ def test_deletion_leaves_no_object_process_mount_or_cgroup(cluster: Cluster, job
     assert all(before.values()), f"the looking works: {before}"
     jobs.delete("gone")
     jobs.wait(lambda: not any(traces(cluster, uids).values()), 60, f"no trace, but {traces(cluster, uids)}")
-
-
-LOOK = """
-cat /proc/mounts | sed 's/^/mounts /'
-find /sys/fs/cgroup -type d 2>/dev/null | sed 's/^/cgroups /'
-cat /run/convoy/state/*.json 2>/dev/null | sed 's/^/agent /'
-for pid in /proc/[0-9]*; do sed "s|^|processes |" $pid/cgroup 2>/dev/null; done
-true
-"""
-
-
-def traces(cluster: Cluster, uids: list[str]) -> dict[str, list[str]]:
-    """What the nodes hold of pods: mounts, cgroups, processes, and what the agent keeps of them."""
-    found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
-    names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}
-    for node in cluster.nodes:
-        for line in node.run(["sh", "-c", LOOK]).splitlines():
-            kind, _, rest = line.partition(" ")
-            if kind in found and any(name in rest for name in names):
-                found[kind].append(f"{node.name} {rest[:120]}")
-    return found
 
 
 def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:

@@ -23,6 +23,7 @@ from e2e.tests.survival import (
     STEPPING,
     Subject,
     apart,
+    holder,
     labelled,
     leader,
     own_script,
@@ -220,7 +221,7 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs, vo
         lost = 0
         for number in range(KILLS):
             blow = ("none", "rank", "pod")[number % 3]
-            holder = holder_of_lease(cluster)
+            leads = holder(cluster)
             node = cluster.node(leader(cluster)[1])
             incarnation = job.seen.status["incarnation"]
             if blow == "rank":
@@ -233,7 +234,7 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs, vo
             time.sleep(chance.uniform(0.0, 2.0))  # the moment itself is random
             kill_named(node, "convoy-operator")
             killed = time.monotonic()
-            jobs.wait(lambda: holder_of_lease(cluster) not in ("", holder), 30, "another leader")  # noqa: B023
+            jobs.wait(lambda: holder(cluster) not in ("", leads), 30, "another leader")  # noqa: B023
             assert time.monotonic() - killed < FAILOVER_SECONDS
             wanted = incarnation + (blow != "none")
             job.seen.until(
@@ -246,13 +247,6 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs, vo
             )
         assert len(job.seen.pods) == 2 + lost, "a pod too many was made"
         assert job.seen.status["restarts"]["total"] == sum(n % 3 > 0 for n in range(KILLS))
-
-
-def holder_of_lease(cluster: Cluster) -> str:
-    """Who leads, as the Lease says."""
-    return cluster.kubectl(
-        "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
-    )
 
 
 @pytest.mark.full
