@@ -240,6 +240,12 @@ class Reasons:
         warning=True,
     )
     REGROW = Reason("Regrow", "{count} pods are back: the process group forms anew with {world} ranks")
+    STATUS_BEHIND = Reason(
+        "StatusBehind",
+        "agents know of incarnation {seen}, the stored status only of {incarnation}: it is of an earlier "
+        "time, perhaps from a backup",
+        warning=True,
+    )
     REPEATED_ERROR = Reason(
         "RepeatedError",
         "{count} times in a row, at the same step, the same error (spec.recovery.maxIdenticalErrors="

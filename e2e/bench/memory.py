@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -33,12 +34,19 @@ class Memory:
     series: defaultdict[tuple[str, str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
     """By name, node and process number."""
 
-    def steady(self) -> dict[str, list[float]]:
-        """By name, the samples of the process that was there longest."""
-        found: dict[str, list[float]] = {}
-        for (name, _, _), samples in self.series.items():
-            if len(samples) >= max(_ENOUGH, len(found.get(name, ()))):
-                found[name.removeprefix("convoy-")] = samples
+    def verdicts(self) -> dict[str, tuple[float | None, float | None]]:
+        """By name, over all processes that were there long enough: the largest size in the end, and the most
+        that one of them grew. None where there was no such process."""
+        found: dict[str, tuple[float | None, float | None]] = {}
+        for name in NAMES:
+            long = [s for (known, _, _), s in self.series.items() if known == name and len(s) >= _ENOUGH]
+            pairs = [
+                (statistics.median(s[: len(s) // 3]), statistics.median(s[-(len(s) // 3) :])) for s in long
+            ]
+            found[name.removeprefix("convoy-")] = (
+                max((after for _, after in pairs), default=None),
+                max((after / before for before, after in pairs), default=None),
+            )
         return found
 
 

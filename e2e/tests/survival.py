@@ -12,6 +12,7 @@ import yaml
 
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.control_plane import COMPONENTS
 from e2e.install import NAMESPACE
 from e2e.tests.faults import kill_rank
 from e2e.tests.jobs import SMALL, Jobs
@@ -125,7 +126,10 @@ def training(
 
 
 def restore(cluster: Cluster) -> None:
-    """All nodes are up, plugged in and Ready again, with their agents."""
+    """All nodes are up, plugged in and Ready again, with their agents; and what of the control plane ended
+    when it lost its Lease runs again, as a kubelet would have it."""
+    for component in COMPONENTS:
+        cluster.components.start(component)
     for node in cluster.nodes:
         if node.record.cut:
             node.heal()

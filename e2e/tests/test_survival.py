@@ -194,7 +194,7 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs, volume: str) ->
         began = time.time()
         cluster.components.stop("kube-apiserver")
         time.sleep(OUTAGE_SECONDS)  # the outage itself: there is nothing to wait for
-        cluster.components.start("kube-apiserver")
+        restore(cluster)
         late = [record for record in records.values() if began + 30 < record.at < began + OUTAGE_SECONDS]
         assert len(late) > 3, "an interval of 2 s: commits go on to the end"
         strict.seen.until(lambda: strict.seen.status["progress"]["step"] > step + 100, 60, "steps went on")

@@ -53,7 +53,7 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, s
         known_engines=tuple(sorted(engine.name for engine in world.engines)),
         pods=pods,
         slots=hub.slots(own),
-        nodes=hub.nodes(own),
+        nodes=hub.nodes(pods),
         agent_nodes=world.agent_nodes,
         create_errors=refused,
     )

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from convoy_controllers.plan import PodView
+from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
+from convoy_crds.trainingjob import TrainingJob
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
@@ -49,6 +53,14 @@ class Node:
     """Whether its Ready condition is True: its kubelet reports, and is well."""
     cordoned: bool = False
     namespace: str = ""
+
+
+def strict(job: Mapping[str, Any]) -> bool:
+    """Whether a TrainingJob is fenced Strict; False for one that cannot be read."""
+    try:
+        return nodes.strict(TrainingJob.model_validate(job))
+    except ValidationError:
+        return False
 
 
 def version_of(raw: Mapping[str, Any]) -> int:
@@ -148,10 +160,13 @@ def _waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _terminated(status: Mapping[str, Any], first: str) -> Mapping[str, Any]:
-    """State of the first container once it ended."""
-    for entry in status.get("containerStatuses") or ():
-        if entry.get("name") == first:
-            state: Mapping[str, Any] = (entry.get("state") or {}).get("terminated") or {}
+    """State of the first container once it ended, or of the init container that failed before it."""
+    entries = [entry for entry in status.get("containerStatuses") or () if entry.get("name") == first]
+    failed = status.get("phase") == "Failed"
+    entries += (status.get("initContainerStatuses") or ()) if failed else ()
+    for entry in entries:
+        state: Mapping[str, Any] = (entry.get("state") or {}).get("terminated") or {}
+        if state and (entry.get("name") == first or state.get("exitCode")):
             return state
     return {}
 

@@ -101,6 +101,7 @@ class Faults:
 
     def uncordon_node(self, name: str) -> None:
         """`kubectl uncordon`."""
+        self._say(f"node {name} is uncordoned")
         self._api.set_node(name, cordoned=False)
 
     def drain_node(self, name: str) -> None:
@@ -129,6 +130,7 @@ class Faults:
     def start_agent(self, node: str) -> None:
         """It is there again, with what its predecessor wrote down."""
         if self._machines[node].up and not self._machines[node].agent:
+            self._say(f"the agent of {node} is there again")
             self._machines.set(node, agent=True)
 
     # The control plane
@@ -161,10 +163,12 @@ class Faults:
             self._say(f"{job}: " + ", ".join(f"{key} = {value!r}" for key, value in spec.items()))
             self._api.edit_job(job, spec)
 
-    def heal_all(self) -> None:
-        """Nothing is broken any more, and nobody is held back."""
+    def heal_all(self, but: str = "") -> None:
+        """Nothing is broken any more, one node excepted, and nobody is held back."""
         self.start_api()
         for name in self._machines.by_name:
+            if name == but:
+                continue
             self.heal_node(name)
             self.return_node(name)
             self.start_agent(name)

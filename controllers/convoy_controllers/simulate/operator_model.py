@@ -210,7 +210,7 @@ class OperatorModel:
             known_engines=tuple(sorted(self._engines)),
             pods=pods,
             slots=self._hub.slots(own),
-            nodes=self._hub.nodes(own),
+            nodes=self._hub.nodes(pods),
             agent_nodes=sum(node.agent_ready for node in self._api.nodes.values()),
             create_errors=refused,
         )

@@ -12,7 +12,7 @@ from convoy_controllers.simulate.happenings import FirstStep, Happening, Injecte
 from convoy_controllers.simulate.kernel import EPOCH
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.promises import Promises
-from convoy_controllers.simulate.scenario import Run, Scenario
+from convoy_controllers.simulate.scenario import Event, Run, Scenario
 from convoy_controllers.simulate.truth import Truth
 from convoy_crds.engine import Engine
 from convoy_crds.goodput import Cause, totals
@@ -62,7 +62,7 @@ def replay(scenario: Scenario) -> History:
     engines = [_engine(name) for name in sorted(_engines(scenario.jobs))]
     cluster = Cluster(machines, latencies=scenario.latencies, engines=engines, seed=scenario.seed)
     history = History()
-    _Scribe(cluster, history)
+    scribe = _Scribe(cluster, history)
     truth = Truth(cluster)
     Promises(cluster)
     faults = Faults(cluster)
@@ -70,14 +70,14 @@ def replay(scenario: Scenario) -> History:
     for run in scenario.jobs:
         cluster.kernel.after(run.at, partial(cluster.submit, run.job, run.program))
     for event in scenario.events:
-        cluster.kernel.after(event.at, partial(event.happen, faults))
+        cluster.kernel.after(event.at, partial(scribe.deal, event, faults))
     began = cluster.kernel.now
     while cluster.kernel.now < began + scenario.until and not _over(cluster, scenario):
         cluster.run(min(LOOK_SECONDS, began + scenario.until - cluster.kernel.now))
     history.seconds = cluster.kernel.now - began
-    for stored in cluster.api.jobs.values():
-        ledger = totals(stored.job.status.goodput, cluster.kernel.time)
-        history.fates.append(Fate(stored.job, ledger, truth.seconds(stored.job.metadata.uid)))
+    for job in scribe.jobs.values():
+        ledger = totals(job.status.goodput, cluster.kernel.time)
+        history.fates.append(Fate(job, ledger, truth.seconds(job.metadata.uid)))
     return history
 
 
@@ -93,20 +93,32 @@ class _Scribe:
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster = cluster
         self._history = history
+        self._dealt = 0
+        self.jobs: dict[str, TrainingJob] = {}
+        """By name, as they last were, also those that are gone."""
         cluster.listeners.append(self._happened)
 
     def _happened(self, happening: Happening) -> None:
         match happening:
             case Injected(what):
+                self._dealt += 1
                 self._write(f"! {what}")
             case FirstStep(gang):
                 self._write(f"{gang.job}: incarnation {gang.incarnation} steps")
             case StatusStored(before, after):
+                self.jobs[after.metadata.name] = after
                 old, new = before.status, after.status
                 if (old.phase, old.reason, old.incarnation) != (new.phase, new.reason, new.incarnation):
                     self._write(f"{after.metadata.name}: {new.phase} {new.reason}: {new.message}")
             case _:
                 pass
+
+    def deal(self, event: Event, faults: Faults) -> None:
+        """Does what an event says, and writes down that it met with nothing."""
+        before = self._dealt
+        event.happen(faults)
+        if self._dealt == before:
+            self._write(f"! {event.do}: there is nothing to do it to")
 
     def _write(self, what: str) -> None:
         if len(self._history.lines) >= MOST_LINES:

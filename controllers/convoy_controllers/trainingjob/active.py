@@ -40,6 +40,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     fault = (
         recovering.fault(observed, formed, own)
         # What runs is not torn down for a spec that could not run.
+        or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
         or recovering.regrowth(observed, draft, layout, _back(observed, layout, formed, own))
     )
@@ -58,7 +59,7 @@ def _back(
     """Pods that the incarnation runs without and that could be taken in again."""
     if len(formed) == len(layout):
         return 0
-    lost = nodes.lost(observed.nodes, observed.slots.values())
+    lost = nodes.lost(observed)
     names = {slot.pod for slot in formed}
     absent = [slot for slot in layout if slot.pod not in names]
     return len(formation.ready(observed, absent, own, lost))
@@ -78,7 +79,7 @@ def _form(
     if status.pending_since is not None and now < status.pending_since:
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
-    lost = nodes.lost(observed.nodes, observed.slots.values())
+    lost = nodes.lost(observed)
     pause = _pause(status, now)
     wanted = children(observed, status, layout, own, lost, now, pause) if wrong is None else Children()
     waits += wanted.waits
@@ -86,7 +87,8 @@ def _form(
     # Beside a worker that may still run, under Strict not even the others go on.
     held = status.membership or wanted.fencing
     chosen = () if held else formation.participants(observed, status, layout, up, own, now)
-    if status.membership or chosen:
+    if status.membership or chosen or pause or wanted.fencing:
+        # What Convoy itself holds up is not late.
         status.pending_since = None
     elif given_back := _hurry(draft, layout, own, recovery.schedule_seconds, waits):
         return replace(given_back, requeue_after=_earliest(waits))
@@ -168,10 +170,10 @@ def _patience(
     status: TrainingJobStatus, up: tuple[Slot, ...], layout: tuple[Slot, ...], now: datetime
 ) -> list[float | None]:
     """When an elastic job, after a fault, gives up on the pods that are still missing."""
-    last = status.restarts.last
-    if last is None or len(up) == len(layout):
+    until = formation.patience(status)
+    if until is None or len(up) == len(layout):
         return []
-    left = (last.at + timedelta(seconds=formation.SHRINK_SECONDS) - now).total_seconds()
+    left = (until - now).total_seconds()
     return [left] if left > 0 else []
 
 

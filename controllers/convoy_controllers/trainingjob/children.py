@@ -53,12 +53,14 @@ def children(
     running = _running(observed, status)
     for one in own.values():
         if one.node in lost:
-            if late := _misplaced(one, status, now):
+            if late := _misplaced(one, one.name in running, status, now):
                 found.waits.append(late)
             else:
                 _on_lost_node(observed, one, own, found)
         elif one.deleting:
-            continue
+            # Its kubelet cannot unmount without the agent.
+            over = ended(one) and _stranded(observed, one, status)
+            found.delete += [DeletePod(one.name, one.uid, grace_seconds=0)] if over else []
         elif one.name in running:
             # One that ended well still stands for its ranks.
             found.delete += [DeletePod(one.name, one.uid)] if failed(one) else []
@@ -66,6 +68,7 @@ def children(
             found.waits.append(age)
         elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
             found.delete.append(DeletePod(one.name, one.uid))
+    _leftovers(observed, lost, found)
     if pause > 0:
         # A pod that fails before its incarnation forms must not do so as fast as it can be made.
         found.waits.append(pause)
@@ -90,12 +93,29 @@ def _running(observed: Observed, status: TrainingJobStatus) -> set[str]:
     return {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
 
 
-def _misplaced(one: PodView, status: TrainingJobStatus, now: datetime) -> float:
-    """Seconds until a pod is replaced that went to a lost node after that was known; 0 for all others.
+def _leftovers(observed: Observed, lost: Mapping[str, str], found: Children) -> None:
+    """Pods of a deleted job of this name that hang on lost nodes: nobody else would ever free their names.
+
+    Whether that job was fenced Strict nobody knows any more: so they are taken for it.
+    """
+    for one in observed.pods:
+        ours = one.owner_uid == observed.job.metadata.uid or ANNOTATION_INTENT not in one.annotations
+        if ours or not one.deleting or one.node not in lost:
+            continue
+        left = 0.0 if ended(one) else nodes.unfenced_seconds(observed.nodes[one.node], {})
+        if left > 0:
+            found.waits.append(min(left, 1.0))
+        else:
+            found.delete.append(DeletePod(one.name, one.uid, grace_seconds=0))
+
+
+def _misplaced(one: PodView, running: bool, status: TrainingJobStatus, now: datetime) -> float:
+    """Seconds until a pod is replaced that went to a lost node after that was known; 0 for all others, and
+    for one that is `running`.
 
     Its place may be taken there again and again, until the node's label is off it.
     """
-    if status.membership or birth(one) < status.incarnation:
+    if running or birth(one) < status.incarnation:
         return 0.0
     return min(max(0.0, one.created + MISPLACED_SECONDS - now.timestamp()), MISPLACED_SECONDS)
 

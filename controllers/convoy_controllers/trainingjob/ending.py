@@ -21,12 +21,14 @@ def completed(
 ) -> Plan | None:
     """Succeeds the job once the deciding roles have completed."""
     deciding = [slot for slot in layout if observed.job.spec.success in (ALL_ROLES_COMPLETE, slot.role)]
-    if not draft.status.membership or not all(
-        _slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding
+    if (
+        not draft.status.membership
+        or not deciding
+        or not all(_slot_completed(observed, slot, own, draft.status.incarnation) for slot in deciding)
     ):
         return None
     if last := max((rank.ended for slot in deciding for rank in _ranks(observed, slot, own)), default=0.0):
-        draft.blow = Blow(datetime.fromtimestamp(last, UTC))
+        draft.blow = Blow(datetime.fromtimestamp(last, UTC), complete=True)
     step = draft.status.progress.step if draft.status.progress else None
     roles = ", ".join(dict.fromkeys(slot.role for slot in deciding))
     what = f"all ranks of {roles} ended well" + (f" after step {step}" if step is not None else "")

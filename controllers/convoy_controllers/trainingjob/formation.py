@@ -11,6 +11,7 @@ from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pods import birth
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import Phase, TrainingJob, TrainingJobStatus
@@ -56,6 +57,8 @@ def participants(
     limit = observed.job.spec.recovery.schedule_seconds
     if not all(_excused(status, limit, pods.get(slot.pod), now) for slot in missing):
         return ()
+    if nodes.strict(observed.job) and any(_may_run(observed, status, pods.get(slot.pod)) for slot in missing):
+        return ()
     return without(layout, {(slot.role, slot.replica) for slot in missing})
 
 
@@ -63,12 +66,29 @@ def _excused(status: TrainingJobStatus, limit: int, pod: PodView | None, now: da
     """Whether a pod that is not up need not be waited for: it has no node, or has had its time."""
     if pod is not None and pod.unschedulable and not pod.node:
         return True
-    last, since = status.restarts.last, status.pending_since
-    if status.phase is Phase.RESTARTING and last is not None:
-        # Whoever was not there when others were taken in again has been waited for already.
-        patience = 0.0 if last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name) else SHRINK_SECONDS
-        return now >= last.at + timedelta(seconds=patience)
+    since = status.pending_since
+    if status.phase is Phase.RESTARTING and (until := patience(status)) is not None:
+        return now >= until
     return since is not None and now >= since + timedelta(seconds=limit)
+
+
+def patience(status: TrainingJobStatus) -> datetime | None:
+    """Until when, after a fault, an elastic job waits for its pods; None without a fault."""
+    last = status.restarts.last
+    if last is None:
+        return None
+    # Whoever was not there when others were taken in again has been waited for already.
+    none = last.reason in (Reasons.NODE_LOST.name, Reasons.REGROW.name)
+    begin = max(last.at, status.restarts.not_before or last.at)
+    return begin + timedelta(seconds=0.0 if none else SHRINK_SECONDS)
+
+
+def _may_run(observed: Observed, status: TrainingJobStatus, pod: PodView | None) -> bool:
+    """Whether ranks of an earlier incarnation may live in a pod: on a lost node it goes once it is fenced."""
+    if pod is None or pod.phase != "Running" or ended(pod) or birth(pod) >= status.incarnation:
+        return False
+    view = observed.slots.get(pod.uid)
+    return view is None or view.incarnation > 0
 
 
 def membership(uids: Iterable[str]) -> str:

@@ -33,6 +33,7 @@ _QUEUE = frozenset(
 )
 _LAST_WORDS = timedelta(seconds=5)
 """Ranks that step longer after they were given up are cut off, and nothing comes of their steps."""
+_STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
 _RECOVERING = (*_STEPPING, Cause.DETECT, Cause.RESTART)
 """Causes after which a job that makes no steps is restarting, not starting."""
@@ -45,6 +46,8 @@ class Blow:
     at: datetime
     """When it happened, as far as that is known."""
     node_lost: bool = False
+    complete: bool = False
+    """All ranks ended well: what they did after their last step, such as to save, was no loss."""
 
 
 def account(
@@ -145,12 +148,16 @@ class _Book:
     _saving: float = 0.0
 
     def blow(self, blow: Blow, stepped: datetime) -> None:
-        """A fault: the time since then, but not before the last step at `stepped`, was lost unknown."""
+        """A fault: the time since then was lost unknown. Also the time since the last step, which had ended
+        at `stepped`, where there was none for longer than reports take: a stall, or a step lost half-way.
+        """
         if blow.node_lost and self.cause is Cause.RESTART:
             # The restart that its echo caused could lead nowhere.
             self.turn(Cause.DETECT, _ms(blow.at))
         elif self.cause in _STEPPING:
-            self.turn(Cause.DETECT, _ms(max(blow.at, stepped)))
+            at = max(blow.at, stepped)
+            stalled = not blow.complete and at - stepped > _STALL
+            self.turn(Cause.DETECT, _ms(stepped if stalled else at))
 
     def turn(self, cause: Cause | None, at: datetime) -> None:
         """Closes the open account at `at` (no earlier than it began) and opens another."""

@@ -11,26 +11,30 @@ operator waits until none of the three can have heard of it for that long, and a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from convoy_controllers.plan import NodeView, SlotView
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_crds.layout import present
 from convoy_crds.trainingjob import Fencing, TrainingJob
 
 FENCE_SECONDS = 20.0
 STOP_SECONDS = 4.0
 """For an agent's look at its clock, the launcher's kill and the difference between two clocks' pace."""
+STEP_SECONDS = 5.0
+"""For which a step is proof that every node it needed lives."""
 DOUBT_SECONDS = 3.0
 """A step reported so soon after the last sign of an agent may be older than its silence: agents beat once a
 second, fold progress for another, and networks take their time."""
 
 
 def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
-    """Why a node is to be taken for lost; empty when it is not. `views`: of all pods of the job."""
+    """Why a node is to be taken for lost; empty when it is not. `views`: of the pods whose steps need it."""
     if not node.exists:
         return "its Node object is gone"
     if not node.silent_seconds:
         return ""
-    if any(view.node != node.name and view.stepped > node.silent_since + DOUBT_SECONDS for view in views):
+    if any(_vouches(view, node) for view in views):
         return ""
     silence = f"nothing was heard of its agent for {node.silent_seconds:.0f} s"
     if not node.ready:
@@ -40,9 +44,25 @@ def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
     return f"{silence} and its pods do not answer"
 
 
-def lost(nodes: Mapping[str, NodeView], views: Collection[SlotView]) -> dict[str, str]:
-    """By name of each lost node, why."""
-    return {name: why for name, node in nodes.items() if (why := why_lost(node, views))}
+def _vouches(view: SlotView, node: NodeView) -> bool:
+    """Whether a pod elsewhere has made a step since the node fell silent, and a moment ago: a node that was
+    alive then may be dead by now."""
+    if view.node == node.name or view.stepped <= node.silent_since + DOUBT_SECONDS:
+        return False
+    return node.silent_since + node.silent_seconds - view.stepped < STEP_SECONDS
+
+
+def lost(observed: Observed) -> dict[str, str]:
+    """By name of each lost node of the job, why. Steps say nothing of a node that no member is on."""
+    job, views = observed.job, observed.slots.values()
+    members = {slot.pod for slot in present(job)} if job.status.membership else set()
+    own = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid]
+    needed = {pod.node for pod in own if pod.name in members}
+    return {
+        name: why
+        for name, node in observed.nodes.items()
+        if (why := why_lost(node, views if name in needed else ()))
+    }
 
 
 def strict(job: TrainingJob) -> bool:

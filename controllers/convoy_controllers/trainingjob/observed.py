@@ -23,7 +23,7 @@ class Observed:
     slots: Mapping[str, SlotView] = field(default_factory=dict)
     """By pod uid, as far as agents have reported."""
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
-    """By name, the nodes that hold the job's pods."""
+    """By name, the nodes that hold these pods."""
     agent_nodes: int = 0
     """Nodes that carry the agent-ready label."""
     create_errors: Mapping[str, str] = field(default_factory=dict)

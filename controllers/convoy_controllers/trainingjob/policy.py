@@ -56,6 +56,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.NODE_LOST: Policy(counted=False, scope=Scope.POD, blames_node=True),
         Reasons.RESTART_REQUESTED: Policy(counted=False),
         Reasons.REGROW: Policy(counted=False),
+        Reasons.STATUS_BEHIND: Policy(counted=False),
     }.items()
 }
 

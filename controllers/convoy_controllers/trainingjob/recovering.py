@@ -28,6 +28,8 @@ from convoy_crds.trainingjob import Phase
 
 ECHO_SECONDS = 0.5
 """How long the end of a rank that lost a peer waits for the news of that peer's own end."""
+VERDICT_SECONDS = 7.0
+"""How long after an error a node's loss may come to be known: the silence of its agent, and the witnesses."""
 STEADY_SECONDS = 30.0
 """How long absent pods must be up before a job restarts for them: a node that comes and goes is not back."""
 
@@ -41,13 +43,23 @@ def requested(observed: Observed) -> Fault | None:
     return Fault(reason, reason.format(restart_id=wanted))
 
 
+def overtaken(observed: Observed) -> Fault | None:
+    """The restart that it takes when agents have seen a later incarnation than the one that has formed."""
+    status = observed.job.status
+    seen = max((max(v.incarnation, v.port_incarnation) for v in observed.slots.values()), default=0)
+    if not status.membership or seen <= status.incarnation:
+        return None
+    reason = Reasons.STATUS_BEHIND
+    return Fault(reason, reason.format(seen=seen, incarnation=status.incarnation))
+
+
 def fault(observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodView]) -> Fault | None:
     """The fault of the incarnation that has formed, or of a pod that failed before one could.
 
     `layout`: the slots of the incarnation.
     """
     members, incarnation = observed.job.status.membership, observed.job.status.incarnation
-    lost = nodes.lost(observed.nodes, observed.slots.values())
+    lost = nodes.lost(observed)
     found: list[Fault] = []
     for slot in layout:
         pod = own.get(slot.pod)
@@ -108,11 +120,16 @@ def answer(
     if fault.reason is Reasons.NODE_LOST:
         status.restarts = budget.forgive(status.restarts, fault.at)
     identical = escalation.identical(status.restarts, fault)
-    if recovery.max_identical_errors and identical >= recovery.max_identical_errors:
+    repeated = recovery.max_identical_errors and identical >= recovery.max_identical_errors
+    exceeded = budget.exceeded(status.restarts, fault, recovery, now)
+    if (repeated or exceeded) and (wait := _verdict_seconds(observed, fault, now)):
+        draft.blow = None
+        return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
+    if repeated:
         reason = Reasons.REPEATED_ERROR
         message = reason.format(count=identical, limit=recovery.max_identical_errors, why=fault.message)
         return finish(observed, draft, own, Phase.FAILED, reason, message)
-    if budget.exceeded(status.restarts, fault, recovery, now):
+    if exceeded:
         message = Reasons.MAX_RESTARTS.format(
             count=status.restarts.in_window + 1,
             window=recovery.window_seconds,
@@ -132,6 +149,16 @@ def answer(
     return None
 
 
+def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
+    """Seconds to wait before a job fails for an error that a node's loss may still turn out to explain."""
+    nodes_used = {pod.node for pod in observed.pods if pod.node}
+    if not fault.at or len(nodes_used) < 2 or not (fault.policy.echo or fault.policy.user_error):
+        return 0.0
+    left = fault.at + VERDICT_SECONDS - now.timestamp()
+    # More than that is the other clock's doing.
+    return left if 0 < left <= 2 * VERDICT_SECONDS else 0.0
+
+
 def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing: int) -> Fault | None:
     """The restart that takes `missing` absent pods in again, once a checkpoint is newer than their return.
 
@@ -143,8 +170,8 @@ def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing
         status.whole_since = None
         return None
     status.whole_since = status.whole_since or draft.now
-    steady = draft.now - status.whole_since >= timedelta(seconds=STEADY_SECONDS)
-    if not steady or status.checkpoint is None or status.checkpoint.time < status.whole_since:
+    steady = status.whole_since + timedelta(seconds=STEADY_SECONDS)
+    if status.checkpoint is None or status.checkpoint.time < steady:
         return None
     reason = Reasons.REGROW
     world = world_size(layout)

@@ -22,7 +22,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     own = [pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid]
     formation.disband(status)
     status.start_time = status.pending_since = None
-    lost = nodes.lost(observed.nodes, observed.slots.values())
+    lost = nodes.lost(observed)
     if own:
         message = Reasons.SUSPENDING.format(left=len(own), state=_leaving(observed))
         draft.phase(Phase.SUSPENDING, Reasons.SUSPENDING, message)

@@ -20,6 +20,7 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.plan import Command, NodeView, PodView, Shutdown, SlotView
+from convoy_operator import views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
@@ -97,7 +98,9 @@ class Agents:
         self._wall = wall
         self._agents: dict[str, _Agent] = {}
         self._moved: set[str] = set()
-        """Nodes whose agents' addresses have changed since the last look."""
+        """Nodes whose agents' addresses have changed, or become known, since the last look."""
+        self._relocated: set[str] = set()
+        """Those of them whose agents had another address before."""
         self.presence = Presence(
             world,
             queue,
@@ -121,6 +124,8 @@ class Agents:
             agent.stream.superseded.set()
         agent.stream = Stream(node)
         if agent.peer_address != hello.peer_address:
+            if agent.peer_address:
+                self._relocated.add(node)
             agent.peer_address = hello.peer_address
             self._moved.add(node)
         told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
@@ -229,6 +234,9 @@ class Agents:
         """Corrects all who ask agents for commits that have moved since the last look."""
         if not self._moved:
             return
+        for node in self._relocated:
+            self._tell_peers(node)
+        self._relocated.clear()
         moved, self._moved = self._moved, set()
         for agent in self._agents.values():
             for uid, (coordinator, _) in agent.coordinators.items():
@@ -240,6 +248,19 @@ class Agents:
         while True:
             self.look()
             await asyncio.sleep(seconds)
+
+    def _tell_peers(self, moved: str) -> None:
+        """Tells the agents of Strict jobs where a node's agent is now: when they are cut off from us, it is
+        each other's voices that keep their ranks alive."""
+        address = self.peer_address(moved)
+        for key in self._world.jobs_on(moved):
+            job = self._world.jobs.get(key.namespace, key.name)
+            if job is None or not views.strict(job.raw):
+                continue
+            for pod in self._world.pods.indexed((key.namespace, key.name)):
+                agent = self._agents.get(pod.view.node or "")
+                if agent is not None and agent.stream is not None and pod.uid in agent.slots:
+                    self._put(agent.stream, messages.peer_moved(pod.uid, moved, address))
 
     def _correct(self, agent: _Agent, uid: str) -> None:
         """Tells an agent where a pod's commits are to be asked for, if it has that wrong."""

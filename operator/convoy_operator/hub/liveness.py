@@ -21,6 +21,8 @@ _AT_LEAST = 3
 """Fewer silent agents than this are always believed: in a small cluster one node is a large share."""
 _EARLY = 5.0
 """Seconds after which a leader begins to judge where all agents but a few have dialled."""
+_LOOK = 0.5
+"""More than the time between two looks at who is silent."""
 _TOGETHER = 30.0
 """Silences that began within so many seconds may have one cause."""
 _FORGOTTEN = 300.0
@@ -95,7 +97,9 @@ class Liveness:
         dialled = sum(1 for heard in self._heard.values() if heard.at >= since)
         missing = len(self._expected) + len(self._heard) - dialled
         few = dialled and missing < max(2, _SHARE * (missing + dialled))
-        whole = min(_EARLY, self.grace_seconds) if few else self.grace_seconds
+        # Who was never heard is silent only from the first look on.
+        early = max(_EARLY, self.silent_seconds + _LOOK)
+        whole = min(early, self.grace_seconds) if few else self.grace_seconds
         return max(0.0, since + whole - now)
 
     def silence(self, node: str, now: float) -> float:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 import structlog
 
@@ -155,12 +156,13 @@ class Witness:
                 agent = _address(self._agent_address(node))
                 targets = pods or ([agent] if agent else [])
                 try:
-                    found = await self._any(targets)
-                    credible = bool(pods) and (found or await self._any(self._controls(node)))
+                    found, credible = await asyncio.gather(
+                        self._any(targets), self._any(self._controls(node) if pods else [])
+                    )
                 except OSError as fault:
                     log.warning("nobody can be asked", node=node, error=str(fault))
                 else:
-                    case.pods_asked = credible
+                    case.pods_asked = bool(pods) and (found or credible)
                     self._record(node, case, found or not targets)
             await asyncio.sleep(max(0.0, began + _ASK_EVERY - self._clock()))
 
@@ -182,10 +184,9 @@ class Witness:
         """Where up to three pods can be asked that would answer as those of the node do, if they live."""
         pods = self._world.pods_on(node)
         jobs, namespaces = {(pod.namespace, pod.job) for pod in pods}, {pod.namespace for pod in pods}
-        siblings = [pod for job in jobs for pod in self._world.pods.indexed(job) if self._speaks(pod)]
-        return _addresses(siblings) or _addresses(
-            pod for pod in self._world.pods if pod.namespace in namespaces and self._speaks(pod)
-        )
+        siblings = (pod for job in jobs for pod in self._world.pods.indexed(job))
+        neighbours = (pod for pod in self._world.pods if pod.namespace in namespaces)
+        return _addresses(filter(self._speaks, siblings)) or _addresses(filter(self._speaks, neighbours))
 
     def _speaks(self, pod: Pod) -> bool:
         """Whether a pod is on a node whose agent is heard."""
@@ -236,8 +237,8 @@ def _unix(time: str) -> float:
 
 def _addresses(pods: Iterable[Pod]) -> list[tuple[str, int]]:
     """Where up to three of these pods can be asked."""
-    found = sorted({pod.view.ip for pod in pods if pod.view.ip})
-    return [(address, PORT) for address in found[:_MOST_ADDRESSES]]
+    found = (pod.view.ip for pod in pods if pod.view.ip)
+    return [(address, PORT) for address in islice(found, _MOST_ADDRESSES)]
 
 
 async def answers(address: str, port: int, seconds: float = _CONNECT) -> bool:

@@ -45,6 +45,11 @@ def test_standard_input() -> None:
         ("", "one YAML document"),
         ("nodes: [{name: a}]\n", "jobs: Field required"),
         ("nodes: [{name: A}]\njobs: []\n", r"nodes\[0\].name"),
+        (
+            EXAMPLE.read_text().replace("replicas: 2\n", "replicas: 2\n            minReplicas: 5\n"),
+            r"jobs\[0\].job: spec.roles\[0\].minReplicas: minReplicas must not exceed replicas",
+        ),
+        (EXAMPLE.read_text().replace("recovery:", "success: nobody\n        recovery:"), "success"),
     ],
 )
 def test_what_is_no_scenario_is_refused_with_its_place(tmp_path: Path, text: str, words: str) -> None:

@@ -236,8 +236,12 @@ class Life(RuleBasedStateMachine):
             self.at_rest()
 
     def calm_down(self) -> None:
-        """When nothing more goes wrong the job comes to where it belongs, in bounded time."""
-        self.faults.heal_all()
+        """When nothing more goes wrong the job comes to where it belongs, in bounded time.
+
+        A node that has lost its power stays away: there is room without it.
+        """
+        dead = [machine.name for machine in self.cluster.machines.by_name.values() if not machine.powered]
+        self.faults.heal_all(but=dead[0] if dead else "")
         self.room(True)
         self.admission("")
         limit = self.cluster.kernel.now + BOUND_SECONDS
@@ -286,8 +290,14 @@ class Life(RuleBasedStateMachine):
 
     def where(self) -> str:
         status = self.job.status
-        pods = {pod.name: (pod.phase, pod.node, pod.deleting) for pod in self.cluster.api.pods.values()}
-        return f"{status.phase} {status.reason} {status.message!r} incarnation {status.incarnation} {pods}"
+        uid = self.job.metadata.uid
+        pods = {
+            pod.name: (pod.phase, pod.node, pod.deleting, pod.owner_uid == uid)
+            for pod in self.cluster.api.pods.values()
+        }
+        nodes = self.cluster.operator.observed(self.job, {}).nodes
+        phase = f"{status.phase} {status.reason} {status.message!r}"
+        return f"{phase} incarnation {status.incarnation} {pods} {nodes}"
 
 
 def machine(shape: Shape) -> type[Life]:

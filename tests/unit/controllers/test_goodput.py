@@ -48,7 +48,8 @@ def test_a_late_look_moves_no_second() -> None:
     assert spent(cluster) == {"start": 3, "productive": 15}
     died = cluster.now.timestamp()
     cluster.wait(4).exit(1, 137, signal=9, ended=died).settle()
-    assert spent(cluster) == {"start": 3, "productive": 15, "detect": 4}
+    # Since the last step nothing came of it: a collective may stall long before its rank ends.
+    assert spent(cluster) == {"start": 3, "productive": 10, "detect": 9}
     cluster.wait(2).settle()
     assert spent(cluster)["restart"] == 2
 

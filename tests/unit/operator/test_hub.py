@@ -107,7 +107,7 @@ class TestLiveness:
         assert alive.silent("n0", 110.0) == 20.0
 
     @pytest.mark.parametrize(
-        ("dialled", "missing", "grace"), [(0, 1, 10), (2, 1, 5), (2, 2, 10), (8, 3, 5), (8, 4, 10)]
+        ("dialled", "missing", "grace"), [(0, 1, 10), (2, 1, 5.5), (2, 2, 10), (8, 3, 5.5), (8, 4, 10)]
     )
     def test_a_leader_judges_early_where_all_but_a_few_have_dialled(
         self, dialled: int, missing: int, grace: float
@@ -431,9 +431,9 @@ class TestAgents:
     async def test_nothing_is_settled_before_all_agents_dialled_or_their_time_is_up(self) -> None:
         self.join("n0")
         assert self.agents.unsettled({"n0"}) == 0
-        assert self.agents.unsettled({"n0", "n1"}) == 5
+        assert self.agents.unsettled({"n0", "n1"}) == 5.5
         self.now += 4
-        assert self.agents.unsettled({"n1"}) == 1
+        assert self.agents.unsettled({"n1"}) == 1.5
         self.now += 2
         assert self.agents.unsettled({"n1"}) == 0
 

@@ -212,15 +212,15 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
         it.pod("b", "other", "m", "10.0.0.2")
         it.beating = {"m"}
         it.dead = {"10.0.0.1"}
-        await it.until(4.9)
+        await it.until(5.4)
         assert it.presence.unsettled({"n"}) == pytest.approx(0.1)
         assert it.presence.nodes((pod,))["n"] == NodeView("n")
         assert [job for _, job, _ in it.taken() if job == "job"] == []
-        await it.until(5.3)
+        await it.until(5.7)
         assert it.presence.unsettled({"n"}) == 0.0
         assert [(job, delay) for _, job, delay in it.taken() if job == "job"] == [("job", 0.0)]
         view = it.presence.nodes((pod,))["n"]
-        assert (view.silent_seconds, view.answers) == (pytest.approx(5.3), False)
+        assert (view.silent_seconds, view.answers) == (pytest.approx(5.7), False)
         await it.stop()
 
     virtual(run())

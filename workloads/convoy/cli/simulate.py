@@ -13,12 +13,13 @@ from pydantic import ValidationError
 
 from convoy.cli import table
 from convoy.cli.cluster import Failure
-from convoy.cli.manifest import NoYaml, documents
+from convoy.cli.manifest import NoYaml, broken_rules, documents, parse
 from convoy.cli.sources import STDIN
 from convoy_controllers.simulate.promises import Broken
 from convoy_controllers.simulate.replay import Fate, History, replay
 from convoy_controllers.simulate.replay import table as rows
 from convoy_controllers.simulate.scenario import Scenario
+from convoy_crds.meta import API_VERSION
 
 
 class Output(StrEnum):
@@ -61,11 +62,27 @@ def load(file: Path) -> Scenario:
         raise Failure(f"{file}: {error}") from error
     if len(bodies) != 1:
         raise Failure(f"{file}: a scenario is one YAML document, with nodes and jobs")
+    if wrong := [problem for number, body in enumerate(_jobs(bodies[0])) for problem in _check(number, body)]:
+        raise Failure(f"{file}: " + "; ".join(wrong))
     try:
         return Scenario.model_validate(bodies[0])
     except ValidationError as error:
         found = [f"{_path(one['loc'])}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()]
         raise Failure(f"{file}: " + "; ".join(found)) from error
+
+
+def _jobs(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifests in a scenario, as far as it has the form of one."""
+    runs = body.get("jobs")
+    found = [run.get("job") for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
+    return [job for job in found if isinstance(job, dict)]
+
+
+def _check(number: int, job: dict[str, Any]) -> list[str]:
+    """What the API server would have against a job. Its Engine need not exist here."""
+    manifest = parse({"apiVersion": API_VERSION, "kind": "TrainingJob", **job})
+    rules = broken_rules("TrainingJob", manifest.job.to_dict()) if manifest.job else []
+    return [f"jobs[{number}].job: {problem}" for problem in (*manifest.errors, *rules)]
 
 
 def _path(place: tuple[int | str, ...]) -> str:

@@ -259,6 +259,13 @@ class Checkpoints:
         self._parent = generation
         if self._rank != 0:
             return
+        try:
+            self._collect(generation)
+        except OSError as error:  # the next commit collects again
+            say(f"{self.root} DOES NOT ANSWER: what is superseded is still there: {error}")
+
+    def _collect(self, generation: Generation) -> None:
+        """Deletes what is superseded by a committed generation."""
         records, unreadable = storage.records(self.root)
         self._spared.update(unreadable)
         branches = storage.branches(self.root)

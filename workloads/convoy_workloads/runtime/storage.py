@@ -29,6 +29,9 @@ PART = "part-{rank}.json"
 """What one rank wrote: sizes and digests of its files, and DCP's results."""
 BRANCH = "branch-{incarnation}.json"
 """Beside the generations: what an incarnation went on from."""
+_BROKEN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+"""What is wrong with a file itself. Any other OSError may be the network's, and pass: a generation that is
+passed over for it is lost for good."""
 _BRANCH_NAME = re.compile(r"branch-(\d+)\.json")
 
 
@@ -98,7 +101,10 @@ def generations(root: Path) -> list[Generation]:
 
 
 def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
-    """The COMMIT records below `root`, and what is wrong with each generation whose record cannot be read."""
+    """The COMMIT records below `root`, and what is wrong with each generation whose record cannot be read.
+
+    OSError when the volume does not answer.
+    """
     found: list[Record] = []
     complaints: dict[Generation, str] = {}
     for generation in generations(root):
@@ -107,7 +113,7 @@ def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
             record = record_from_json(json.loads(path.read_bytes()))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (*_BROKEN, ValueError, KeyError, TypeError) as error:
             complaints[generation] = f"{path}: {type(error).__name__}: {error}"
             continue
         if record.generation != generation:
@@ -118,12 +124,12 @@ def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
 
 
 def branches(root: Path) -> list[Branch]:
-    """Where the incarnations below `root` began, as far as they know already and it can be read."""
+    """Where the incarnations below `root` began, as far as they know already. OSError as for `records`."""
     found: list[Branch] = []
     for path in sorted(root.glob(BRANCH.format(incarnation="*"))):
         try:
             found.append(branch_from_json(json.loads(path.read_bytes())))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             continue
     return found
 
@@ -164,7 +170,8 @@ def committed(root: Path, generation: Generation) -> bool:
 
 
 def fault(folder: Path, record: Record, share: int = 0, shares: int = 1) -> str:
-    """What is wrong with this share of the generation's files; empty when each is as recorded.
+    """What is wrong with this share of the generation's files; empty when each is as recorded. OSError when
+    the volume does not answer.
 
     The files are dealt out by name, so `shares` ranks verify a generation in the time of one share.
     """
@@ -180,7 +187,7 @@ def fault(folder: Path, record: Record, share: int = 0, shares: int = 1) -> str:
                 return f"{path} has {found} bytes, not {size}"
             if digest(path) != wanted:
                 return f"{path} does not match its digest"
-        except OSError as error:
+        except _BROKEN as error:
             return f"{path}: {error.strerror}"
     return ""
 
