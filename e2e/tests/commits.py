@@ -23,14 +23,34 @@ class Commit:
     """(incarnation, step) of the generation before it."""
 
 
+class Records(dict[tuple[int, int], Commit]):
+    """By (incarnation, step)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: dict[int, float] = {}
+        """By incarnation, Unix seconds at which it said that it begins."""
+
+
 @contextmanager
-def commits(volume: Path) -> Iterator[dict[tuple[int, int], Commit]]:
-    """By (incarnation, step) the records below a volume's folder, kept up to date while the block runs."""
-    found: dict[tuple[int, int], Commit] = {}
+def commits(volume: Path) -> Iterator[Records]:
+    """The records below a volume's folder, kept up to date while the block runs."""
+    found = Records()
     over = threading.Event()
+
+    def begun() -> None:
+        for file in volume.glob("*/branch-*.json"):
+            incarnation = int(file.stem.partition("-")[2])
+            try:
+                at = file.stat().st_mtime
+            except FileNotFoundError:
+                continue
+            # It is written again once it knows where it goes on from.
+            found.begun[incarnation] = min(at, found.begun.get(incarnation, at))
 
     def look() -> None:
         while True:
+            begun()
             for file in volume.glob("*/gen-*-*/COMMIT.json"):
                 try:
                     record, at = json.loads(file.read_text()), file.stat().st_mtime

@@ -23,7 +23,7 @@ NAME = "ledger"
 
 @pytest.mark.full
 def test_each_cause_agrees_with_what_happened(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    struck: list[tuple[float, float]] = []
+    decided: list[float] = []
     with clocked(jobs, NAME, volume, STEPS) as spec:
         jobs.create(NAME, **spec, recovery={"fencing": "Commit"})
         try:
@@ -33,12 +33,11 @@ def test_each_cause_agrees_with_what_happened(cluster: Cluster, jobs: Jobs, volu
                 for blow in (job.kill_rank, job.delete_pod, job.kill_node):
                     seen.until(lambda: _cause(seen) == "productive", 60, "it makes further steps")
                     _train(seen, 4)
-                    at = time.time()
                     came = blow()
-                    struck.append((at, at + came.decided))
+                    decided.append(came.struck + came.decided)
                 restore(cluster)
                 seen.until(lambda: seen.status.get("phase") == "Succeeded", 120, "it ends")
-                compare(cluster, jobs, volume, seen, struck)
+                compare(cluster, jobs, volume, seen, decided)
         finally:
             restore(cluster)
             jobs.delete(NAME)
@@ -55,10 +54,8 @@ def _train(seen: Watched, seconds: float) -> None:
     seen.until(lambda: time.monotonic() >= until, seconds + 5, "a while")
 
 
-def compare(
-    cluster: Cluster, jobs: Jobs, volume: str, seen: Watched, struck: list[tuple[float, float]]
-) -> None:
-    """`struck`: when each blow fell, and when the operator had decided on it."""
+def compare(cluster: Cluster, jobs: Jobs, volume: str, seen: Watched, decided: list[float]) -> None:
+    """`decided`: when the operator had decided on each blow, Unix seconds."""
     raw = jobs.get(NAME)
     job = TrainingJob.model_validate({**(raw or {}), "metadata": {"name": NAME}})
     ledger = totals(job.status.goodput, datetime.now(UTC))
@@ -68,7 +65,7 @@ def compare(
         for states in list(seen.pods.values())[:2]
     )
     found = lives(cluster, volume, 2)
-    assert len(found) == len(struck) + 1
+    assert len(found) == len(decided) + 1
     productive, recompute = stepping(found)
     truth = {
         Cause.SCHEDULE: placed - made,
@@ -76,12 +73,8 @@ def compare(
         Cause.PRODUCTIVE: productive,
         Cause.RECOMPUTE: recompute,
         # What is between a life's last step and the blow is no step that ended: it is lost with the fault.
-        Cause.DETECT: sum(
-            decided - max(life.ends.values()) for life, (_, decided) in zip(found[:-1], struck, strict=True)
-        ),
-        Cause.RESTART: sum(
-            life.first - decided for life, (_, decided) in zip(found[1:], struck, strict=True)
-        ),
+        Cause.DETECT: sum(at - max(life.ends.values()) for life, at in zip(found[:-1], decided, strict=True)),
+        Cause.RESTART: sum(life.first - at for life, at in zip(found[1:], decided, strict=True)),
     }
     print({cause.value: (ledger.get(cause, 0.0), round(seconds, 2)) for cause, seconds in truth.items()})
     ends = (max(found[-1].ends.values()), moment((raw or {})["status"]["completionTime"]) + 1)

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
-from e2e.tests.commits import Commit, commits
+from e2e.tests.commits import Records, commits
 from e2e.tests.faults import kill_named, kill_rank
 from e2e.tests.jobs import SMALL, Jobs
 from e2e.tests.survival import (
@@ -109,37 +109,45 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
 
 
 @pytest.mark.full
-def test_a_healed_node_s_late_commits_are_dead(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    with training(cluster, jobs, "healed", volume) as job, commits(cluster.shared_dir / volume) as records:
-        node, uid = job.pods[1].spec.node_name, job.pods[1].metadata.uid
-        job.cut_node()
-        # The old worker still runs, and would still save.
-        assert ranks_of(cluster, node, uid)
-        old = job.seen.status["incarnation"] - 1
+@pytest.mark.parametrize("fencing", ["Commit", "Strict"])
+def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_replaced(
+    cluster: Cluster, jobs: Jobs, volume: str, fencing: str
+) -> None:
+    """A job of one worker, its volume within its reach: nobody but the volume can tell it to stop."""
+    name = f"alone-{fencing.lower()}"
+    with (
+        training(cluster, jobs, name, volume, replicas=1, recovery={"fencing": fencing}) as job,
+        commits(cluster.shared_dir / volume) as records,
+    ):
+        node, uid = job.pods[0].spec.node_name, job.pods[0].metadata.uid
+        old = job.seen.status["incarnation"]
+        cut = time.time()
+        # Alone, it has no neighbour whose answer gives its silence a meaning: its kubelet is waited for.
+        job.cut_node(index=0, seconds=180)
         job.seen.until(
             lambda: job.seen.status["checkpoint"]["incarnation"] > old, 60, "a commit of the incarnation"
         )
+        jobs.wait(lambda: not ranks_of(cluster, node, uid), 60, "the old worker found out")
         restore(cluster)
-        job.seen.until(lambda: not ranks_of(cluster, node, uid), 60, "the old worker is gone")
-        job.kill_rank()
+        job.kill_rank(rank=0)
+        own = [record for (incarnation, _), record in records.items() if incarnation == old]
+        assert any(record.at > cut + 1 for record in own), "cut off, it could commit"
         lineage(records, job)
 
 
-def lineage(records: dict[tuple[int, int], Commit], job: Subject) -> None:
-    """By the commit records: no late commit, no dead parent, no restore from what was superseded."""
-    begun: dict[int, float] = {}
+def lineage(records: Records, job: Subject) -> None:
+    """By the commit records: none after a later incarnation began, no dead parent, no restore from one."""
+    assert len(records.begun) >= 3, records.begun
     for (incarnation, _), record in records.items():
-        begun[incarnation] = min(record.at, begun.get(incarnation, record.at))
-    assert len(begun) >= 2, sorted(records)
-    for (incarnation, _), record in records.items():
-        assert all(record.at < at for later, at in begun.items() if later > incarnation), "a late commit"
+        later = [at for other, at in records.begun.items() if other > incarnation]
+        assert all(record.at < at for at in later), "a late commit"
         assert record.parent is None or record.parent in records
     log = "\n".join(job.jobs.log(pod.metadata.name) for pod in job.pods)
     found = re.findall(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)", log)
     assert found
     for into, incarnation, step in [tuple(map(int, one)) for one in found]:
-        newest = max(key for key in records if key[0] < into and records[key].at < begun.get(into, 1e12))
-        assert (incarnation, step) == newest, (into, sorted(records))
+        before = [key for key in records if key[0] < into and records[key].at < records.begun[into]]
+        assert (incarnation, step) == max(before), (into, sorted(records))
 
 
 @pytest.mark.full

@@ -118,6 +118,8 @@ class Recovery:
     """How a job came through one fault; seconds after the fault, None where a stage did not occur."""
 
     reason: str
+    struck: float
+    """Unix seconds of the fault."""
     decided: float
     """The operator's decision, by its own clock."""
     deleted: float | None
@@ -154,6 +156,7 @@ def recovery(seen: Watched, fault_at: float, before: set[str], incarnation: int)
     formed = [s.at for s in seen.job if s.at >= fault_at and _formed(s, seen.status["incarnation"])]
     return Recovery(
         reason=last["reason"],
+        struck=fault_at,
         decided=moment(last["at"]) - fault_at,
         deleted=max(gone) - fault_at if gone else None,
         created=latest(lambda body: True),

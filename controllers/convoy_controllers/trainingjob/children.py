@@ -102,7 +102,7 @@ def _leftovers(observed: Observed, lost: Mapping[str, str], found: Children) -> 
         ours = one.owner_uid == observed.job.metadata.uid or ANNOTATION_INTENT not in one.annotations
         if ours or not one.deleting or one.node not in lost:
             continue
-        left = 0.0 if ended(one) else nodes.unfenced_seconds(observed.nodes[one.node], {})
+        left = 0.0 if ended(one) else nodes.unfenced_seconds(observed.nodes[one.node or ""], {})
         if left > 0:
             found.waits.append(min(left, 1.0))
         else:

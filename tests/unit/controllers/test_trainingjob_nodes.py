@@ -224,3 +224,68 @@ def test_a_suspended_job_does_not_wait_for_a_dead_node() -> None:
     cluster.silence(on(cluster, "job-worker-1"), 6.0, agent_ready=False)
     cluster.spec(suspend=True).settle()
     assert cluster.job.status.phase is Phase.SUSPENDED
+
+
+def test_a_step_proves_that_a_node_lives_for_seconds_only() -> None:
+    """Its agent crashes, steps go on, and later its power fails, too."""
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.wait(12).silence(node, 12.0).train(9).settle()
+    assert cluster.job.status.incarnation == 1
+    cluster.wait(4).silence(node, 16.0).settle()
+    assert cluster.job.status.incarnation == 1
+    cluster.wait(2).silence(node, 18.0).settle()
+    last = cluster.job.status.restarts.last
+    assert last is not None and last.reason == "NodeLost"
+
+
+def test_steps_say_nothing_of_a_node_that_they_do_not_need() -> None:
+    roles = [{"name": "worker", "replicas": 3, "minReplicas": 2}]
+    cluster = running(roles=roles)
+    cluster.launchers = False
+    cluster.lose("job-worker-2").settle().wait(10).settle()
+    assert cluster.job.status.roles[0].absent == [2]
+    uid = cluster.pods["job-worker-2"].uid
+    cluster.pod("job-worker-2", node="node-x")
+    for _ in range(4):
+        cluster.wait(3).train(int(cluster.now.timestamp()) % 10_000 + 50)
+        cluster.silence("node-x", 9.0, agent_ready=False).settle()
+    assert cluster.pods["job-worker-2"].uid != uid and cluster.job.status.incarnation == 2
+
+
+def test_an_elastic_strict_job_waits_for_a_worker_that_is_still_leaving() -> None:
+    roles = [{**OWN["roles"][0], "minReplicas": 2}]
+    cluster = ToyCluster(make_job(**{**OWN, "roles": roles})).settle().train(5).settle().wait(60)
+    cluster.pod("job-worker-1", deleting=True).settle()
+    cluster.wait(15).settle()
+    assert cluster.job.status.membership == "" and cluster.job.status.phase is Phase.RESTARTING
+    cluster.schedulable = False
+    cluster.lose("job-worker-1").settle()
+    assert cluster.job.status.reason == "Shrunk"
+
+
+def test_an_elastic_job_of_an_engine_does_not() -> None:
+    cluster = running(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}])
+    cluster.pod("job-worker-1", deleting=True).settle().wait(15).settle()
+    assert cluster.job.status.reason == "Shrunk"
+
+
+def test_the_pod_of_a_deleted_job_of_that_name_does_not_hang_on_a_lost_node_for_ever() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    for name in ("job-worker-1", "job-worker-2"):
+        cluster.pod(name, owner_uid="another", deleting=True, node=node)
+    cluster.silence(node, 20.0, agent_ready=False).step()
+    assert cluster.plans[-1].requeue_after is not None and cluster.plans[-1].requeue_after <= 1
+    assert {"job-worker-1", "job-worker-2"} <= cluster.pods.keys()
+    cluster.wait(5).silence(node, 25.0, agent_ready=False).settle()
+    assert all(pod.owner_uid == "uid-job" for pod in cluster.pods.values())
+    assert cluster.job.status.phase is Phase.RUNNING
+
+
+def test_what_others_have_labelled_like_the_job_is_theirs() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.pod("job-worker-1", owner_uid="another", deleting=True, annotations={})
+    cluster.silence(node, 90.0, agent_ready=False).step()
+    assert "job-worker-1" not in [gone.name for gone in cluster.plans[-1].delete]

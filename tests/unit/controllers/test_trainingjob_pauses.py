@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,3 +242,85 @@ def members(cluster: ToyCluster) -> dict[int, int]:
 def test_who_must_know_all_members_is_told_of_them() -> None:
     assert members(running()) == {0: 3, 1: 1, 2: 1}
     assert members(running(**STRICT)) == {0: 3, 1: 3, 2: 3}
+
+
+def test_pods_that_were_not_made_during_the_pause_have_their_time_after_it() -> None:
+    cluster = made(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}]).settle().train(5).settle()
+    pause = 0.0
+    while pause < 8:
+        cluster.wait(pause).settle().train(cluster.now.minute + 20).settle().wait(60)
+        fails(cluster, "job-worker-1").settle()
+        found = cluster.job.status.restarts
+        assert found.last is not None and not cluster.job.status.roles[0].absent
+        pause = (found.not_before - found.last.at).total_seconds() if found.not_before else 0.0
+    cluster.launchers = False
+    cluster.wait(8).settle().wait(9).settle()
+    assert cluster.job.status.phase is Phase.RESTARTING, "10 s from when its pod could be made"
+    cluster.wait(1).settle()
+    assert cluster.job.status.reason == "Shrunk"
+
+
+def test_what_convoy_itself_holds_up_is_not_late() -> None:
+    cluster = running(recovery={"fencing": "Strict", "scheduleSeconds": 10})
+    node, uids = on(cluster, "job-worker-1"), cluster.uids
+    for seconds in (6.0, 12.0, 18.0):
+        cluster.wait(6).silence(node, seconds, agent_ready=False).settle()
+    assert cluster.condition["Running"] == ("False", "Fencing") and cluster.uids == uids
+    assert cluster.job.status.pending_since is None
+
+
+def test_a_stranded_pod_that_has_ended_goes_without_its_kubelet() -> None:
+    cluster = running()
+    node = on(cluster, "job-worker-1")
+    cluster.exit(0, 1)
+    cluster.silence(node, 31.0, answers=True, agent_ready=False)
+    cluster.pod("job-worker-1", deleting=True).step()
+    assert not cluster.plans[-1].delete, "its ranks may still live"
+    cluster.pod("job-worker-1", exit_code=143).step()
+    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].delete] == [("job-worker-1", 0)]
+
+
+def test_an_absent_pod_on_a_lost_node_is_not_made_again_and_again() -> None:
+    cluster = made(roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}]).settle().train(5).settle()
+    cluster.wait(60)
+    node = on(cluster, "job-worker-1")
+    cluster.schedulable = False
+    cluster.silence(node, 6.0, agent_ready=True).settle()
+    assert cluster.job.status.reason == "Shrunk"
+    uid = cluster.pods["job-worker-1"].uid
+    cluster.pod("job-worker-1", node=node).settle()
+    assert cluster.pods["job-worker-1"].uid == uid
+    assert cluster.plans[-1].requeue_after == pytest.approx(2)
+
+
+def test_the_last_restart_of_a_budget_waits_for_what_may_explain_its_fault() -> None:
+    cluster = running(recovery={"maxRestarts": 0})
+    died = cluster.now.timestamp()
+    cluster.exit(0, 1, ended=died).exit(2, 76, ended=died).settle()
+    assert cluster.job.status.phase is Phase.RUNNING and restarts(cluster) == (0, 0)
+    assert cluster.plans[-1].requeue_after == pytest.approx(7)
+    node = on(cluster, "job-worker-1")
+    cluster.wait(6).silence(node, 6.0, agent_ready=False).settle()
+    assert cluster.job.status.phase is Phase.RUNNING and restarts(cluster) == (1, 0)
+
+
+def test_without_an_explanation_the_job_fails_after_that() -> None:
+    cluster = running(recovery={"maxRestarts": 0})
+    cluster.exit(0, 1, ended=cluster.now.timestamp()).settle().wait(7).settle()
+    assert cluster.job.status.reason == "MaxRestartsExceeded"
+
+
+def test_a_job_on_one_node_fails_at_once() -> None:
+    cluster = running(recovery={"maxRestarts": 0}, roles=[{"name": "worker", "replicas": 1}])
+    cluster.exit(0, 1, ended=cluster.now.timestamp()).settle()
+    assert cluster.job.status.reason == "MaxRestartsExceeded"
+
+
+def test_a_status_from_a_backup_leads_above_what_the_agents_have_seen() -> None:
+    cluster = running()
+    for uid, view in list(cluster.views.items()):
+        cluster.views[uid] = replace(view, incarnation=7, port_incarnation=7)
+    cluster.settle()
+    last = cluster.job.status.restarts.last
+    assert last is not None and (last.reason, last.counted) == ("StatusBehind", False)
+    assert (cluster.job.status.incarnation, cluster.job.status.phase) == (8, Phase.RUNNING)

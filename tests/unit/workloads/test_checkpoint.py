@@ -215,3 +215,39 @@ def test_a_record_that_turns_unreadable_is_not_deleted(root: Path) -> None:
     (root / NEWER.name / storage.COMMIT).write_bytes(b"?")
     newest = commit(checkpoints, 25, NEWER)
     assert storage.generations(root) == [NEWER, newest]
+
+
+@pytest.mark.parametrize("where", ["records", "branches", "fault"])
+def test_a_volume_that_does_not_answer_is_not_taken_for_corrupt(
+    root: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Passed over for a moment's trouble, the newest generation would be a dead branch for good."""
+    opened(root, 2).choose()
+    name = {"records": storage.COMMIT, "branches": "branch-2.json", "fault": "__0_0.distcp"}[where]
+    read, digest = Path.read_bytes, storage.digest
+
+    def answer(path: Path) -> bytes:
+        if path.name == name:
+            raise OSError(5, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", answer)
+    monkeypatch.setattr(storage, "digest", lambda path: answer(path) and digest(path))
+    with pytest.raises(OSError, match="Input/output"):
+        opened(root, 3).choose()
+    monkeypatch.undo()
+    assert chosen(root, 4) == NEWER
+
+
+def test_a_commit_stands_although_what_it_supersedes_cannot_be_deleted(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    checkpoints = opened(root)
+    checkpoints.choose()
+    monkeypatch.setattr(storage, "records", fails)
+    newest = commit(checkpoints, 25, NEWER)
+    assert checkpoints.commits.wait(newest, 0) == "committed"
+    assert "what is superseded is still there" in capsys.readouterr().err
