@@ -9,6 +9,7 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.plan import Assign, Member, PickPort, Shutdown
+from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
 from convoy_operator.hub import messages
 from convoy_operator.hub.agents import Agents
@@ -457,6 +458,40 @@ class TestAgents:
         self.agents.look()
         stream = self.join("n0", report(coordinator_node="n1", coordinator_address="n1:old"))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
+
+    @pytest.mark.parametrize(("fencing", "told"), [("Strict", True), ("Commit", False)])
+    async def test_the_peers_of_a_strict_job_are_told_where_an_agent_has_moved(
+        self, fencing: str, told: bool
+    ) -> None:
+        job = make_job(recovery={"fencing": fencing}).to_dict()
+        job["metadata"] |= {"namespace": "ns", "resourceVersion": "1"}
+        self.world.jobs.upsert(views.parent(job))
+        self.add_pod("v", "n1")
+        stream = self.join("n0", report())
+        self.join("n1", report(pod_uid="v"))
+        self.agents.look()
+        assert stream.outbox.empty(), "a new leader learns addresses; nobody has moved"
+        self.agents.join(wire.Hello(node="n1", peer_address="n1:9", pods=[report(pod_uid="v")]))
+        self.agents.look()
+        if told:
+            moved = stream.outbox.get_nowait().peer_moved
+            assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:9")
+        assert stream.outbox.empty()
+
+    async def test_a_command_is_not_repeated_at_once(self) -> None:
+        stream = self.join("n0")
+        for _ in range(3):
+            self.agents.send(PickPort("n0", "u", 1))
+        self.agents.send(PickPort("n0", "u", 2))
+        assert [stream.outbox.get_nowait().pick_port.incarnation for _ in range(2)] == [1, 2]
+        assert stream.outbox.empty()
+        self.now += 2
+        self.agents.send(PickPort("n0", "u", 1))
+        assert stream.outbox.get_nowait().pick_port.incarnation == 1
+        self.agents.send(PickPort("n0", "u", 1))
+        assert self.join("n0").outbox.empty()
+        self.agents.send(PickPort("n0", "u", 1))
+        assert not self.agents._agents["n0"].stream.outbox.empty(), "it may never have heard of the other"
 
     async def test_a_heartbeat_is_answered_and_keeps_the_agent_there(self) -> None:
         stream = self.join("n0")

@@ -107,6 +107,31 @@ def test_a_fresh_pod() -> None:
         pytest.param(
             raw(
                 status={
+                    "phase": "Failed",
+                    "initContainerStatuses": [
+                        {"name": "ok", "state": {"terminated": {"exitCode": 0}}},
+                        {"name": "i", "state": {"terminated": {"exitCode": 3, "message": "no data"}}},
+                    ],
+                    **state(waiting={"reason": "PodInitializing"}),
+                }
+            ),
+            {"exit_code": 3, "termination_message": "no data"},
+            id="an init container that failed",
+        ),
+        pytest.param(
+            raw(
+                status={
+                    "phase": "Running",
+                    "initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 3}}}],
+                    **state(running={}),
+                }
+            ),
+            {"exit_code": None},
+            id="a sidecar among the init containers that is about to be restarted",
+        ),
+        pytest.param(
+            raw(
+                status={
                     "conditions": [
                         {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
                     ]
