@@ -125,6 +125,7 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
             return operator.agents.nodes((view,))[node]
 
         assert seen().silent_seconds == 0.0
+        await eventually(lambda: node in operator.presence._clocks, what="a heartbeat, and with it its clock")
         await agent.hang_up()
         await eventually(lambda: seen().silent_seconds, what="silence")
         await eventually(lambda: seen().lease_seconds > 99, what="the kubelet's Lease")
