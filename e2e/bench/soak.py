@@ -61,7 +61,7 @@ def _gpt(steps: int, **role: Any) -> Callable[[str], dict[str, Any]]:
 def _script(claim: str) -> dict[str, Any]:
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
     pod = spec["roles"][0]["template"]["spec"]
-    pod["containers"][0]["env"] = [{"name": "STEPS", "value": "400"}]
+    pod["containers"][0]["env"].append({"name": "STEPS", "value": "1500"})
     pod["volumes"][0]["configMap"]["name"] = NAME
     return {"engine": None, "recovery": RECOVERY, **spec}
 
