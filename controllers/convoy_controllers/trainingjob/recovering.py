@@ -23,8 +23,8 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot, world_size
-from convoy_crds.terms import ConditionType, Reasons
-from convoy_crds.trainingjob import Phase
+from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.trainingjob import Phase, Recovery, TrainingJobStatus
 
 ECHO_SECONDS = 0.5
 """How long the end of a rank that lost a peer waits for the news of that peer's own end."""
@@ -119,24 +119,11 @@ def answer(
         return finish(observed, draft, own, Phase.FAILED, fault.reason, fault.message)
     if fault.reason is Reasons.NODE_LOST:
         status.restarts = budget.forgive(status.restarts, fault.at)
-    identical = escalation.identical(status.restarts, fault)
-    repeated = recovery.max_identical_errors and identical >= recovery.max_identical_errors
-    exceeded = budget.exceeded(status.restarts, fault, recovery, now)
-    if (repeated or exceeded) and (wait := _verdict_seconds(observed, fault, now)):
-        draft.blow = None
-        return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
-    if repeated:
-        reason = Reasons.REPEATED_ERROR
-        message = reason.format(count=identical, limit=recovery.max_identical_errors, why=fault.message)
-        return finish(observed, draft, own, Phase.FAILED, reason, message)
-    if exceeded:
-        message = Reasons.MAX_RESTARTS.format(
-            count=status.restarts.in_window + 1,
-            window=recovery.window_seconds,
-            limit=recovery.max_restarts,
-            why=fault.message,
-        )
-        return finish(observed, draft, own, Phase.FAILED, Reasons.MAX_RESTARTS, message)
+    if verdict := _verdict(status, recovery, fault, now):
+        if wait := _verdict_seconds(observed, fault, now):
+            draft.blow = None
+            return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
+        return finish(observed, draft, own, Phase.FAILED, *verdict)
     if fault.node and fault.policy.blames_node:
         status.offenders = offenders.after(status.offenders, fault.node, fault.reason.name, now)
     steps = [status.progress.step if status.progress else None, fault.step]
@@ -146,6 +133,25 @@ def answer(
     draft.phase(Phase.RESTARTING, fault.reason, fault.message)
     draft.condition(ConditionType.RESTARTING, True, fault.reason, fault.message)
     draft.condition(ConditionType.RUNNING, False, fault.reason, fault.message)
+    return None
+
+
+def _verdict(
+    status: TrainingJobStatus, recovery: Recovery, fault: Fault, now: datetime
+) -> tuple[Reason, str] | None:
+    """Why the job may not restart for this fault again, in a reason and words; None while it may."""
+    identical, limit = escalation.identical(status.restarts, fault), recovery.max_identical_errors
+    if limit and identical >= limit:
+        reason = Reasons.REPEATED_ERROR
+        return reason, reason.format(count=identical, limit=limit, why=fault.message)
+    if budget.exceeded(status.restarts, fault, recovery, now):
+        reason = Reasons.MAX_RESTARTS
+        return reason, reason.format(
+            count=status.restarts.in_window + 1,
+            window=recovery.window_seconds,
+            limit=recovery.max_restarts,
+            why=fault.message,
+        )
     return None
 
 
