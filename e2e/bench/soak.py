@@ -293,6 +293,6 @@ def _record(soak: Soak, memory: Memory, missing: list[str], found: Figures) -> N
     found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(missing) + len(wrong))
     found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
     for name, (most, growth) in memory.verdicts().items():
-        found.add(Metric(f"resident memory of a {name}, last third, the largest", "MiB", 300), most)
-        words = f"growth of a {name}'s memory, last third of its samples over the first, the most"
+        found.add(Metric(f"resident memory of an {name}, last third, the largest", "MiB", 300), most)
+        words = f"growth of an {name}'s memory, last third of its samples over the first, the most"
         found.add(Metric(words, "ratio", 1.1), growth)
