@@ -26,14 +26,15 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-with open(f"/steps/{rank}-{time.time_ns()}", "w", buffering=1) as log:
-    for step in range(1, int(os.environ["STEPS"]) + 1):
-        optimizer.zero_grad()
-        model(torch.ones(4, 8)).sum().backward()
-        optimizer.step()
-        log.write(f"{step} {time.time()}\\n")
-        time.sleep(0.1)
+log = open(f"/steps/{rank}-{time.time_ns()}", "w", buffering=1)
+for step in range(1, int(os.environ["STEPS"]) + 1):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    log.write(f"{step} {time.time()}\\n")
+    time.sleep(0.1)
 dist.destroy_process_group()
+log.write(f"0 {time.time()}\\n")
 """
 
 
@@ -68,6 +69,8 @@ class Life:
     """One formation of the process group: when each step had ended on all ranks."""
 
     ends: dict[int, float] = field(default_factory=dict)
+    left: float = 0.0
+    """When the last rank had nothing more to do; 0 when they did not come so far."""
 
     @property
     def first(self) -> float:
@@ -93,14 +96,17 @@ def _life(files: tuple[Path, ...]) -> Life:
     for path in files:
         for line in path.read_text().splitlines():
             number, at = line.split()
-            found.ends[int(number)] = max(float(at), found.ends.get(int(number), 0.0))
+            if int(number):
+                found.ends[int(number)] = max(float(at), found.ends.get(int(number), 0.0))
+            else:
+                found.left = max(float(at), found.left)
     return found
 
 
 def stepping(found: list[Life]) -> tuple[float, float]:
     """(productive, recompute) seconds: steps beyond all earlier ones, and steps made again.
 
-    A life counts from the end of its first step to that of its last.
+    A life counts from the end of its first step to that of its last, or until its ranks had ended well.
     """
     productive = recompute = 0.0
     best = 0
@@ -110,6 +116,6 @@ def stepping(found: list[Life]) -> tuple[float, float]:
         if last <= best:
             crossing = life.ends[last]
         recompute += crossing - life.first
-        productive += life.ends[last] - crossing
+        productive += max(life.ends[last], life.left) - crossing
         best = max(best, last)
     return productive, recompute

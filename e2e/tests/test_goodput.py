@@ -77,11 +77,10 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, seen: Watched, decided: l
         Cause.RESTART: sum(life.first - at for life, at in zip(found[1:], decided, strict=True)),
     }
     print({cause.value: (ledger.get(cause, 0.0), round(seconds, 2)) for cause, seconds in truth.items()})
-    ends = (max(found[-1].ends.values()), moment((raw or {})["status"]["completionTime"]) + 1)
+    ends = (found[-1].left, moment((raw or {})["status"]["completionTime"]) + 1)
     whole = sum(ledger.values())
     assert ends[0] - made - SECONDS < whole < ends[1] - made + SECONDS, "the causes sum up to its age"
-    # From the last step to the end of the ranks is the interpreter's time to leave: booked as a detection.
-    leaving = whole - (ends[0] - made)
-    truth[Cause.DETECT] += max(0.0, leaving)
+    # Until the operator knows that they have ended: booked as a detection.
+    truth[Cause.DETECT] += max(0.0, whole - (ends[0] - made))
     for cause, seconds in truth.items():
         assert abs(ledger.get(cause, 0.0) - seconds) <= max(SECONDS, SHARE * seconds), (cause, ledger, truth)
