@@ -116,7 +116,9 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
     kinds.training_job(world, hub, parent, {"a": "why"}, NOW)
     (observed,) = seen
     assert [pod.name for pod in observed.pods] == ["a", "d"]
-    assert hub.asked == [["a"], ["a"]], "another's pods are no business of this job's"
+    assert hub.asked == [["a"], ["a", "d"]], (
+        "others' reports are no business of this job's, their nodes may be"
+    )
     assert observed.nodes == {"n": NodeView("n")}
     assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
     assert observed.create_errors == {"a": "why"}
