@@ -36,13 +36,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return ended
     if ended := ending.past_deadline(observed, draft, own):
         return ended
-    wrong = violation(observed)
+    wrong, lost = violation(observed), nodes.lost(observed)
     fault = (
-        recovering.fault(observed, formed, own)
+        recovering.fault(observed, formed, own, lost)
         # What runs is not torn down for a spec that could not run.
         or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
-        or recovering.regrowth(observed, draft, layout, _back(observed, layout, formed, own))
+        or recovering.regrowth(observed, draft, layout, _back(observed, layout, formed, own, lost))
     )
     if fault is not None and (wait := recovering.echo_seconds(fault, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
@@ -50,23 +50,31 @@ def plan(observed: Observed, now: datetime) -> Plan:
         status.restart_id = observed.job.spec.recovery.restart_id
     if fault is not None and (ended := recovering.answer(observed, draft, fault, own, now)):
         return ended
-    return _form(observed, draft, layout, own, now)
+    return _form(observed, draft, layout, own, lost, now)
 
 
 def _back(
-    observed: Observed, layout: tuple[Slot, ...], formed: tuple[Slot, ...], own: Mapping[str, PodView]
+    observed: Observed,
+    layout: tuple[Slot, ...],
+    formed: tuple[Slot, ...],
+    own: Mapping[str, PodView],
+    lost: Mapping[str, str],
 ) -> int:
     """Pods that the incarnation runs without and that could be taken in again."""
     if len(formed) == len(layout):
         return 0
-    lost = nodes.lost(observed)
     names = {slot.pod for slot in formed}
     absent = [slot for slot in layout if slot.pod not in names]
     return len(formation.ready(observed, absent, own, lost))
 
 
 def _form(
-    observed: Observed, draft: Draft, layout: tuple[Slot, ...], own: Mapping[str, PodView], now: datetime
+    observed: Observed,
+    draft: Draft,
+    layout: tuple[Slot, ...],
+    own: Mapping[str, PodView],
+    lost: Mapping[str, str],
+    now: datetime,
 ) -> Plan:
     """Brings the pods up and the incarnation together, and says how far that is."""
     status, recovery = draft.status, observed.job.spec.recovery
@@ -79,7 +87,6 @@ def _form(
     if status.pending_since is not None and now < status.pending_since:
         waits.append((status.pending_since - now).total_seconds())
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=_earliest(waits))
-    lost = nodes.lost(observed)
     pause = _pause(status, now)
     wanted = children(observed, status, layout, own, lost, now, pause) if wrong is None else Children()
     waits += wanted.waits

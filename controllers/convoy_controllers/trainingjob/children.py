@@ -64,8 +64,8 @@ def children(
         elif one.name in running:
             # One that ended well still stands for its ranks.
             found.delete += [DeletePod(one.name, one.uid)] if failed(one) else []
-        elif running and one.name in by_pod and (age := _young(one, now)):
-            found.waits.append(age)
+        elif running and one.name in by_pod and (left := _young(one, now)):
+            found.waits.append(left)
         elif one.name not in by_pod or _must_go(observed, one, by_pod[one.name], status):
             found.delete.append(DeletePod(one.name, one.uid))
     _leftovers(observed, lost, found)
@@ -117,14 +117,17 @@ def _misplaced(one: PodView, running: bool, status: TrainingJobStatus, now: date
     """
     if running or birth(one) < status.incarnation:
         return 0.0
-    return min(max(0.0, one.created + MISPLACED_SECONDS - now.timestamp()), MISPLACED_SECONDS)
+    return _until_age(one, MISPLACED_SECONDS, now)
 
 
 def _young(one: PodView, now: datetime) -> float:
     """Seconds for which a pod that has ended, and that nobody waits for, is left alone; 0 for all others."""
-    if not ended(one):
-        return 0.0
-    return min(max(0.0, one.created + RETRY_SECONDS - now.timestamp()), RETRY_SECONDS)
+    return _until_age(one, RETRY_SECONDS, now) if ended(one) else 0.0
+
+
+def _until_age(one: PodView, seconds: float, now: datetime) -> float:
+    """Seconds until a pod is so old; never more than that, whatever the two clocks show."""
+    return min(max(0.0, one.created + seconds - now.timestamp()), seconds)
 
 
 def _stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bool:

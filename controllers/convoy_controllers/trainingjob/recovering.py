@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan, PodView
-from convoy_controllers.trainingjob import budget, escalation, formation, nodes, offenders
+from convoy_controllers.trainingjob import budget, escalation, formation, offenders
 from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.faults import (
     Fault,
@@ -53,13 +53,14 @@ def overtaken(observed: Observed) -> Fault | None:
     return Fault(reason, reason.format(seen=seen, incarnation=status.incarnation))
 
 
-def fault(observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodView]) -> Fault | None:
+def fault(
+    observed: Observed, layout: tuple[Slot, ...], own: Mapping[str, PodView], lost: dict[str, str]
+) -> Fault | None:
     """The fault of the incarnation that has formed, or of a pod that failed before one could.
 
-    `layout`: the slots of the incarnation.
+    `layout`: the slots of the incarnation. `lost`: by name of each lost node, why.
     """
     members, incarnation = observed.job.status.membership, observed.job.status.incarnation
-    lost = nodes.lost(observed)
     found: list[Fault] = []
     for slot in layout:
         pod = own.get(slot.pod)

@@ -15,6 +15,7 @@ from convoy.cli import table
 from convoy.cli.cluster import Failure
 from convoy.cli.manifest import NoYaml, broken_rules, documents, parse
 from convoy.cli.sources import STDIN
+from convoy.cli.words import field_path
 from convoy_controllers.simulate.promises import Broken
 from convoy_controllers.simulate.replay import Fate, History, replay
 from convoy_controllers.simulate.replay import table as rows
@@ -67,7 +68,10 @@ def load(file: Path) -> Scenario:
     try:
         return Scenario.model_validate(bodies[0])
     except ValidationError as error:
-        found = [f"{_path(one['loc'])}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()]
+        found = [
+            f"{field_path(one['loc']) or 'scenario'}: {one['msg'].removeprefix('Value error, ')}"
+            for one in error.errors()
+        ]
         raise Failure(f"{file}: " + "; ".join(found)) from error
 
 
@@ -83,12 +87,6 @@ def _check(number: int, job: dict[str, Any]) -> list[str]:
     manifest = parse({"apiVersion": API_VERSION, "kind": "TrainingJob", **job})
     rules = broken_rules("TrainingJob", manifest.job.to_dict()) if manifest.job else []
     return [f"jobs[{number}].job: {problem}" for problem in (*manifest.errors, *rules)]
-
-
-def _path(place: tuple[int | str, ...]) -> str:
-    """`events[2].node`; the file itself when it is about the whole."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return text.removeprefix(".") or "scenario"
 
 
 def as_json(history: History) -> dict[str, Any]:
