@@ -144,6 +144,7 @@ class Installation:
 @pytest.fixture
 def installation(control_plane: Any) -> Installation:
     """A fresh namespace to run an operator in, with exactly its rights."""
+    _forget_others(control_plane)
     namespace = control_plane.namespace("convoy")
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     for account in ("convoy-operator", "convoy-agent", "other"):
@@ -185,6 +186,16 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
     await load_kube_config(str(plane.kubeconfig(token)), client_configuration=configuration)
     configuration.connection_pool_maxsize = 64
     return ApiClient(configuration)
+
+
+def _forget_others(control_plane: Any) -> None:
+    """Deletes the jobs and pods that other tests left: work for every operator, on nodes without agents."""
+    for collection in ("/apis/convoy.dev/v1alpha1/trainingjobs", "/api/v1/pods?labelSelector=convoy.dev/job"):
+        group, _, kind = collection.partition("?")[0].rpartition("/")
+        for left in control_plane.request("GET", collection)["items"]:
+            meta = left["metadata"]
+            path = f"{group}/namespaces/{meta['namespace']}/{kind}/{meta['name']}?gracePeriodSeconds=0"
+            control_plane.request("DELETE", path)
 
 
 @pytest.fixture

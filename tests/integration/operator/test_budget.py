@@ -30,15 +30,6 @@ def writes(operator: Operator) -> dict[str, int]:
     return found
 
 
-def forget_other_jobs(installation: Installation) -> None:
-    """Deletes the jobs that other tests left: the operator would go on working on them."""
-    found = installation.plane.request("GET", "/apis/convoy.dev/v1alpha1/trainingjobs")["items"]
-    for left in found:
-        meta = left["metadata"]
-        path = f"/apis/convoy.dev/v1alpha1/namespaces/{meta['namespace']}/trainingjobs/{meta['name']}"
-        installation.plane.request("DELETE", path)
-
-
 async def at_rest(operator: Operator, window: float = 3.0, deadline: float = 30.0) -> dict[str, int]:
     """The writes so far, once none has come for `window` seconds: nothing happens, so nothing is written."""
     end = asyncio.get_running_loop().time() + deadline
@@ -54,7 +45,6 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, gateway: KubernetesGateway
 ) -> None:
     namespace = installation.plane.namespace()
-    forget_other_jobs(installation)
     async with running(installation, monkeypatch) as operator:
         before = writes(operator)
         await asyncio.gather(*(gateway.create(TRAINING_JOBS, namespace, job(f"j{n}", 3)) for n in range(20)))

@@ -16,7 +16,6 @@ from convoy_operator.hub import witness
 from convoy_operator.hub.witness import ABSENT, answers
 
 from .conftest import NODE_LEASES, FakeAgent, Installation, eventually, running
-from .test_budget import forget_other_jobs
 from .test_operator import JOBS, Kubelet, job
 
 UNROUTABLE = "224.0.0.1"
@@ -86,7 +85,6 @@ async def test_a_node_that_falls_silent_is_looked_into_and_loses_its_label_once_
 ) -> None:
     dead, port = blackhole
     monkeypatch.setattr(witness, "PORT", port)
-    forget_other_pods(installation)
     namespace = installation.plane.namespace()
     kubelet = Kubelet(installation, namespace)
     node = f"{namespace}-n"
@@ -166,15 +164,6 @@ async def test_a_node_whose_object_is_deleted_is_seen_to_be_gone(
         await eventually(lambda: operator.world.nodes.get("", node).cordoned, what="cordon")
         await installation.call("DELETE", f"/api/v1/nodes/{node}")
         await eventually(lambda: operator.world.nodes.get("", node) is None, what="gone")
-
-
-def forget_other_pods(installation: Installation) -> None:
-    """Deletes the jobs and pods that other tests left: so many nodes without agents would raise an alarm."""
-    forget_other_jobs(installation)
-    for left in installation.plane.request("GET", "/api/v1/pods?labelSelector=convoy.dev/job")["items"]:
-        meta = left["metadata"]
-        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0"
-        installation.plane.request("DELETE", path)
 
 
 async def _neighbour(installation: Installation, operator: Any, namespace: str, node: str) -> FakeAgent:
