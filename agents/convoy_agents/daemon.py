@@ -26,9 +26,10 @@ from convoy_agents.peer import PeerClient, PeerServer
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
-from convoy_agents.pods.state import Generation, PodState
+from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
 from convoy_agents.vouching import Vouching
+from convoy_controllers.checkpoint.generation import Generation
 
 LEAVE_SECONDS = 8.0
 """From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""

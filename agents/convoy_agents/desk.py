@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from convoy_agents import commit
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.pods.state import Generation, PodState, Verdict
+from convoy_agents.pods.state import PodState
+from convoy_controllers.checkpoint import commit
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 MAX_HELD = 4096
 """Calls held for one job."""

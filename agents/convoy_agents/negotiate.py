@@ -15,8 +15,10 @@ from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import describe
 from convoy_agents.peer import PeerClient
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.pods.state import Generation, PodState, Verdict
+from convoy_agents.pods.state import PodState
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 Decide = Callable[[str, Generation, Verdict, int], None]
 """(pod uid, generation, verdict, latest incarnation seen)"""

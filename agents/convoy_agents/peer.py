@@ -10,13 +10,13 @@ import grpc
 import structlog
 
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
-from convoy_agents.commit import DEADLINE_SECONDS
 from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment, describe
 from convoy_agents.pods.assignment import Member
-from convoy_agents.pods.state import Generation, Verdict
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
+from convoy_controllers.checkpoint.generation import Generation
 from convoy_crds import terms
 
 MAX_CHANNELS = 128

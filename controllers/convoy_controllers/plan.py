@@ -122,6 +122,10 @@ class PodView:
     created: float = 0.0
     """Unix seconds."""
     deleting: bool = False
+    leaving_since: float = 0.0
+    """Unix seconds at which a pod that is deleting was told to go."""
+    leaves_by: float = 0.0
+    """Unix seconds at which its grace ends."""
     owner_uid: str | None = None
     unschedulable: str = ""
     """The scheduler's message while it finds no node."""

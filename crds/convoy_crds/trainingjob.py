@@ -381,12 +381,14 @@ class TrainingJob(Model):
         ),
         Rule(
             "(self.spec.roles == oldSelf.spec.roles && self.spec.checkpoint == oldSelf.spec.checkpoint"
+            " && self.spec.recovery.fencing == oldSelf.spec.recovery.fencing"
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
             " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
             " || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspended']",
-            "engine, roles and checkpoint may change only while the job is Pending or suspended",
+            "engine, roles, checkpoint and recovery.fencing may change only while the job is Pending "
+            "or suspended",
             ".spec",
         ),
     )

@@ -41,6 +41,13 @@ class Scenario:
     elastic: bool = False
 
 
+def _kill_node(job: Subject) -> Recovery:
+    """Kills the node of a worker, where no leader is: that one is a scenario of its own."""
+    node = leader(job.cluster)[1]
+    pods = list(enumerate(job.pods))
+    return job.kill_node(next(number for number, pod in reversed(pods) if pod.spec.node_name != node))
+
+
 def _kill_leader(job: Subject) -> Recovery:
     """Kills the node of the leading operator, where a worker is as well."""
     node = leader(job.cluster)[1]
@@ -54,11 +61,9 @@ SCENARIOS = {
         "SIGKILL of a rank, unmodified script", 1.0, lambda job: job.kill_rank(), own=True
     ),
     "pod": Scenario("a pod is deleted", 6.0, lambda job: job.delete_pod()),
-    "node": Scenario("kill -9 of a node, Commit", 10.0, lambda job: job.kill_node()),
-    "node-elastic": Scenario(
-        "kill -9 of a node, the job may shrink", 7.0, lambda job: job.kill_node(), elastic=True
-    ),
-    "node-strict": Scenario("kill -9 of a node, Strict", 30.0, lambda job: job.kill_node(), own=True),
+    "node": Scenario("kill -9 of a node, Commit", 10.0, _kill_node),
+    "node-elastic": Scenario("kill -9 of a node, the job may shrink", 7.0, _kill_node, elastic=True),
+    "node-strict": Scenario("kill -9 of a node, Strict", 30.0, _kill_node, own=True),
     "node-leader": Scenario("kill -9 of the node that the leader is on too, Commit", 20.0, _kill_leader),
 }
 

@@ -159,9 +159,8 @@ class Operator:
         """What only the leader does."""
         for reflector in self.parents:
             await _list(reflector)
-        await self.pods.synced.wait()
-        # Nodes are judged by this: what a watch that hangs has missed may be a node that holds workers.
-        await _list(self.nodes)
+        # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
+        await asyncio.gather(_list(self.pods), _list(self.nodes))
         self.presence.begin()
         self.goodput.begin(datetime.now(UTC))
         self.leads = True

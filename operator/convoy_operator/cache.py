@@ -52,6 +52,8 @@ class Store(Generic[T]):
         self._indexed: dict[tuple[str, str], dict[str, T]] = {}
         self._dead: OrderedDict[str, None] = OrderedDict()
         self._listeners: list[Listener[T]] = []
+        self.newest = 0
+        """The highest resourceVersion of any object taken in."""
 
     def listen(self, listener: Listener[T]) -> None:
         """Calls `listener` on every change from now on."""
@@ -96,8 +98,17 @@ class Store(Generic[T]):
         self._drop(key, before)
         return True
 
-    def replace(self, items: Iterable[T], version: int) -> None:
-        """Takes a LIST made at `version`: what it lacks is deleted, unless it came into being since."""
+    def replace(self, items: Iterable[T], version: int, floor: int = 0) -> None:
+        """Takes a LIST made at `version`: what it lacks is deleted, unless it came into being since.
+
+        `floor`: the newest version that was known before the LIST was asked for. A LIST below it tells that
+        the server itself went back in time, to a backup of its etcd: then all that is known is wrong.
+        """
+        if version < floor:
+            self._dead.clear()
+            self.newest = version
+            for key, item in list(self._items.items()):
+                self._drop(key, item)
         listed = set()
         for item in items:
             listed.add(item.uid)
@@ -112,6 +123,7 @@ class Store(Generic[T]):
             self._unlink(before)
             if before.uid != item.uid:
                 self._bury(before.uid)
+        self.newest = max(self.newest, item.version)
         self._items[key] = item
         self._by_uid[item.uid] = item
         if self._index is not None:

@@ -77,6 +77,7 @@ class Reconciler:
         self._children = Children(gateway, world, settings.parallel_creates)
         self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         self.throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
+        world.jobs.listen(self._gone)
 
     async def work(self) -> None:
         """One worker; runs until cancelled."""
@@ -144,7 +145,7 @@ class Reconciler:
             plan = self._plan(key, parent)
             plan = replace(plan, events=(*told, *plan.events), status_first=False)
             waits.append(plan.requeue_after)
-        waits.append(self._refusals.wait(parent.uid, self._clock()))
+        waits.append(self._retry(parent, plan))
         if not plan.status_first:
             parent, wait = await self._store(key, parent, plan.status)
             waits.append(wait)
@@ -170,6 +171,18 @@ class Reconciler:
             return 0.0
         pods = self._world.pods.indexed((key.namespace, key.name))
         return self._agents.unsettled({pod.view.node for pod in pods if pod.view.node})
+
+    def _retry(self, parent: Parent, plan: Plan) -> float | None:
+        """Seconds until refused pods may be tried again; None when none was, or none is wanted any more."""
+        wait = self._refusals.wait(parent.uid, self._clock())
+        if wait == 0 and not plan.create:
+            self._refusals.clear(parent.uid)
+            return None
+        return wait
+
+    def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._refusals.clear(before.uid)
 
     async def _create(self, parent: Parent, plan: Plan) -> dict[str, str]:
         now = self._clock()

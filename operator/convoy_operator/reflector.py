@@ -50,48 +50,68 @@ class Reflector(Generic[T]):
         self._resync = resync_seconds
         self._clock = clock
         self._listed_at = float("-inf")
+        self._version = ""
+        """To watch from; empty when only a LIST can tell."""
+        self._watching: asyncio.Future[bool] | None = None
         self.synced = asyncio.Event()
         """Set once the store has been filled."""
 
     async def run(self) -> None:
         """LIST, then WATCH from there; failures wait longer each time, and never end it."""
         failures = 0
-        version = ""
         while True:
             try:
-                if not version or self._clock() - self._listed_at >= self._resync:
-                    version = await self.list()
+                if not self._version or self._clock() - self._listed_at >= self._resync:
+                    await self.list()
                     failures = 0
-                async for kind, raw in self._gateway.watch(self._resource, version, self._selector):
-                    version = raw["metadata"]["resourceVersion"]
+                if await self._follow():
                     failures = 0
-                    self._take(kind, raw)
-                    if self._clock() - self._listed_at >= self._resync:
-                        break
             except errors.Gone:
                 # Our version was compacted away: only a LIST tells what was missed. It is no failure of the
                 # server, but a server that answers so every time must not be asked in a tight loop.
-                version = ""
+                self._version = ""
                 failures = min(failures + 1, 2)
                 await asyncio.sleep(backoff(failures, _LEAST / 4, _MOST))
             except errors.ApiError as fault:
                 failures += 1
                 if not isinstance(fault, errors.Unavailable | errors.TooManyRequests):
-                    version = ""
+                    self._version = ""
                 wait = backoff(failures, _LEAST, _MOST)
                 log.warning(
                     "watch broke", resource=self._resource.plural, error=str(fault), retry_seconds=wait
                 )
                 await asyncio.sleep(wait)
 
-    async def list(self) -> str:
-        """Makes the store equal to a LIST; the version to watch from."""
+    async def _follow(self) -> bool:
+        """Watches until the server ends it, a LIST is due, or one was made. Whether anything came."""
+        watching = self._watching = asyncio.ensure_future(self._watch())
+        try:
+            await asyncio.wait([watching])
+        finally:
+            watching.cancel()
+        return True if watching.cancelled() else watching.result()
+
+    async def _watch(self) -> bool:
+        came = False
+        async for kind, raw in self._gateway.watch(self._resource, self._version, self._selector):
+            came = True
+            self._version = raw["metadata"]["resourceVersion"]
+            self._take(kind, raw)
+            if self._clock() - self._listed_at >= self._resync:
+                break
+        return came
+
+    async def list(self) -> None:
+        """Makes the store equal to a LIST. A watch under way is given up for one from there."""
+        floor = self._store.newest
         items, version = await self._gateway.list(self._resource, self._selector)
         self._metrics.relists.labels(self._resource.plural).inc()
-        self._store.replace((self._view(raw) for raw in items), int(version))
+        self._store.replace((self._view(raw) for raw in items), int(version), floor)
         self._listed_at = self._clock()
+        self._version = version
+        if self._watching is not None:
+            self._watching.cancel()
         self.synced.set()
-        return version
 
     def _take(self, kind: str, raw: Mapping[str, Any]) -> None:
         if kind in ("ADDED", "MODIFIED"):

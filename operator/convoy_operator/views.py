@@ -119,6 +119,9 @@ def pod_view(raw: Mapping[str, Any]) -> PodView:
         },
         created=_unix(metadata.get("creationTimestamp")),
         deleting="deletionTimestamp" in metadata,
+        leaving_since=_unix(metadata.get("deletionTimestamp"))
+        - (metadata.get("deletionGracePeriodSeconds") or 0),
+        leaves_by=_unix(metadata.get("deletionTimestamp")),
         owner_uid=controller_uid(raw),
         unschedulable=_unschedulable(spec, status)[:_MESSAGE],
         waiting_reason=waiting.get("reason") or "",

@@ -41,8 +41,8 @@ class World:
 
     @property
     def occupied(self) -> Iterable[str]:
-        """Nodes that hold pods which have not ended."""
-        return self._on_node.keys()
+        """Nodes that hold pods of jobs which have not ended. Anybody may give a pod our labels."""
+        return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """Pods on a node that have not ended."""
@@ -72,6 +72,10 @@ class World:
     def active_jobs(self) -> list[Key]:
         """Jobs that are not over."""
         return [Key(TRAINING_JOB, job.namespace, job.name) for job in self.jobs if not ended(job)]
+
+    def _of_a_job(self, pod: Pod) -> bool:
+        job = self.jobs.get(pod.namespace, pod.job)
+        return job is not None and job.uid == pod.view.owner_uid
 
     def _count_phase(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None:

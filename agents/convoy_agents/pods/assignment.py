@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from convoy_agents.wire import hub_pb2
 
 MAX_PROCESSES = 64
 """Ranks of one pod."""
+MAX_COMMAND = 160 * 1024
+"""Bytes of a command as JSON; with the rest of the assignment it must fit into a frame."""
 
 
 class AssignmentError(ValueError):
@@ -125,6 +128,9 @@ def _check(assignment: Assignment) -> None:
         raise AssignmentError(f"{assignment.processes} processes; a pod takes 1 to {MAX_PROCESSES}")
     if not assignment.ranks.stop <= assignment.world_size <= MAX_RANK:
         raise AssignmentError(f"ranks up to {assignment.ranks.stop} of a world of {assignment.world_size}")
+    words = len(json.dumps(assignment.command, ensure_ascii=False).encode())
+    if words > MAX_COMMAND:
+        raise AssignmentError(f"a command of {words} bytes; at most {MAX_COMMAND} are taken")
     members, slot = assignment.members, assignment.slot
     if not members or [entry.slot for entry in members] != list(range(len(members))):
         raise AssignmentError("members are not in slot order from 0")

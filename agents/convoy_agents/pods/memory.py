@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from convoy_agents.pods import assignment
-from convoy_agents.pods.state import Committed, Generation, PodState
+from convoy_agents.pods.state import Committed, PodState
+from convoy_controllers.checkpoint.generation import Generation
 
 
 def dump(state: PodState) -> dict[str, Any]:

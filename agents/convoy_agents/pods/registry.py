@@ -13,17 +13,10 @@ from convoy_agents.outbox import Outbox
 from convoy_agents.pods import assignment
 from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.session import Hooks, PodSession
-from convoy_agents.pods.state import (
-    Decided,
-    Generation,
-    PeerMoved,
-    PickPort,
-    PodState,
-    Shutdown,
-    Urgency,
-    Verdict,
-)
+from convoy_agents.pods.state import Decided, PeerMoved, PickPort, PodState, Shutdown, Urgency
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 log = structlog.get_logger()
 
@@ -119,6 +112,11 @@ class Pods:
         except assignment.AssignmentError as error:
             metrics.COMMANDS.labels(kind, "invalid").inc()
             log.error("assignment refused", pod_uid=body.pod_uid, why=str(error))
+            return
+        except Exception:
+            # What one pod's command brings about must not end the session that serves all pods.
+            metrics.COMMANDS.labels(kind, "failed").inc()
+            log.exception("command failed", kind=kind, pod_uid=body.pod_uid)
             return
         metrics.COMMANDS.labels(kind, "done").inc()
 

@@ -24,7 +24,6 @@ from convoy_agents.pods.state import (
     Decided,
     Event,
     FromRank,
-    Generation,
     LauncherGone,
     Outcome,
     PeerMoved,
@@ -34,8 +33,9 @@ from convoy_agents.pods.state import (
     RankState,
     Shutdown,
     Urgency,
-    Verdict,
 )
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 MAX_PREPARING = 4
 """Generations of one pod that may be under way; the oldest makes room."""

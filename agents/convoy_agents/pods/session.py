@@ -24,7 +24,8 @@ from convoy_agents.pods.messages import (
     parse_hello,
 )
 from convoy_agents.pods.rules import reduce
-from convoy_agents.pods.state import Event, FromRank, Generation, LauncherGone, PodState, Urgency
+from convoy_agents.pods.state import Event, FromRank, LauncherGone, PodState, Urgency
+from convoy_controllers.checkpoint.generation import Generation
 
 log = structlog.get_logger()
 

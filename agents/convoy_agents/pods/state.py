@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
-from typing import Any, NamedTuple
+from enum import IntEnum
+from typing import Any
 
 from convoy_agents.pods.assignment import MAX_PROCESSES, Assignment
 from convoy_agents.pods.messages import (
@@ -16,6 +16,8 @@ from convoy_agents.pods.messages import (
     RankUpdate,
     Recorded,
 )
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 
 class Urgency(IntEnum):
@@ -25,23 +27,6 @@ class Urgency(IntEnum):
     FOLD = 1
     """With the next report, at most one a second."""
     NOW = 2
-
-
-class Generation(NamedTuple):
-    """A checkpoint of all ranks together. Ordered as they supersede one another."""
-
-    incarnation: int
-    step: int
-
-
-class Verdict(Enum):
-    """How the commit of a generation ended."""
-
-    COMMITTED = "committed"
-    STALE = "stale"
-    """An agent of the plan has seen a later incarnation, or a later generation is already decided."""
-    EXPIRED = "expired"
-    """No answer within the deadline: nothing is decided, a rank may prepare it again."""
 
 
 @dataclass(frozen=True, slots=True)

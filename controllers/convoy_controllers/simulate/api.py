@@ -179,7 +179,10 @@ class Api:
             self.remove_pod(name, uid)
             return None
         if not pod.deleting:
-            self._put(replace(pod, deleting=True))
+            now = self._kernel.now
+            own = self.specs.get(uid, {}).get("terminationGracePeriodSeconds", GRACE_SECONDS)
+            by = now + (own if grace is None else grace)
+            self._put(replace(pod, deleting=True, leaving_since=now, leaves_by=by))
         return self.pods[name]
 
     def remove_pod(self, name: str, uid: str) -> None:

@@ -26,6 +26,10 @@ class Broken(AssertionError):
     """A promise was not kept."""
 
 
+_ECHO, _KNOWN = 3.0, 60.0
+"""A restart so many seconds before and after a blow to a machine may be its echo."""
+
+
 @dataclass(slots=True)
 class _Life:
     """What is remembered of one job."""
@@ -42,7 +46,10 @@ class Promises:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._lives: defaultdict[str, _Life] = defaultdict(_Life)
+        self._blows: list[float] = []
+        """When something of a machine changed."""
         cluster.listeners.append(self.judge)
+        cluster.machines.changed.append(lambda machine: self._blows.append(cluster.kernel.now))
 
     def judge(self, happening: Happening) -> None:
         """Looks at what has happened."""
@@ -76,7 +83,7 @@ class Promises:
         life = self._lives[happening.after.metadata.uid]
         if after.total > before.total + 1:
             raise Broken(f"{after.total - before.total} restarts at once")
-        if after.counted < before.counted and life.counted:
+        if after.counted < before.counted and life.counted and self._explained(life.counted[-1]):
             life.counted.pop()
         if after.total > before.total and after.last is not None and after.last.counted:
             life.counted.append(happening.decided)
@@ -84,6 +91,10 @@ class Promises:
         inside = sum(at > start for at in life.counted)
         if inside > recovery.max_restarts:
             raise Broken(f"{inside} counted restarts within the window, allowed are {recovery.max_restarts}")
+
+    def _explained(self, counted: float) -> bool:
+        """Whether something that was done to a machine may have caused the restart that counted then."""
+        return any(blow - _ECHO <= counted <= blow + _KNOWN for blow in self._blows)
 
     def _ledger(self, before: TrainingJob, after: TrainingJob, decided: float) -> None:
         """Every second has one cause until the job has ended; from then on none is added."""

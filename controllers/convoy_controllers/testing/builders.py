@@ -225,6 +225,11 @@ class ToyCluster:
         }
         self.nodes[node] = replace(self.nodes.get(node, NodeView(node)), **{**silent, **facts})
         self._api.set_node(node, agent_ready=self.nodes[node].agent_ready)
+        seen = self.nodes[node]
+        if node in self._cluster.machines.by_name:
+            # A kubelet that lives still takes orders.
+            dead = not (seen.answers and seen.ready) and seen.lease_seconds >= seconds
+            self._cluster.machines.set(node, control_cut=dead)
         for uid, view in self.views.items():
             if view.node == node:
                 self.views[uid] = replace(view, launcher_connected=False)

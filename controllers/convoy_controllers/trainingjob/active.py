@@ -37,12 +37,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if ended := ending.past_deadline(observed, draft, own):
         return ended
     wrong, lost = violation(observed), nodes.lost(observed)
+    back = _back(observed, layout, formed, own, lost)
     fault = (
         recovering.fault(observed, formed, own, lost)
         # What runs is not torn down for a spec that could not run.
         or recovering.overtaken(observed)
         or (recovering.requested(observed) if wrong is None else None)
-        or recovering.regrowth(observed, draft, layout, _back(observed, layout, formed, own, lost))
+        or recovering.regrowth(observed, draft, layout, back if wrong is None else 0)
     )
     if fault is not None and (wait := recovering.echo_seconds(fault, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)

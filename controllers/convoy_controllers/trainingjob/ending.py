@@ -45,7 +45,7 @@ def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> tuple[
 
 def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], incarnation: int) -> bool:
     pod = own.get(slot.pod)
-    if pod is None:
+    if pod is None or _told_to_go(observed, pod):
         return False
     if ended(pod):
         return not failed(pod)
@@ -56,6 +56,14 @@ def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], 
         and len(view.ranks) == slot.processes
         and all(rank.state == "EXITED" and not rank.exit_code and not rank.signal for rank in view.ranks)
     )
+
+
+def _told_to_go(observed: Observed, pod: PodView) -> bool:
+    """Whether the ranks may have ended because they had to: one that saves its state may end with 0 too."""
+    if not pod.deleting:
+        return bool(pod.disruption)
+    view = observed.slots.get(pod.uid)
+    return view is None or any(rank.ended >= pod.leaving_since for rank in view.ranks)
 
 
 def past_deadline(observed: Observed, draft: Draft, own: Mapping[str, PodView]) -> Plan | None:

@@ -55,21 +55,34 @@ def participants(
     names = {slot.pod for slot in up}
     missing = [slot for slot in layout if slot.pod not in names]
     limit = observed.job.spec.recovery.schedule_seconds
-    if not all(_excused(status, limit, pods.get(slot.pod), now) for slot in missing):
+    if not all(_excused(observed, status, limit, pods.get(slot.pod), now) for slot in missing):
         return ()
     if nodes.strict(observed.job) and any(_may_run(observed, status, pods.get(slot.pod)) for slot in missing):
         return ()
     return without(layout, {(slot.role, slot.replica) for slot in missing})
 
 
-def _excused(status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime) -> bool:
+def _excused(
+    observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
+) -> bool:
     """Whether a pod that is not up need not be waited for: it has no node, or has had its time."""
     if pod is not None and pod.unschedulable and not pod.node:
         return True
+    if pod is not None and _saves(observed, pod, now):
+        return False
     since = status.pending_since
     if status.phase is Phase.RESTARTING and (until := patience(status)) is not None:
         return now >= until
     return since is not None and now >= since + timedelta(seconds=limit)
+
+
+def _saves(observed: Observed, pod: PodView, now: datetime) -> bool:
+    """Whether the ranks of a pod that was told to go may still save their state, with all others."""
+    if not pod.deleting or ended(pod) or pod.phase != "Running" or now.timestamp() >= pod.leaves_by:
+        return False
+    node, view = observed.nodes.get(pod.node or ""), observed.slots.get(pod.uid)
+    heard = node is None or not node.silent_seconds
+    return heard and view is not None and any(rank.state != "EXITED" for rank in view.ranks)
 
 
 def patience(status: TrainingJobStatus) -> datetime | None:

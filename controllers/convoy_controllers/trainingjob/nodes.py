@@ -54,14 +54,20 @@ def _vouches(view: SlotView, node: NodeView) -> bool:
 
 def lost(observed: Observed) -> dict[str, str]:
     """By name of each lost node of the job, why. Steps say nothing of a node that no member is on."""
-    job, views = observed.job, observed.slots.values()
-    members = {slot.pod for slot in present(job)} if job.status.membership else set()
-    own = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid]
-    needed = {pod.node for pod in own if pod.name in members}
+    job = observed.job
+    roles = {slot.pod: slot.role for slot in present(job)} if job.status.membership else {}
+    members = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid and pod.name in roles]
+    by_role: dict[str, list[SlotView]] = {}
+    needed: dict[str, set[str]] = {}
+    for pod in members:
+        if (view := observed.slots.get(pod.uid)) is not None:
+            by_role.setdefault(roles[pod.name], []).append(view)
+        needed.setdefault(pod.node or "", set()).add(roles[pod.name])
     return {
         name: why
         for name, node in observed.nodes.items()
-        if (why := why_lost(node, views if name in needed else ()))
+        # Ranks of another role may step on without this one's.
+        if (why := why_lost(node, (view for role in needed.get(name, ()) for view in by_role.get(role, ()))))
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from convoy_controllers.plan import Plan
-from convoy_controllers.trainingjob import active, finished, suspended
+from convoy_controllers.trainingjob import active, finished, leaving, suspended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TERMINAL
@@ -14,8 +14,10 @@ from convoy_crds.trainingjob import TERMINAL
 def plan(observed: Observed, now: datetime) -> Plan:
     """The plan for what is observed at `now` (aware). Reads nothing else, keeps nothing."""
     job = observed.job
-    if job.spec.managed_by not in (None, MANAGED_BY) or job.metadata.deletion_timestamp is not None:
+    if job.spec.managed_by not in (None, MANAGED_BY):
         return Plan()
+    if job.metadata.deletion_timestamp is not None:
+        return leaving.plan(observed)
     if job.status.phase in TERMINAL:
         return finished.plan(observed, now)
     if job.spec.suspend:

@@ -78,9 +78,8 @@ def fault(
             found += slot_faults(slot, view, incarnation, hang, leaving=pod.deleting)
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
     if not found and members and membership(present) != members:
-        found = [
-            missing_fault(slot) for slot in layout if own[slot.pod].uid not in _known(observed, incarnation)
-        ]
+        known = {uid for uid, view in observed.slots.items() if view.incarnation == incarnation}
+        found = [missing_fault(slot) for slot in layout if own[slot.pod].uid not in known]
         found = found or [missing_fault(layout[0])]
     return primary(found)
 
@@ -102,11 +101,8 @@ def _fails_early(observed: Observed, pod: PodView) -> bool:
 def _echoed(observed: Observed, pod: PodView) -> bool:
     """Whether the last restart answered what the loss of this pod's node, not known then, did to others."""
     status, node = observed.job.status, observed.nodes[pod.node or ""]
-    return birth(pod) < status.incarnation and budget.forgivable(status.restarts, node.silent_since)
-
-
-def _known(observed: Observed, incarnation: int) -> set[str]:
-    return {uid for uid, view in observed.slots.items() if view.incarnation == incarnation}
+    known = birth(pod) < status.incarnation and bool(node.silent_since)
+    return known and budget.forgivable(status.restarts, node.silent_since)
 
 
 def answer(
@@ -119,7 +115,7 @@ def answer(
     if fault.policy.terminal:
         return finish(observed, draft, own, Phase.FAILED, fault.reason, fault.message)
     if fault.reason is Reasons.NODE_LOST:
-        status.restarts = budget.forgive(status.restarts, fault.at)
+        status.restarts = budget.forgive(status.restarts, happened.timestamp())
     if verdict := _verdict(status, recovery, fault, now):
         if wait := _verdict_seconds(observed, fault, now):
             draft.blow = None

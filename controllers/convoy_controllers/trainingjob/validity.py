@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds.engine import Engine
+from convoy_crds.layout import command, slots
 from convoy_crds.params import params_error
 from convoy_crds.terms import ConditionType, Reason, Reasons
+
+MAX_COMMAND = 128 * 1024
+"""Bytes of a command as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +71,28 @@ def invalid_params(observed: Observed) -> Violation | None:
     return Violation(reason, reason.format(path=path, why=why, name=named.name))
 
 
+def long_command(observed: Observed) -> Violation | None:
+    """A command that no agent would take (convoy_agents.pods.assignment.MAX_COMMAND)."""
+    job = observed.job
+    for index, role in enumerate(job.spec.roles):
+        slot = next(slot for slot in slots(job) if slot.role == role.name)
+        words = command(job, observed.engine, slot)
+        size = len(json.dumps(words, ensure_ascii=False).encode())
+        if size > MAX_COMMAND:
+            why = (
+                f"{size} bytes with its arguments, at most {MAX_COMMAND} are passed on; put data into a file"
+            )
+            path = f"spec.roles[{index}].template.spec.containers[0].command"
+            return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why))
+    return None
+
+
 CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     unknown_engine,
     engine_not_ready,
     wrong_role_kind,
     invalid_params,
+    long_command,
 )
 
 

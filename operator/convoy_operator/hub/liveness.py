@@ -92,8 +92,10 @@ class Liveness:
         """Seconds until judgement begins; 0 when it has."""
         if self._since is None:
             return self.grace_seconds
-        # Those who dial at all dial at once: the few that are still missing then are not merely late.
         since = self._since
+        if now >= since + self.grace_seconds:
+            return 0.0
+        # Those who dial at all dial at once: the few that are still missing then are not merely late.
         dialled = sum(1 for heard in self._heard.values() if heard.at >= since)
         missing = len(self._expected) + len(self._heard) - dialled
         few = dialled and missing < max(2, _SHARE * (missing + dialled))

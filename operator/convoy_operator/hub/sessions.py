@@ -89,6 +89,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
     async def _listen(self, context: Context, stream: Stream) -> None:
         node = stream.node
         while (message := await _read(context)) is not None:
+            if stream.superseded.is_set():
+                # What it still holds is older than what the agent's next stream began with.
+                return
             kind = message.WhichOneof("body") or "unknown"
             self._metrics.agent_messages.labels(kind).inc()
             if kind == "goodbye":

@@ -9,7 +9,7 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 
 from convoy_agents.pods import limits
-from convoy_agents.pods.state import Generation
+from convoy_controllers.checkpoint.generation import Generation
 
 UID = "aaaa-1111"
 

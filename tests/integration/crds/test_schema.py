@@ -142,6 +142,8 @@ def test_the_command_line_judges_by_the_same_rules(
         ({"engine": None}, "Running", False),
         ({"checkpoint": {"tiers": {"remote": {"claimName": "c"}}}}, "Running", False),
         ({"recovery": {"maxRestarts": 3}}, "Running", True),
+        ({"recovery": {"fencing": "Strict"}}, "Running", False),
+        ({"recovery": {"fencing": "Strict"}}, "Suspended", True),
         ({"recovery": {"restartId": "x"}}, "Running", True),
         ({"activeDeadlineSeconds": 9}, "Running", True),
         ({"suspend": True}, "Running", True),

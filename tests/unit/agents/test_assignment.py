@@ -43,6 +43,7 @@ def test_it_survives_the_wire_and_the_state_file() -> None:
         ({"slot": 2}, "slot"),
         ({"slot": 0}, "another pod"),
         ({"members": []}, "slot"),
+        ({"command": ["x" * 4096] * 64}, "a command of"),
         ({"members": [hub_pb2.Member(slot=1, pod_uid="b")]}, "slot order"),
     ],
 )

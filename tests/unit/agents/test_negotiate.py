@@ -12,7 +12,9 @@ from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
 
 from convoy_agents.desk import CommitDesk
 from convoy_agents.negotiate import PATIENCE_SECONDS, Negotiator
-from convoy_agents.pods.state import Generation, PodState, Preparing, Verdict
+from convoy_agents.pods.state import PodState, Preparing
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -26,7 +26,6 @@ from convoy_agents.pods.state import (
     Decided,
     Event,
     FromRank,
-    Generation,
     LauncherGone,
     Outcome,
     PeerMoved,
@@ -34,8 +33,9 @@ from convoy_agents.pods.state import (
     PodState,
     Shutdown,
     Urgency,
-    Verdict,
 )
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 UID = "pod"
 

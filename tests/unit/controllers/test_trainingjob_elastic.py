@@ -123,3 +123,25 @@ def test_a_deleted_pod_is_waited_for_a_while() -> None:
     assert wait is not None and wait <= 10
     cluster.wait(wait).settle()
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
+
+
+def test_a_pod_that_still_saves_is_waited_for_until_its_grace_ends() -> None:
+    cluster = running()
+    begin = cluster.now.timestamp()
+    leaves = {"deleting": True, "disruption": "EvictionByEvictionAPI"}
+    cluster.pod("job-worker-1", **leaves, leaving_since=begin, leaves_by=begin + 300).settle()
+    cluster.wait(60).settle()
+    assert cluster.job.status.membership == "" and not assigned(cluster, 2)
+    cluster.wait(241).settle()
+    assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
+
+
+def test_nothing_is_torn_down_to_regrow_for_a_spec_that_could_not_run() -> None:
+    cluster = running()
+    cluster.commit(5).settle()
+    lose_node_of(cluster, "job-worker-1")
+    comes_up(cluster.wait(30), "job-worker-1")
+    cluster.engine = None
+    cluster.wait(60).train(20).commit(20).settle()
+    assert cluster.job.status.incarnation == 2 and cluster.job.status.phase is Phase.RUNNING
+    assert len(cluster.pods) >= 2

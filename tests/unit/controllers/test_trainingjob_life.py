@@ -303,3 +303,25 @@ def test_the_namesakes_terminating_pod_is_waited_for() -> None:
     assert cluster.job.status.reason == "WaitingForPods"
     cluster.lose("job-worker-0").settle()
     assert cluster.job.status.phase is Phase.RUNNING
+
+
+def test_ranks_that_end_well_because_they_were_told_to_go_have_not_completed() -> None:
+    cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle()
+    begin = cluster.now.timestamp()
+    for pod in list(cluster.pods):
+        cluster.pod(pod, deleting=True, leaving_since=begin, leaves_by=begin + 30)
+    for rank in range(4):
+        cluster.exit(rank, 0, ended=begin + 2)
+    cluster.settle()
+    assert cluster.job.status.phase is Phase.RESTARTING
+
+
+def test_ranks_that_had_ended_before_their_pods_were_told_to_go_have_completed() -> None:
+    cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle()
+    begin = cluster.now.timestamp()
+    for rank in range(4):
+        cluster.exit(rank, 0, ended=begin - 2)
+    for pod in list(cluster.pods):
+        cluster.pod(pod, deleting=True, leaving_since=begin, leaves_by=begin + 30)
+    cluster.settle()
+    assert cluster.job.status.phase is Phase.SUCCEEDED

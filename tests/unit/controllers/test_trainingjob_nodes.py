@@ -9,6 +9,7 @@ import pytest
 from convoy_controllers.plan import NodeView, SlotView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import nodes
+from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.trainingjob import Phase
 
 OWN = {
@@ -289,3 +290,53 @@ def test_what_others_have_labelled_like_the_job_is_theirs() -> None:
     cluster.pod("job-worker-1", owner_uid="another", deleting=True, annotations={})
     cluster.silence(node, 90.0, agent_ready=False).step()
     assert "job-worker-1" not in [gone.name for gone in cluster.plans[-1].delete]
+
+
+def test_a_kubelet_that_lives_is_asked_to_end_what_must_not_run_beside_its_successor() -> None:
+    cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
+    node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
+    cluster.silence(node, 600.0, lease_seconds=5.0, agent_ready=False).settle()
+    asked = [pod for plan in cluster.plans for pod in plan.delete]
+    assert [(pod.uid, pod.grace_seconds) for pod in asked] == [(uid, None)]
+    assert cluster.pods["job-worker-1"].uid != uid and cluster.job.status.phase is Phase.RUNNING
+
+
+def test_a_suspended_strict_job_leaves_no_pod_on_a_lost_node_whose_kubelet_lives() -> None:
+    cluster = ToyCluster(make_job(**OWN)).settle().train(5).settle().wait(10)
+    cluster.silence(on(cluster, "job-worker-1"), 600.0, lease_seconds=5.0)
+    cluster.spec(suspend=True).settle()
+    assert cluster.job.status.phase is Phase.SUSPENDED and not cluster.pods
+
+
+def test_steps_of_another_role_do_not_vouch_for_a_node() -> None:
+    roles = [{"name": "learner", "replicas": 2}, {"name": "actor", "replicas": 1}]
+    cluster = ToyCluster(make_job(roles=roles), make_engine()).settle().train(5).settle().wait(10)
+    node, uid = on(cluster, "job-actor-0"), cluster.pods["job-actor-0"].uid
+    cluster.silence(node, 20.0).train(6)
+    assert nodes.lost(cluster.observed()) and cluster.settle().pods["job-actor-0"].uid != uid
+    node, uid = on(cluster, "job-learner-1"), cluster.pods["job-learner-1"].uid
+    cluster.wait(10).silence(node, 20.0).train(7)
+    assert not nodes.lost(cluster.observed())
+
+
+def test_a_node_that_is_deleted_forgives_no_older_error() -> None:
+    cluster = running()
+    cluster.exit(0, 1, ended=cluster.now.timestamp()).settle()
+    assert cluster.job.status.restarts.counted == 1
+    cluster.wait(1800).train(9).settle()
+    node = on(cluster, "job-worker-1")
+    cluster.nodes[node] = NodeView(node, exists=False)
+    restarts = cluster.settle().job.status.restarts
+    assert (restarts.total, restarts.counted) == (2, 1)
+
+
+def test_a_job_that_is_deleted_in_the_foreground_does_not_wait_for_a_dead_kubelet() -> None:
+    cluster = running()
+    node, uid = on(cluster, "job-worker-1"), cluster.pods["job-worker-1"].uid
+    cluster.silence(node, 6.0, agent_ready=False)
+    gone = cluster.job.model_copy(deep=True)
+    gone.metadata.deletion_timestamp = NOW
+    cluster.pod("job-worker-1", deleting=True)
+    made = plan(replace(cluster.observed(), job=gone), NOW)
+    assert [(pod.uid, pod.grace_seconds) for pod in made.delete] == [(uid, 0)]
+    assert made.status is None and not made.create

@@ -170,3 +170,10 @@ def test_a_corrected_spec_replaces_the_pods_that_never_ran() -> None:
     cluster.schedulable = True
     cluster.spec(roles=[{"name": "worker", "replicas": 1}]).settle()
     assert cluster.job.status.phase is Phase.RUNNING
+
+
+def test_a_command_that_no_agent_would_take_is_refused() -> None:
+    container = {"image": "mine", "command": ["python", "-c"], "args": ["x" * 4096] * 64}
+    roles = [{"name": "worker", "replicas": 1, "template": {"spec": {"containers": [container]}}}]
+    cluster = ToyCluster(make_job(engine=None, roles=roles)).settle()
+    assert cluster.condition["Valid"] == ("False", "InvalidSpec") and not cluster.pods

@@ -119,3 +119,22 @@ def test_any_interleaving_of_answers_watch_and_lists_ends_at_the_truth(
             assert {entry.uid for entry in items} == {entry.uid for entry in listed}, position
     assert {entry.name: entry for entry in items} == truth
     assert {entry.uid for entry in items.indexed(("ns", "g"))} == {entry.uid for entry in truth.values()}
+
+
+def test_a_server_that_went_back_to_a_backup_is_believed() -> None:
+    items = store()
+    items.upsert(Item("kept", "1", 5000))
+    items.upsert(Item("made since", "2", 5100))
+    items.remove(Item("deleted since", "3", 5200))
+    items.replace([Item("kept", "1", 4000), Item("deleted since", "3", 3000)], 4100, floor=items.newest)
+    assert {item.name: item.version for item in items} == {"kept": 4000, "deleted since": 3000}
+    assert items.upsert(Item("kept", "1", 4200))
+
+
+def test_a_list_that_was_overtaken_by_our_own_writes_is_no_backup() -> None:
+    items = store()
+    items.upsert(Item("a", "1", 10))
+    floor = items.newest
+    items.upsert(Item("a", "1", 20))
+    items.replace([Item("a", "1", 10)], 15, floor=floor)
+    assert items.get("ns", "a") == Item("a", "1", 20)

@@ -14,6 +14,7 @@ from convoy_operator import views
 from convoy_operator.hub import messages
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.liveness import Liveness
+from convoy_operator.hub.sessions import Sessions
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -411,6 +412,19 @@ class TestAgents:
         self.join("n0", report())
         assert first.superseded.is_set()
         assert set(self.agents.slots((self.pod, other))) == {"u"}
+
+    async def test_what_a_superseded_stream_still_holds_is_not_taken(self) -> None:
+        first = self.join("n0", report())
+        self.join("n0", report(incarnation=9))
+        left = [wire.AgentMessage(pod=report(incarnation=3)), wire.AgentMessage(goodbye=wire.Goodbye())]
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                return left.pop(0) if left else None
+
+        sessions = Sessions(self.agents, Metrics(), leads=lambda: True, leader_address=str)
+        await sessions._listen(Context(), first)  # type: ignore[arg-type]
+        assert self.agents.slots((self.pod,))["u"].incarnation == 9
 
     async def test_the_end_of_an_old_stream_does_not_end_the_new(self) -> None:
         first = self.join("n0")

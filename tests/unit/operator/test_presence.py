@@ -124,12 +124,18 @@ class Harness:
         self.world.nodes.upsert(views.node({"metadata": metadata, "status": status}))
 
     def pod(self, name: str, job: str, node: str, ip: str, phase: str = "Running") -> PodView:
+        parent = {
+            "metadata": {"name": job, "namespace": "ns", "uid": job, "resourceVersion": "1"},
+            "spec": {},
+        }
+        self.world.jobs.upsert(views.parent(parent))
         metadata = {
             "name": name,
             "namespace": "ns",
             "uid": name,
             "resourceVersion": "1",
             "labels": {"convoy.dev/job": job},
+            "ownerReferences": [{"uid": job, "controller": True}],
         }
         item = views.pod(
             {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase, "podIP": ip}}

@@ -234,10 +234,22 @@ async def test_deletes_only_the_pod_that_was_seen(it: Harness) -> None:
 @pytest.mark.parametrize(
     ("answer", "known"),
     [
-        pytest.param({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 30}, True, id="it ends yet"),
-        pytest.param({"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0}, False, id="it is gone"),
         pytest.param(
-            {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0, "finalizers": ["x/y"]},
+            {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30},
+            True,
+            id="it ends yet",
+        ),
+        pytest.param(
+            {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 0},
+            False,
+            id="it is gone",
+        ),
+        pytest.param(
+            {
+                "deletionTimestamp": "2026-01-01T00:00:30Z",
+                "deletionGracePeriodSeconds": 0,
+                "finalizers": ["x/y"],
+            },
             True,
             id="somebody holds it",
         ),
@@ -318,3 +330,24 @@ async def test_a_deleted_job_is_forgotten(it: Harness) -> None:
     it.plan = lambda parent, refused: pytest.fail("planned")
     await it.reconciler.handle(KEY)
     assert KEY not in it.queue
+
+
+async def test_what_was_refused_and_is_not_wanted_any_more_is_not_tried_again(it: Harness) -> None:
+    it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
+    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    await it.reconciler.handle(KEY)
+    assert it.reconciler._refusals.wait(it.uid, it.time)
+    it.plan = lambda parent, refused: Plan()
+    it.time += 3600
+    await it.reconciler.handle(KEY)
+    assert it.reconciler._refusals.wait(it.uid, it.time) is None
+
+
+async def test_the_refusals_of_a_deleted_job_are_forgotten(it: Harness) -> None:
+    it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if plural == "pods" else None
+    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    await it.reconciler.handle(KEY)
+    uid, parent = it.uid, it.world.jobs.get("ns", "job")
+    assert parent is not None
+    it.world.jobs.remove(parent)
+    assert it.reconciler._refusals.wait(uid, it.time) is None

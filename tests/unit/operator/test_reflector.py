@@ -142,3 +142,21 @@ def test_it_lists_again_after_the_resync_time(virtual: Any) -> None:
         assert names(store) == set()
 
     virtual(scenario())
+
+
+def test_a_list_from_outside_ends_a_watch_that_hangs(virtual: Any) -> None:
+    async def scenario() -> None:
+        script = Script([([node("a", 1)], "10"), ([node("b", 21)], "30")], [])
+        store: Store[Node] = Store()
+        reflector = Reflector(script, NODES, store, views.node, Metrics())  # type: ignore[arg-type]
+        task = asyncio.create_task(reflector.run())
+        await asyncio.wait_for(script.over.wait(), 600)
+        script.over.clear()
+        await reflector.list()
+        await asyncio.wait_for(script.over.wait(), 600)
+        assert script.watched_from == ["10", "30"] and names(store) == {"b"}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    virtual(scenario())

@@ -40,7 +40,11 @@ def test_a_fresh_pod() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        pytest.param(raw(metadata={"deletionTimestamp": "t"}), {"deleting": True}, id="being deleted"),
+        pytest.param(
+            raw(metadata={"deletionTimestamp": "1970-01-01T00:01:40Z", "deletionGracePeriodSeconds": 30}),
+            {"deleting": True, "leaving_since": 70.0, "leaves_by": 100.0},
+            id="being deleted",
+        ),
         pytest.param(raw(metadata={"ownerReferences": None}), {"owner_uid": None}, id="nobody's"),
         pytest.param(raw(spec={"nodeName": "n"}), {"node": "n"}, id="placed"),
         pytest.param(

@@ -60,6 +60,7 @@ def pod(version: int, phase: str = "Pending", on: str = "", job: str = "j", **st
                 "uid": f"{job}-p",
                 "resourceVersion": str(version),
                 "labels": {"convoy.dev/job": job},
+                "ownerReferences": [{"uid": "u" if job == "j" else "other", "controller": True}],
             },
             "spec": {"nodeName": on},
             "status": {"phase": phase, **status},
@@ -148,6 +149,8 @@ def test_pods_are_known_by_their_node_until_they_end(world: World) -> None:
     world.pods.upsert(pod(1))
     assert not list(world.occupied) and world.pods_on("n") == ()
     world.pods.upsert(pod(2, on="n"))
+    assert not list(world.occupied), "anybody can give a pod the label of a job"
+    world.jobs.upsert(job(1))
     world.pods.upsert(pod(3, on="n", job="k"))
     assert list(world.occupied) == ["n"]
     assert {item.uid for item in world.pods_on("n")} == {"j-p", "k-p"}

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
-from convoy_agents.pods.state import Generation, Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 DEADLINE_SECONDS = 60.0
 """From a generation's first call, and again from the moment its record is asked for."""
 MAX_OPEN = 8
 """Generations of one job under way; the oldest makes room."""
+
+
+class Verdict(Enum):
+    """How the commit of a generation ended."""
+
+    COMMITTED = "committed"
+    STALE = "stale"
+    """An agent of the plan has seen a later incarnation, or a later generation is already decided."""
+    EXPIRED = "expired"
+    """No answer within the deadline: nothing is decided, a rank may prepare it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from convoy_agents.commit import (
+from convoy_controllers.checkpoint.commit import (
     DEADLINE_SECONDS,
     MAX_OPEN,
     CommitState,
@@ -16,10 +16,11 @@ from convoy_agents.commit import (
     Result,
     Seen,
     Tick,
+    Verdict,
     Withdraw,
     step,
 )
-from convoy_agents.pods.state import Generation, Verdict
+from convoy_controllers.checkpoint.generation import Generation
 
 
 def prepare(slot: int, number: int, incarnation: int = 1) -> Prepare:

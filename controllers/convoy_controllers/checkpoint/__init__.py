@@ -1,0 +1,1 @@
+"""Which state of a training is kept, where, and which is restored. Pure; the agents act on it."""

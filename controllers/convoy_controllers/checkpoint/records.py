@@ -1,0 +1,236 @@
+"""What is written down of a generation: manifests of its shards, the COMMIT record, and where a branch began.
+
+A shard is one rank's share. Its manifest lists the chunks of its bytes by digest, so equal chunks are kept,
+sent and uploaded once. A base stands alone; a journal segment extends the manifest of the same shard in the
+generation before. The record names each shard's manifest by the SHA-256 of its text: whoever holds a record
+can check everything below it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from convoy_controllers.checkpoint.generation import Generation
+
+MAX_CHUNK = 4 * 1024 * 1024
+"""Bytes of a chunk; the last of a shard may be shorter."""
+_DIGEST_BYTES = 16
+
+
+class MalformedError(ValueError):
+    """Text that is no manifest, record or branch; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some bytes, named by content."""
+
+    digest: str
+    """XXH3-128 of the bytes as they are kept, 32 hex digits."""
+    length: int
+    """Bytes as they are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One shard of one generation."""
+
+    generation: Generation
+    shard: str
+    """Name among the generation's shards; no rank and no node: both may change before it is read."""
+    chunks: tuple[Chunk, ...]
+    length: int
+    """Bytes of the shard, decoded."""
+    codec: str = ""
+    """How each chunk's bytes are encoded; empty for as they are."""
+    extends: str | None = None
+    """Of a journal segment: id of the manifest it is applied onto. None for a base."""
+
+    @property
+    def size(self) -> int:
+        """Bytes as they are kept."""
+        return sum(chunk.length for chunk in self.chunks)
+
+    @property
+    def text(self) -> bytes:
+        """The form that is stored and sent; equal manifests have equal texts."""
+        return _text(
+            {
+                "codec": self.codec,
+                "chunks": [[chunk.digest, chunk.length] for chunk in self.chunks],
+                "extends": self.extends,
+                "generation": _pair(self.generation),
+                "length": self.length,
+                "shard": self.shard,
+            }
+        )
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the text, in hex."""
+        return hashlib.sha256(self.text).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A COMMIT: every shard was sealed, and whole in some node's memory, when it was written."""
+
+    generation: Generation
+    parent: Generation | None
+    """What its incarnation committed before, or was restored from."""
+    shards: Mapping[str, str]
+    """Id of each shard's manifest, by the shard's name."""
+    world: int = 1
+    """Ranks that saved it."""
+    torch: str = ""
+    """Version of torch that saved it."""
+    saved: float = 0.0
+    """Unix seconds."""
+
+    @property
+    def text(self) -> bytes:
+        """The form that is stored and sent."""
+        return _text(
+            {
+                "generation": _pair(self.generation),
+                "parent": _pair(self.parent),
+                "saved": self.saved,
+                "shards": dict(self.shards),
+                "torch": self.torch,
+                "world": self.world,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where an incarnation began, known before its first step.
+
+    An incarnation that ends before its first commit leaves no record, but it too has gone on from somewhere.
+    Without this a late commit of the one before it would look like the newest state of the run.
+    """
+
+    incarnation: int
+    parent: Generation | None = None
+    """What it was restored from; None for a fresh start."""
+    decided: bool = True
+    """False while the incarnation still looks: already then nobody older may commit."""
+
+    @property
+    def text(self) -> bytes:
+        """The form that is stored and sent."""
+        return _text({"decided": self.decided, "incarnation": self.incarnation, "parent": _pair(self.parent)})
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What somebody knows and holds of one job."""
+
+    records: Mapping[Generation, Record] = field(default_factory=dict)
+    branches: Mapping[int, Branch] = field(default_factory=dict)
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+    """By id; all of their chunks are there, as far as the holder knows."""
+
+
+def manifest(text: bytes) -> Manifest:
+    """Reads `Manifest.text`; MalformedError for anything else."""
+    data = _read(text, "manifest")
+    try:
+        chunks = tuple(Chunk(_digest(digest), _count(length)) for digest, length in data["chunks"])
+        extends = data["extends"]
+        found = Manifest(
+            generation=_required(data["generation"]),
+            shard=str(data["shard"]),
+            chunks=chunks,
+            length=_count(data["length"]),
+            codec=str(data["codec"]),
+            extends=None if extends is None else str(extends),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedError(f"manifest: {type(error).__name__}: {error}") from error
+    if any(chunk.length > 2 * MAX_CHUNK for chunk in chunks):
+        raise MalformedError(f"manifest: a chunk has more than {2 * MAX_CHUNK} bytes")
+    return found
+
+
+def record(text: bytes) -> Record:
+    """Reads `Record.text`; MalformedError for anything else."""
+    data = _read(text, "record")
+    try:
+        return Record(
+            generation=_required(data["generation"]),
+            parent=_generation(data["parent"]),
+            shards={str(name): str(one) for name, one in data["shards"].items()},
+            world=_count(data["world"]),
+            torch=str(data["torch"]),
+            saved=float(data["saved"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MalformedError(f"record: {type(error).__name__}: {error}") from error
+
+
+def branch(text: bytes) -> Branch:
+    """Reads `Branch.text`; MalformedError for anything else."""
+    data = _read(text, "branch")
+    try:
+        return Branch(_count(data["incarnation"]), _generation(data["parent"]), bool(data["decided"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedError(f"branch: {type(error).__name__}: {error}") from error
+
+
+def merge(inventories: Sequence[Inventory]) -> Inventory:
+    """What all of them know together. A decided branch replaces one that was still looking."""
+    branches: dict[int, Branch] = {}
+    for one in inventories:
+        for number, found in one.branches.items():
+            known = branches.get(number)
+            if known is None or (found.decided and not known.decided):
+                branches[number] = found
+    return Inventory(
+        {key: value for one in inventories for key, value in one.records.items()},
+        branches,
+        {key: value for one in inventories for key, value in one.manifests.items()},
+    )
+
+
+def _text(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _read(text: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise MalformedError(f"{what}: {error}") from error
+    if not isinstance(data, dict):
+        raise MalformedError(f"{what}: not an object")
+    return data
+
+
+def _pair(generation: Generation | None) -> list[int] | None:
+    return None if generation is None else [generation.incarnation, generation.step]
+
+
+def _generation(pair: Any) -> Generation | None:
+    return None if pair is None else _required(pair)
+
+
+def _required(pair: Any) -> Generation:
+    incarnation, step = pair
+    return Generation(_count(incarnation), _count(step))
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _digest(value: Any) -> str:
+    if not isinstance(value, str) or len(bytes.fromhex(value)) != _DIGEST_BYTES:
+        raise ValueError(f"{value!r} is no digest")
+    return value

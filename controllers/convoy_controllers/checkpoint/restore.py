@@ -1,0 +1,119 @@
+"""From which generation an incarnation goes on, and where each shard is read. Pure.
+
+The newest generation of the line wins for which every shard is whole somewhere: its base and every journal
+segment since. What is newer but not whole is passed over, and it is said which shard was missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.lineage import lineage
+from convoy_controllers.checkpoint.records import Inventory, Manifest, Record
+
+REMOTE = ""
+"""The place of what lies in the remote store; all others are names of nodes."""
+MAX_CHAIN = 1024
+"""Manifests from a segment to its base; a longer chain is corrupt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One manifest of a chain, and who has its bytes."""
+
+    manifest: Manifest
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A newer generation that cannot be restored, and the shard that is missing."""
+
+    generation: Generation
+    shard: str
+    missing: Generation
+    """The link of that shard's chain that nobody has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What is read."""
+
+    record: Record
+    shards: Mapping[str, tuple[Link, ...]]
+    """By the shard's name; base first."""
+    passed: tuple[Passed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """There were generations, and none is whole any more."""
+
+    passed: tuple[Passed, ...]
+
+
+def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()) -> Restore | Lost | None:
+    """What to restore, given what each place holds; None when nothing was ever committed.
+
+    `broken`: (place, manifest id) found damaged while it was read.
+    """
+    records = {one.generation: one for place in held.values() for one in place.records.values()}
+    branches = [branch for place in held.values() for branch in place.branches.values()]
+    manifests = {key: one for place in held.values() for key, one in place.manifests.items()}
+    places = _places(held, broken)
+    passed: list[Passed] = []
+    for record in lineage(records.values(), branches):
+        found = _shards(record, manifests, places)
+        if not isinstance(found, Passed):
+            return Restore(record, found, tuple(passed))
+        passed.append(found)
+    return Lost(tuple(passed)) if passed else None
+
+
+def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None:
+    """From the base to this manifest; None where a link is unknown or the chain does not grow in steps."""
+    found: list[Manifest] = []
+    at: str | None = head
+    while at is not None:
+        link = manifests.get(at)
+        if link is None or len(found) >= MAX_CHAIN:
+            return None
+        if found and (link.generation >= found[-1].generation or link.shard != found[-1].shard):
+            return None
+        found.append(link)
+        at = link.extends
+    return found[::-1]
+
+
+def order(places: Sequence[str], node: str, salt: int = 0) -> list[str]:
+    """Whom `node` asks first: itself, then the other nodes in turns, the remote store last."""
+    others = sorted(place for place in places if place not in (node, REMOTE))
+    turn = salt % len(others) if others else 0
+    own = [node] if node in places else []
+    return [*own, *others[turn:], *others[:turn], *([REMOTE] if REMOTE in places else [])]
+
+
+def _places(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for place in sorted(held):
+        for key in held[place].manifests:
+            if (place, key) not in broken:
+                found.setdefault(key, []).append(place)
+    return {key: tuple(places) for key, places in found.items()}
+
+
+def _shards(
+    record: Record, manifests: Mapping[str, Manifest], places: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[Link, ...]] | Passed:
+    found: dict[str, tuple[Link, ...]] = {}
+    for shard, head in sorted(record.shards.items()):
+        links = chain(manifests, head)
+        if links is None:
+            return Passed(record.generation, shard, record.generation)
+        for link in links:
+            if not places.get(link.id):
+                return Passed(record.generation, shard, link.generation)
+        found[shard] = tuple(Link(link, places[link.id]) for link in links)
+    return found

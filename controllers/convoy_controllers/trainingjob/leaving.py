@@ -1,0 +1,17 @@
+"""A job that is being deleted: its pods go by themselves, but for those on lost nodes."""
+
+from __future__ import annotations
+
+from convoy_controllers.plan import Plan
+from convoy_controllers.trainingjob import nodes
+from convoy_controllers.trainingjob.children import off_lost_node
+from convoy_controllers.trainingjob.observed import Observed
+
+
+def plan(observed: Observed) -> Plan:
+    """Frees what a deletion in the foreground waits for: no kubelet will say that those pods are gone."""
+    own = {pod.name: pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid}
+    lost = nodes.lost(observed)
+    hanging = [pod for pod in own.values() if pod.node in lost and pod.deleting]
+    gone = [found for pod in hanging if (found := off_lost_node(observed, own, pod)) is not None]
+    return Plan(delete=tuple(gone), requeue_after=1.0 if hanging else None)

@@ -1,0 +1,22 @@
+"""Commands of the hub, as they reach a pod's session or do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convoy_agents.outbox import Outbox
+from convoy_agents.pods.registry import Pods
+from convoy_agents.wire import hub_pb2
+
+
+class Session:
+    """One whose every command fails."""
+
+    def dispatch(self, event: Any) -> None:
+        raise ValueError("a bug")
+
+
+def test_what_one_pods_command_brings_about_does_not_end_the_session_of_all() -> None:
+    pods = Pods(Outbox())
+    pods._sessions["p"] = Session()  # type: ignore[assignment]
+    pods.command(hub_pb2.HubMessage(shutdown=hub_pb2.Shutdown(pod_uid="p", reason="over")))
