@@ -93,11 +93,13 @@ def _one(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recover
             spec = stack.enter_context(own_script(jobs, name))
         else:
             volume = stack.enter_context(shared_volume(cluster, jobs.namespace))
-        replicas = NODES if scenario.elastic or scenario.words.startswith("kill -9 of the node that") else 2
         if scenario.elastic:
-            role = {"name": "worker", "replicas": replicas, "minReplicas": 2, "template": apart(name)}
+            role = {"name": "worker", "replicas": NODES, "minReplicas": 2, "template": apart(name)}
             spec["roles"] = [role]
-        job = stack.enter_context(training(cluster, jobs, name, volume, replicas=replicas, **spec))
+        elif scenario.strike is _kill_leader:
+            role = {"name": "worker", "replicas": 2, "template": apart(name, beside=leader(cluster)[1])}
+            spec["roles"] = [role]
+        job = stack.enter_context(training(cluster, jobs, name, volume, **spec))
         return scenario.strike(job)
 
 

@@ -23,11 +23,15 @@ EXAMPLES = files.CHECKOUT / "examples"
 STEPPING = ("productive", "recompute")
 
 
-def apart(job: str) -> dict[str, Any]:
-    """A pod template that puts every pod of the job on a node of its own."""
+def apart(job: str, beside: str = "") -> dict[str, Any]:
+    """A pod template that puts every pod of the job on a node of its own, one on `beside` if there is room."""
     selector = {"matchLabels": {"convoy.dev/job": job}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if beside:
+        wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [beside]}]}
+        wishes = [{"weight": 100, "preference": wish}]
+        affinity["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
     return {"spec": {"affinity": affinity}}
 
 

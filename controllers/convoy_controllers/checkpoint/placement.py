@@ -41,21 +41,49 @@ def place(nodes: Sequence[Host], copies: int) -> dict[str, Placed]:
     """The hosts of every node's copies, by the node's name. Fewer than `copies` where nodes are too few."""
     unique = sorted({one.node: one for one in nodes}.values(), key=lambda one: one.node)
     weights = _weights([one.node for one in unique])
-    room = np.array([one.room or copies for one in unique], dtype=np.int64)
     domains = np.array([one.domain for one in unique])
+    room = np.array([one.room or copies for one in unique], dtype=np.int64)
+    far = (domains[:, None] != domains[None, :]) & (domains[:, None] != "") & (domains[None, :] != "")
     load = np.zeros(len(unique), dtype=np.int64)
-    found: dict[str, Placed] = {}
+    chosen: dict[int, list[int]] = {}
     for owner in _turns(unique):
-        own = domains[owner]
-        far = (domains != own) & (domains != "") & (own != "")
         over = np.maximum(load - room + 1, 0)
         # Sorted by the last key first: who has room, who is far, who is heaviest.
-        ranked = np.lexsort((np.iinfo(np.uint64).max - weights[owner], ~far, over))
-        chosen = [int(host) for host in ranked if host != owner][: min(copies, len(unique) - 1)]
-        load[chosen] += 1
-        apart = bool(chosen) and bool(far[chosen].all())
-        found[unique[owner].node] = Placed(tuple(unique[host].node for host in chosen), apart)
-    return found
+        ranked = np.lexsort((np.iinfo(np.uint64).max - weights[owner], ~far[owner], over))
+        chosen[owner] = [int(host) for host in ranked if host != owner][: min(copies, len(unique) - 1)]
+        load[chosen[owner]] += 1
+    _swap(chosen, far)
+    return {
+        unique[owner].node: Placed(
+            tuple(unique[host].node for host in hosts), bool(hosts) and bool(far[owner, hosts].all())
+        )
+        for owner, hosts in chosen.items()
+    }
+
+
+def _swap(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
+    """Lets owners that were left with near hosts change with others to whom that makes no difference."""
+    for owner, hosts in chosen.items():
+        for index, near in enumerate(hosts):
+            if far[owner, near] or not far[owner].any():
+                continue
+            for other, theirs in chosen.items():
+                better = next(
+                    (
+                        at
+                        for at, host in enumerate(theirs)
+                        if far[owner, host]
+                        and host not in hosts
+                        and near not in theirs
+                        and near != other
+                        # Nobody else may lose by it.
+                        and (far[other, near] or not far[other, host])
+                    ),
+                    None,
+                )
+                if better is not None:
+                    hosts[index], theirs[better] = theirs[better], near
+                    break
 
 
 def loads(placed: Mapping[str, Placed]) -> dict[str, int]:

@@ -1,0 +1,66 @@
+"""Where copies go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_controllers.checkpoint.placement import Host, loads, place
+
+
+def hosts(*domains: str) -> list[Host]:
+    return [Host(f"node-{number}", domain) for number, domain in enumerate(domains)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 16, 33])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_copies_are_elsewhere_and_the_load_is_even(count: int, copies: int) -> None:
+    found = place(hosts(*[""] * count), copies)
+    wanted = min(copies, count - 1)
+    for owner, placed in found.items():
+        assert len(set(placed.hosts)) == wanted and owner not in placed.hosts
+    assert max(loads(found).values()) <= wanted + 1
+    assert sum(loads(found).values()) == wanted * count
+
+
+def test_one_node_has_nowhere_to_put_a_copy() -> None:
+    assert place(hosts("a"), 1)["node-0"].hosts == ()
+
+
+@pytest.mark.parametrize("domains", ["ab", "aabb", "abc", "aabbcc", "aabbccdd", "abcdefgh"])
+def test_copies_are_in_another_rack_where_racks_are_even(domains: str) -> None:
+    found = place(hosts(*domains), 1)
+    where = {f"node-{number}": domain for number, domain in enumerate(domains)}
+    for owner, placed in found.items():
+        assert placed.apart and where[placed.hosts[0]] != where[owner]
+
+
+@pytest.mark.parametrize("domains", ["aa", "aaaa", ""])
+def test_one_rack_is_said(domains: str) -> None:
+    assert not any(placed.apart for placed in place(hosts(*(domains or ["", ""])), 1).values())
+
+
+def test_a_rack_that_is_too_small_for_all_takes_what_it_has_room_for() -> None:
+    found = place([*hosts("a", "a", "a"), Host("far", "b", room=2)], 1)
+    assert loads(found)["far"] == 2
+    assert sum(placed.apart for placed in found.values()) == 3
+
+
+@given(st.integers(3, 40), st.data())
+def test_a_node_that_goes_moves_little(count: int, data: st.DataObject) -> None:
+    nodes = hosts(*[""] * count)
+    gone = data.draw(st.integers(0, count - 1))
+    before, after = place(nodes, 1), place([one for one in nodes if one is not nodes[gone]], 1)
+    name = nodes[gone].node
+    moved = sum(
+        before[owner].hosts != placed.hosts and name not in before[owner].hosts
+        for owner, placed in after.items()
+    )
+    # A bound on loads makes some follow; most stay.
+    assert moved <= max(2, 0.6 * count)
+
+
+@given(st.permutations(hosts(*"aabbbc")))
+def test_the_order_of_nodes_does_not_matter(nodes: list[Host]) -> None:
+    assert place(nodes, 2) == place(hosts(*"aabbbc"), 2)

@@ -1,0 +1,119 @@
+"""The forms in which records, manifests and branches are stored and sent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_controllers.checkpoint import records
+from convoy_controllers.checkpoint.generation import Generation, parse_name
+from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, MalformedError, Manifest, Record
+
+GENERATIONS = st.builds(Generation, st.integers(0, 10**9), st.integers(0, 10**12))
+IDS = st.text("0123456789abcdef", min_size=64, max_size=64)
+CHUNKS = st.builds(Chunk, st.text("0123456789abcdef", min_size=32, max_size=32), st.integers(0, 4 << 20))
+MANIFESTS = st.builds(
+    Manifest,
+    GENERATIONS,
+    st.text(max_size=20),
+    st.lists(CHUNKS, max_size=5).map(tuple),
+    st.integers(0, 1 << 40),
+    st.sampled_from(["", "zstd-planes"]),
+    st.none() | IDS,
+)
+RECORDS = st.builds(
+    Record,
+    GENERATIONS,
+    st.none() | GENERATIONS,
+    st.dictionaries(st.text(max_size=8), IDS, max_size=4),
+    st.integers(1, 9),
+    st.text(max_size=8),
+    st.floats(0, 2e9),
+)
+
+
+@given(MANIFESTS)
+def test_a_manifest_is_what_its_text_says(one: Manifest) -> None:
+    assert records.manifest(one.text) == one
+    assert records.manifest(one.text).id == one.id
+
+
+@given(RECORDS)
+def test_a_record_is_what_its_text_says(one: Record) -> None:
+    assert records.record(one.text) == one
+
+
+@given(st.builds(Branch, st.integers(0, 99), st.none() | GENERATIONS, st.booleans()))
+def test_a_branch_is_what_its_text_says(one: Branch) -> None:
+    assert records.branch(one.text) == one
+
+
+MANIFEST = Manifest(Generation(1, 2), "0", (Chunk("ab" * 16, 5),), 5)
+RECORD = Record(Generation(1, 2), None, {"0": "cd" * 32})
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "change"),
+    [
+        (records.manifest, MANIFEST.text, {"generation": None}),
+        (records.manifest, MANIFEST.text, {"generation": [1]}),
+        (records.manifest, MANIFEST.text, {"generation": [1, -2]}),
+        (records.manifest, MANIFEST.text, {"generation": [1, True]}),
+        (records.manifest, MANIFEST.text, {"chunks": [["xy" * 16, 5]]}),
+        (records.manifest, MANIFEST.text, {"chunks": [["ab", 5]]}),
+        (records.manifest, MANIFEST.text, {"chunks": [["ab" * 16, 1 << 30]]}),
+        (records.manifest, MANIFEST.text, {"length": "5"}),
+        (records.record, RECORD.text, {"shards": ["a"]}),
+        (records.record, RECORD.text, {"world": -1}),
+        (records.record, RECORD.text, {"saved": "now"}),
+        (records.branch, Branch(3).text, {"incarnation": 1.5}),
+    ],
+)
+def test_what_is_malformed_is_refused(
+    read: Callable[[bytes], object], text: bytes, change: dict[str, Any]
+) -> None:
+    with pytest.raises(MalformedError):
+        read(json.dumps({**json.loads(text), **change}).encode())
+    for key in json.loads(text):
+        with pytest.raises(MalformedError):
+            read(json.dumps({k: v for k, v in json.loads(text).items() if k != key}).encode())
+
+
+@given(st.binary(max_size=40) | MANIFESTS.map(lambda one: one.text[:-1]))
+def test_no_bytes_break_the_reader(text: bytes) -> None:
+    for read in (records.manifest, records.record, records.branch):
+        with pytest.raises(MalformedError):
+            read(text)
+
+
+@given(MANIFESTS, st.data())
+def test_a_flipped_bit_changes_the_id_or_is_refused(one: Manifest, data: st.DataObject) -> None:
+    text = bytearray(one.text)
+    at = data.draw(st.integers(0, 8 * len(text) - 1))
+    text[at // 8] ^= 1 << at % 8
+    with contextlib.suppress(MalformedError):
+        assert records.manifest(bytes(text)).id != one.id
+
+
+@pytest.mark.parametrize(
+    "name", ["gen-1", "gen-1-2-3", "gen-a-2", "agen-1-2", "gen-1-2\n", "gen-" + "9" * 19 + "-1"]
+)
+def test_other_names_are_no_generations(name: str) -> None:
+    assert parse_name(name) is None
+
+
+def test_a_generation_is_found_by_its_name() -> None:
+    assert parse_name(Generation(3, 40).name) == Generation(3, 40)
+
+
+def test_a_decided_branch_replaces_one_that_was_looking() -> None:
+    looking, decided = Branch(2, decided=False), Branch(2, Generation(1, 5))
+    for both in ([looking, decided], [decided, looking]):
+        found = records.merge([Inventory(branches={2: one}) for one in both])
+        assert found.branches == {2: decided}

@@ -1,0 +1,181 @@
+"""From which generation an incarnation goes on, and what may be dropped."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy_controllers.checkpoint import restore
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Manifest, Record
+from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore, order, plan
+from convoy_controllers.checkpoint.retention import Keep, advance, needed, obsolete, sweep
+
+
+def base(step: int, shard: str = "0", incarnation: int = 1) -> Manifest:
+    return Manifest(
+        Generation(incarnation, step), shard, (Chunk(f"{incarnation:08x}{step:023x}{shard}", 1),), 1
+    )
+
+
+def segment(step: int, on: Manifest) -> Manifest:
+    return Manifest(
+        Generation(on.generation.incarnation, step), on.shard, (Chunk(f"{step:031x}f", 1),), 1, extends=on.id
+    )
+
+
+def commit(*shards: Manifest, parent: Generation | None = None) -> Record:
+    return Record(shards[0].generation, parent, {one.shard: one.id for one in shards})
+
+
+def inventory(manifests: list[Manifest], records: list[Record] | None = None, *branches: Branch) -> Inventory:
+    return Inventory(
+        {one.generation: one for one in records or []},
+        {one.incarnation: one for one in branches},
+        {one.id: one for one in manifests},
+    )
+
+
+A, B = base(10, "0"), base(10, "1")
+C, D = base(20, "0"), base(20, "1")
+TEN = commit(A, B)
+TWENTY = commit(C, D, parent=TEN.generation)
+
+
+def chosen(found: Restore | Lost | None) -> tuple[int, int] | None:
+    return tuple(found.record.generation) if isinstance(found, Restore) else None  # type: ignore[return-value]
+
+
+def test_the_newest_generation_that_is_whole_somewhere() -> None:
+    held = {"x": inventory([A, C], [TEN, TWENTY]), "y": inventory([B, D], [TEN, TWENTY])}
+    found = plan(held)
+    assert isinstance(found, Restore) and found.record == TWENTY and not found.passed
+    assert found.shards["0"][0].places == ("x",) and found.shards["1"][0].places == ("y",)
+
+
+def test_a_generation_whose_shard_is_lost_is_passed_over_and_said() -> None:
+    held = {"x": inventory([A, C, B], [TEN, TWENTY])}
+    found = plan(held)
+    assert isinstance(found, Restore) and found.record == TEN
+    assert [(one.generation, one.shard, one.missing) for one in found.passed] == [
+        (TWENTY.generation, "1", TWENTY.generation)
+    ]
+
+
+def test_a_damaged_copy_counts_as_none() -> None:
+    held = {"x": inventory([A, B, C, D], [TEN, TWENTY]), "y": inventory([D])}
+    assert chosen(plan(held, [("x", D.id)])) == (1, 20)
+    assert chosen(plan(held, [("x", D.id), ("y", D.id)])) == (1, 10)
+    everything = [(place, key) for place in held for key in held[place].manifests]
+    assert isinstance(plan(held, everything), Lost)
+
+
+def test_nothing_was_ever_committed() -> None:
+    assert plan({}) is None
+    assert plan({"x": inventory([A, B])}) is None
+
+
+def test_a_journal_needs_every_link_down_to_its_base() -> None:
+    first, second = segment(11, A), segment(12, segment(11, A))
+    records = [commit(A), commit(first, parent=Generation(1, 10)), commit(second, parent=Generation(1, 11))]
+    whole = plan({"x": inventory([A, first, second], records)})
+    assert isinstance(whole, Restore) and [link.manifest for link in whole.shards["0"]] == [A, first, second]
+    assert chosen(plan({"x": inventory([A, second], records)})) == (1, 10)
+    assert isinstance(plan({"x": inventory([first, second], records)}), Lost)
+    found = plan({"x": inventory([A, second], records), REMOTE: inventory([first])})
+    assert isinstance(found, Restore) and found.shards["0"][1].places == (REMOTE,)
+
+
+def test_a_chain_that_does_not_grow_is_refused() -> None:
+    liar = Manifest(Generation(1, 5), "0", (), 0, extends=A.id)
+    assert restore.chain({A.id: A, liar.id: liar}, liar.id) is None
+    other = Manifest(Generation(1, 15), "1", (), 0, extends=A.id)
+    assert restore.chain({A.id: A, other.id: other}, other.id) is None
+
+
+def test_the_late_commit_of_a_replaced_incarnation_is_not_restored() -> None:
+    held = {"x": inventory([A, B, C, D], [TEN, TWENTY], Branch(2, TEN.generation))}
+    assert chosen(plan(held)) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("node", "salt", "asked"),
+    [
+        ("b", 0, ["b", "a", "c", ""]),
+        ("x", 0, ["a", "b", "c", ""]),
+        ("x", 1, ["b", "c", "a", ""]),
+        ("x", 5, ["c", "a", "b", ""]),
+    ],
+)
+def test_near_places_first_and_the_others_in_turns(node: str, salt: int, asked: list[str]) -> None:
+    assert order(("", "a", "b", "c"), node, salt) == asked
+
+
+# What may go.
+
+
+def marks(local: int, peer: int) -> dict[Tier, Generation]:
+    return {Tier.LOCAL: Generation(1, local), Tier.PEER: Generation(1, peer)}
+
+
+def test_memory_keeps_what_the_watermarks_stand_on_and_what_is_under_way() -> None:
+    flying = base(30)
+    held = inventory([A, C, flying], [TEN, TWENTY])
+    assert needed(held, marks(20, 10), 1) == {A.id, B.id, C.id, D.id, flying.id}
+    assert obsolete(held, marks(20, 20), 1).manifests == {A.id}
+    assert obsolete(held, marks(20, 20), 1).records == (TEN.generation,)
+    assert not obsolete(held, marks(20, 10), 1).manifests
+
+
+def test_what_an_earlier_incarnation_left_undecided_goes() -> None:
+    left = base(25)
+    held = inventory([A, left], [TEN])
+    assert obsolete(held, marks(10, 10), 2).manifests == {left.id}
+    assert not obsolete(held, marks(10, 10), 1).manifests
+
+
+def test_a_journal_keeps_its_base() -> None:
+    first = segment(11, A)
+    held = inventory([A, first], [commit(first)])
+    assert not obsolete(held, marks(11, 11), 1).manifests
+
+
+def test_a_watermark_only_grows() -> None:
+    grown = advance(advance({}, Tier.LOCAL, Generation(1, 20)), Tier.LOCAL, Generation(1, 10))
+    assert grown == {Tier.LOCAL: Generation(1, 20)}
+
+
+def digests(*manifests: Manifest) -> dict[str, float]:
+    return {chunk.digest: 0.0 for one in manifests for chunk in one.chunks}
+
+
+def test_a_store_keeps_the_newest_and_every_so_many_steps() -> None:
+    steps = [base(step) for step in (10, 20, 30, 40, 50)]
+    records = [commit(one, parent=Generation(1, one.generation.step - 10) or None) for one in steps]
+    stored = inventory(steps, records)
+    gone = sweep(stored, digests(*steps), Keep(2), 1000.0, 100.0)
+    assert [one.step for one in gone.records] == [10, 20, 30]
+    assert gone.manifests == {one.id for one in steps[:3]} and gone.chunks == set(digests(*steps[:3]))
+    gone = sweep(stored, digests(*steps), Keep(1, every_steps=20), 1000.0, 100.0)
+    assert [one.step for one in gone.records] == [30]
+    gone = sweep(stored, digests(*steps), Keep(1), 1000.0, 100.0, pinned=[Generation(1, 10)])
+    assert [one.step for one in gone.records] == [20, 30, 40]
+
+
+def test_a_store_keeps_what_somebody_may_be_writing_or_has_just_begun() -> None:
+    young, late = base(30), base(40, incarnation=2)
+    stored = inventory([A, young, late], [commit(A)], Branch(2, decided=False))
+    gone = sweep(stored, digests(A) | {chunk.digest: 950.0 for chunk in young.chunks}, Keep(1), 1000.0, 100.0)
+    assert not gone.records and not gone.manifests and not gone.chunks and not gone.branches
+
+
+def test_shared_chunks_live_as_long_as_anybody_who_uses_them() -> None:
+    shared = Chunk("ab" * 16, 1)
+    old = Manifest(Generation(1, 10), "0", (shared, Chunk("01" * 16, 1)), 2)
+    new = Manifest(Generation(1, 20), "0", (shared,), 1)
+    stored = inventory([old, new], [commit(old), commit(new, parent=Generation(1, 10))])
+    gone = sweep(stored, digests(old, new), Keep(1), 1000.0, 100.0)
+    assert gone.chunks == {"01" * 16} and gone.manifests == {old.id}
+
+
+def test_an_empty_store_loses_nothing() -> None:
+    assert not sweep(inventory([A]), digests(A), Keep(1), 1e9, 1.0).chunks
