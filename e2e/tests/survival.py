@@ -24,7 +24,7 @@ STEPPING = ("productive", "recompute")
 
 
 def apart(job: str, beside: str = "") -> dict[str, Any]:
-    """A pod template that puts every pod of the job on a node of its own, one on `beside` if there is room."""
+    """A pod template that puts every pod of the job on a node of its own, one of them `beside` if it can."""
     selector = {"matchLabels": {"convoy.dev/job": job}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
