@@ -22,8 +22,10 @@ from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_crds import terms
 
 HEARTBEAT_SECONDS = 1.0
-WELCOME_SECONDS = 2.0
-"""For a dial and the answer to Hello: the Service may have chosen a replica whose node is gone."""
+ANSWER_SECONDS = 2.0
+"""For a dial and the sign that Hello was taken: the Service may have chosen a replica whose node is gone."""
+WELCOME_SECONDS = 8.0
+"""From then on for Welcome or Redirect: who does not lead keeps an agent waiting while nobody else does."""
 PULSE_SECONDS = 3.5
 """A hub that answers three heartbeats in a row with nothing is left for another."""
 WRITE_SECONDS = 10.0
@@ -75,6 +77,9 @@ class HubLink:
         self._leaving = ""
         self._hops = 0
         self._talking = False
+        self._leader = ""
+        """Its address, as long as it has not been dialled in vain."""
+        self._unreachable = ""
         self._beats: dict[int, float] = {}
         """By their sent_unix_ms: when heartbeats of this session were sent, oldest first."""
         self.peer_address = ""
@@ -103,7 +108,7 @@ class HubLink:
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 result, self._hops = "failed", 0
                 log.warning("no session with the hub", address=address, why=describe(error))
-                address = self._home
+                address = self._after_failure(address)
             finally:
                 metrics.SESSION_UP.set(0)
                 self._talking = False
@@ -112,6 +117,16 @@ class HubLink:
             metrics.SESSIONS.labels(result).inc()
             if not self._leaving:
                 await asyncio.sleep(backoff.next())
+
+    def _after_failure(self, address: str) -> str:
+        """Whom to dial next: the leader once more where only its stream broke, else whoever answers."""
+        if self._leader and address != self._leader:
+            address, self._leader = self._leader, ""
+            return address
+        if address != self._home:
+            self._unreachable = address
+        self._leader = ""
+        return self._home
 
     def leave(self, reason: str) -> bool:
         """Has Goodbye said; `run` then returns within GOODBYE_SECONDS or so. False when nobody listens."""
@@ -125,10 +140,13 @@ class HubLink:
         async with dial(address, terms.HUB_SERVER_NAME, identity.authority, identity) as channel:
             call: Call = hub_pb2_grpc.HubStub(channel).Session()
             try:
-                async with asyncio.timeout(WELCOME_SECONDS):
+                async with asyncio.timeout(ANSWER_SECONDS):
                     await call.write(hub_pb2.AgentMessage(hello=self._hello()))
-                    first = await call.read()
-                log.info("session established", address=address, leader=_leader(first))
+                    await call.initial_metadata()
+                async with asyncio.timeout(WELCOME_SECONDS):
+                    self._leader = _leader(await call.read())
+                self._unreachable = ""
+                log.info("session established", address=address, leader=self._leader)
                 metrics.SESSION_UP.set(1)
                 self._hops = 0
                 self._talking = True
@@ -145,6 +163,7 @@ class HubLink:
             peer_address=self.peer_address,
             version=self._version,
             pods=reports,
+            unreachable=self._unreachable,
         )
 
     async def _converse(self, call: Call) -> None:

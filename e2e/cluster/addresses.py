@@ -66,6 +66,11 @@ class Addresses:
         return f"{self._prefix}.{128 + index}.0/24"
 
 
+def mac(address: str) -> str:
+    """The hardware address that goes with an IPv4 address: locally administered, the same at every boot."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+
+
 def cluster_id(checkout: Path, name: str) -> str:
     """A short name, unique for this checkout and `name`; prefixes everything that the cluster creates."""
     digest = hashlib.sha256(f"{checkout}\0{name}".encode()).hexdigest()[:6]

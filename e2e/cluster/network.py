@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from e2e.cluster.addresses import Addresses, link_name
+from e2e.cluster.addresses import Addresses, link_name, mac
 from e2e.cluster.errors import CommandError
 from e2e.cluster.run import run
 
@@ -27,7 +27,10 @@ class Network:
     def create(self) -> None:
         """Make the bridge, and let the machine route between its ports."""
         if not self.exists(self.bridge):
-            run(["ip", "link", "add", self.bridge, "type", "bridge", "forward_delay", "0"])
+            # Else the bridge takes the lowest address of its ports, and all others lose their way to it for
+            # seconds whenever that port's node dies.
+            fixed = ["address", mac(self.addresses.host)]
+            run(["ip", "link", "add", self.bridge, *fixed, "type", "bridge", "forward_delay", "0"])
         run(["ip", "addr", "replace", f"{self.addresses.host}/18", "dev", self.bridge])
         run(["ip", "link", "set", self.bridge, "up"])
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
@@ -67,7 +70,8 @@ class Network:
         """Lay a cable into the network namespace of `pid`, address it, and route the node's pods there."""
         link, address = self.link(index), self.addresses.node(index)
         self.unplug(index)
-        run(["ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(pid)])
+        inner = ["name", "eth0", "address", mac(address), "netns", str(pid)]
+        run(["ip", "link", "add", link, "type", "veth", "peer", *inner])
         run(["ip", "link", "set", link, "master", self.bridge, "up"])
         inside = [
             "link set lo up",

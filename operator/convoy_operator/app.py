@@ -221,7 +221,11 @@ class Operator:
     def _hub(self, authority: Authority) -> HubServer:
         enrolment = Enrolment(self.gateway, authority, self.metrics, self.settings)
         sessions = Sessions(
-            self.agents, self.metrics, leads=lambda: self.leads, leader_address=lambda: self.elector.address
+            self.agents,
+            self.metrics,
+            leads=lambda: self.leads,
+            leader_address=lambda: self.elector.address,
+            own_address=self.settings.hub_address,
         )
         return HubServer(self.settings, authority, enrolment, sessions)
 

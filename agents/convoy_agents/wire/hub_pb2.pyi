@@ -124,12 +124,17 @@ class Hello(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
+    UNREACHABLE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of the agent process"""
     peer_address: _builtins.str
     """host:port of its Peer service"""
     version: _builtins.str
+    unreachable: _builtins.str
+    """The leader's address at which nobody answers this agent; empty when it has not tried. Who does not lead
+    then waits a while for another leader instead of sending the agent there again.
+    """
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodReport]: ...
     def __init__(
@@ -140,10 +145,11 @@ class Hello(_message.Message):
         peer_address: _builtins.str = ...,
         version: _builtins.str = ...,
         pods: _abc.Iterable[Global___PodReport] | None = ...,
+        unreachable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -565,7 +571,9 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class Redirect(_message.Message):
-    """This operator does not lead; dial `address` instead. Empty when nobody leads yet."""
+    """This operator does not lead; dial `address` instead: the leader's, or its own to ask again. Empty when
+    nobody leads yet.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

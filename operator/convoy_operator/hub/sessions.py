@@ -19,6 +19,9 @@ log = structlog.get_logger(__name__)
 
 SILENCE = 20.0
 """Seconds without a message after which a stream is ended; agents beat once per second and dial again."""
+HOLD_SECONDS = 5.0
+"""For which an agent is kept that has no leader to go to; its own patience is longer."""
+_LOOK = 0.1
 _WRITE = 10.0
 """Seconds an agent may take to accept one message."""
 
@@ -36,11 +39,14 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         *,
         leads: Callable[[], bool],
         leader_address: Callable[[], str],
+        own_address: str,
     ) -> None:
+        """`leader_address`: as the Lease names it, empty for nobody; `own_address`: this replica's."""
         self._agents = agents
         self._metrics = metrics
         self._leads = leads
         self._leader_address = leader_address
+        self._own_address = own_address
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
         """One agent's stream, from its Hello to its end."""
@@ -55,8 +61,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED, f"this certificate speaks for node {node!r} alone"
             )
-        if not self._leads():
-            await context.write(wire.HubMessage(redirect=wire.Redirect(address=self._leader_address())))
+        await context.send_initial_metadata(())
+        if (address := await self._elsewhere(first.hello.unreachable)) is not None:
+            await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
             return
         self._metrics.agent_messages.labels("hello").inc()
         stream = self._agents.join(first.hello)
@@ -67,6 +74,22 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         finally:
             self._agents.leave(stream)
             log.info("agent's stream ended", node=node)
+
+    async def _elsewhere(self, unreachable: str) -> str | None:
+        """Where an agent had better go; None as soon as this replica leads.
+
+        One that nobody answered at the leader's address stays for a while: either another leads soon, or it
+        is sent here again.
+        """
+        deadline = asyncio.get_running_loop().time() + HOLD_SECONDS
+        while not self._leads():
+            address = self._leader_address()
+            if address not in ("", unreachable, self._own_address):
+                return address
+            if asyncio.get_running_loop().time() >= deadline:
+                return self._own_address
+            await asyncio.sleep(_LOOK)
+        return None
 
     async def _talk(self, context: Context, stream: Stream) -> None:
         """Reads and writes until one side has had enough."""

@@ -80,6 +80,21 @@ async def test_it_follows_a_redirect_to_the_leader(
         await leader.stop()
 
 
+async def test_a_leader_that_answers_no_more_is_named_to_whoever_else_answers(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    leader = FakeHub(authority)
+    await leader.start()
+    address = f"127.0.0.1:{leader.session_port}"
+    hub.redirect_to = [address, address]
+    await make_host("one")
+    assert not (await leader.until(kind("hello"))).hello.unreachable
+    await leader.stop()
+    # The Service leads to another replica, which sends the agent there once more.
+    hello = (await hub.until(kind("hello"))).hello
+    assert hello.unreachable == address
+
+
 async def test_hubs_that_point_at_one_another_are_not_hammered(
     make_host: HostMaker, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

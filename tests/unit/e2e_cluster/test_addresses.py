@@ -6,7 +6,7 @@ import ipaddress
 from pathlib import Path
 
 import pytest
-from e2e.cluster.addresses import MAX_NODES, SLOTS, Addresses, choose_slot, cluster_id, link_name
+from e2e.cluster.addresses import MAX_NODES, SLOTS, Addresses, choose_slot, cluster_id, link_name, mac
 from e2e.cluster.errors import ClusterError
 
 
@@ -71,3 +71,9 @@ def test_a_slot_avoids_routes_that_contain_it_or_lie_in_it() -> None:
 def test_no_slot_is_left_when_all_are_taken() -> None:
     with pytest.raises(ClusterError, match=f"{SLOTS} clusters hold"):
         choose_slot("dev-1", set(range(SLOTS)), [])
+
+
+def test_a_machine_keeps_its_hardware_address_and_shares_it_with_nobody() -> None:
+    addresses = Addresses(3)
+    every = [mac(addresses.host), *(mac(addresses.node(index)) for index in range(1, MAX_NODES + 1))]
+    assert every[0] == "02:00:0a:a3:00:01" and len(set(every)) == len(every)

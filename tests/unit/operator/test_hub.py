@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -422,9 +423,43 @@ class TestAgents:
             async def read(self) -> wire.AgentMessage | None:
                 return left.pop(0) if left else None
 
-        sessions = Sessions(self.agents, Metrics(), leads=lambda: True, leader_address=str)
+        sessions = Sessions(self.agents, Metrics(), leads=lambda: True, leader_address=str, own_address="own")
         await sessions._listen(Context(), first)  # type: ignore[arg-type]
         assert self.agents.slots((self.pod,))["u"].incarnation == 9
+
+    @pytest.mark.parametrize(
+        ("addresses", "unreachable", "leads_at", "found", "seconds"),
+        [
+            (["", "own"], "", 1.0, None, 1.0),
+            (["other"], "", 99.0, "other", 0.0),
+            (["dead"], "dead", 3.0, None, 3.0),
+            (["dead"] * 20 + ["next"], "dead", 99.0, "next", 2.0),
+            (["dead"], "dead", 99.0, "own", 5.0),
+        ],
+    )
+    def test_who_does_not_lead_sends_agents_on_or_keeps_them_until_somebody_does(
+        self,
+        virtual: Any,
+        addresses: list[str],
+        unreachable: str,
+        leads_at: float,
+        found: str | None,
+        seconds: float,
+    ) -> None:
+        async def scenario() -> None:
+            now = asyncio.get_running_loop().time
+            began = now()
+            sessions = Sessions(
+                self.agents,
+                Metrics(),
+                leads=lambda: now() - began >= leads_at,
+                leader_address=lambda: addresses.pop(0) if len(addresses) > 1 else addresses[0],
+                own_address="own",
+            )
+            assert await sessions._elsewhere(unreachable) == found
+            assert now() - began == pytest.approx(seconds, abs=0.11)
+
+        virtual(scenario())
 
     async def test_the_end_of_an_old_stream_does_not_end_the_new(self) -> None:
         first = self.join("n0")
