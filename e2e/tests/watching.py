@@ -135,6 +135,8 @@ class Recovery:
     """Pods that were made anew."""
     incarnations: int
     """How often the process group formed."""
+    restored: float | None = None
+    """Seconds that rank 0 took to read its checkpoint."""
 
 
 def recovery(seen: Watched, fault_at: float, before: set[str], incarnation: int) -> Recovery:

@@ -144,6 +144,9 @@ class Witness:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _matters(self, node: str) -> bool:
+        if not self.answers(node):
+            # A pod may still be given to it, and must not find its death forgotten.
+            return True
         known = self._world.nodes.get("", node)
         return (known is not None and known.agent_ready) or bool(self._world.pods_on(node))
 
@@ -162,8 +165,11 @@ class Witness:
                 except OSError as fault:
                     log.warning("nobody can be asked", node=node, error=str(fault))
                 else:
-                    case.pods_asked = bool(pods) and (found or credible)
-                    self._record(node, case, found or not targets)
+                    # A pod that is given to a dead node has no address to be asked at: what was found stands.
+                    if pods:
+                        case.pods_asked = found or credible
+                    if targets:
+                        self._record(node, case, found)
             await asyncio.sleep(max(0.0, began + _ASK_EVERY - self._clock()))
 
     async def _any(self, targets: list[tuple[str, int]]) -> bool:

@@ -331,3 +331,31 @@ def test_a_lease_that_was_never_seen_says_that_the_kubelet_may_live(virtual: Vir
         await it.witness.stop()
 
     virtual(run())
+
+
+@pytest.mark.parametrize("agent", ["", "10.0.1.1:8472"])
+def test_a_pod_that_is_given_to_a_dead_node_does_not_bring_it_back_to_life(
+    virtual: Virtual, api: FakeApi, agent: str
+) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        it.heard("n")
+        it.agents["n"] = agent
+        it.node("n")
+        it.pod("a", "n", "10.0.0.1")
+        it.pod("other", "elsewhere", "10.0.0.9")
+        it.dead = {"10.0.0.1", "10.0.1.1"}
+        await it.until(5.0)
+        it.node("n", labelled=False)
+        it.world.pods.remove(it.world.pods.by_uid("a"))  # type: ignore[arg-type]
+        await it.until(8.0)
+        it.pod("b", "n", "", phase="Pending")
+        await it.until(11.0)
+        case = it.witness.case("n")
+        assert case is not None and case.pods_asked and not case.answers
+        it.heard("n")
+        await it.until(11.2)
+        assert it.witness.case("n") is None
+        await it.witness.stop()
+
+    virtual(run())

@@ -111,6 +111,7 @@ class Job(Generic[P]):
             throw_away(model, warm)
         if self._checkpoints is None:
             return self.restored
+        began = time.monotonic()
         record = self._checkpoints.choose()
         if record is None:
             return self.restored
@@ -123,7 +124,8 @@ class Job(Generic[P]):
         if self.rank == 0:
             saver = f"saved by {record.world} ranks with torch {record.torch}"
             bits = "the same bits" if same else f"not the same bits ({saver})"
-            say(f"continues after step {record.generation.step} from {record.generation.name}, {bits}")
+            done = f"continues after step {record.generation.step} from {record.generation.name}, {bits}"
+            say(f"{done}; restored in {time.monotonic() - began:.2f} s")
         return self.restored
 
     def steps(self, total: int) -> Iterator[int]:
