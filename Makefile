@@ -64,6 +64,10 @@ bench-scale: binaries ## A thousand workers on fake nodes, beside JobSet; writes
 bench-survival: binaries ## Faults on real nodes and the time to the next step; writes docs/bench/survival.json (1 hour).
 	@$(BIN)/python -m e2e.bench survival
 
+.PHONY: bench-schedules
+bench-schedules: venv ## The checkpoint protocol under 100,000 random schedules; writes docs/bench/schedules.json (1 hour).
+	@$(BIN)/python -m e2e.bench schedules
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

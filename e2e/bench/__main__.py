@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench import figures, scale, soak, survival
+from e2e.bench import figures, scale, schedules, soak, survival
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
@@ -75,6 +75,16 @@ def soak_(
     except ClusterError as error:
         sys.exit(str(error))
     _tell(found, soak.NAME, soak.COMMAND, whole=minutes >= 30)
+
+
+@app.command(name="schedules")
+def schedules_(
+    count: Annotated[int, typer.Option(min=500, help="Schedules.")] = schedules.COUNT,
+) -> None:
+    """The checkpoint protocol under random schedules; 100,000 are written to docs/bench/schedules.json."""
+    found = figures.Figures()
+    schedules.bench(count, found)
+    _tell(found, schedules.NAME, schedules.COMMAND, whole=count >= schedules.COUNT)
 
 
 def _tell(found: figures.Figures, name: str, command: str, whole: bool) -> None:

@@ -26,6 +26,8 @@ class Metric:
     """At most this."""
     baseline: str = ""
     """Name of the metric to compare with."""
+    kind: str = "measured"
+    """measured or simulated"""
 
 
 @dataclass
@@ -59,7 +61,7 @@ class Figures:
             "ratio": _rounded(baseline / value) if value and baseline is not None else None,
             "target": metric.target,
             "met": None if metric.target is None else value is not None and value <= metric.target,
-            "kind": "measured",
+            "kind": metric.kind,
             "spread": self._spread(name),
         }
 

@@ -1,4 +1,4 @@
-"""Bind mounts, by mount(2) itself: the image needs no mount(8), and an error keeps its errno."""
+"""Mounts, by mount(2) itself: the image needs no mount(8), and an error keeps its errno."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 MS_RDONLY = 1
 MS_NOSUID = 2
 MS_NODEV = 4
+MS_NOEXEC = 8
 MS_REMOUNT = 32
 MS_BIND = 4096
 MNT_DETACH = 2
@@ -19,7 +20,7 @@ UMOUNT_NOFOLLOW = 8
 ST_RDONLY = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_void_p)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
@@ -43,6 +44,24 @@ def bind_read_only(source: Path, target: Path) -> None:
     except OSError:
         unmount(target)
         raise
+
+
+def tmpfs(target: Path, size: int) -> None:
+    """Makes memory of at most so many bytes appear at `target`. OSError as mount(2)."""
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    options = f"size={size},mode=0700"
+    try:
+        # Huge pages: fewer faults. Not every kernel has them for tmpfs (CONFIG_TRANSPARENT_HUGEPAGE).
+        _mount(Path("tmpfs"), target, flags, "tmpfs", f"{options},huge=within_size")
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        _mount(Path("tmpfs"), target, flags, "tmpfs", options)
+
+
+def resize_tmpfs(target: Path, size: int) -> None:
+    """Gives it another limit. OSError (EBUSY, EINVAL) when it holds more than that already."""
+    _mount(Path("tmpfs"), target, MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC, "tmpfs", f"size={size}")
 
 
 def unmount(target: Path) -> bool:
@@ -81,8 +100,10 @@ def _unescape(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
-def _mount(source: Path, target: Path, flags: int) -> None:
-    if _libc.mount(os.fsencode(source), os.fsencode(target), None, flags, None):
+def _mount(source: Path, target: Path, flags: int, kind: str = "", options: str = "") -> None:
+    if _libc.mount(
+        os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, options.encode() or None
+    ):
         _raise(target)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from convoy_controllers.checkpoint.generation import Generation
-from convoy_controllers.checkpoint.records import Branch, Record
+from convoy_controllers.checkpoint.records import MAX_HISTORY, Branch, Record
 
 
 def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Record]:
@@ -21,7 +21,7 @@ def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[
     child is a corrupt record and ends the line, so the walk always terminates.
     """
     known = {record.generation: record for record in records}
-    began = {branch.incarnation: branch.parent for branch in branches if branch.decided}
+    began = beginnings(branches)
     line: list[Record] = []
     at = _last(known, began, max([*began, *(one.incarnation for one in known)], default=0))
     while at is not None:
@@ -29,6 +29,23 @@ def lineage(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[
         line.append(record)
         at = _at_most(known, began, record.parent, at)
     return line
+
+
+def beginnings(branches: Iterable[Branch]) -> dict[int, Generation | None]:
+    """Where each incarnation began, by its own word or by a later one's."""
+    found: dict[int, Generation | None] = {}
+    for branch in branches:
+        if branch.decided:
+            found.update(branch.history)
+            found[branch.incarnation] = branch.parent
+    return found
+
+
+def branch_of(incarnation: int, parent: Generation | None, branches: Iterable[Branch]) -> Branch:
+    """What an incarnation says once it knows where it begins."""
+    known = sorted(beginnings(branches).items(), reverse=True)
+    history = tuple((number, start) for number, start in known if number < incarnation)
+    return Branch(incarnation, parent, history=history[:MAX_HISTORY])
 
 
 def dead(records: Iterable[Record], branches: Iterable[Branch] = ()) -> list[Generation]:

@@ -16,6 +16,8 @@ from typing import Any
 
 from convoy_controllers.checkpoint.generation import Generation
 
+MAX_HISTORY = 256
+"""Earlier incarnations that a branch tells of."""
 MAX_CHUNK = 4 * 1024 * 1024
 """Bytes of a chunk; the last of a shard may be shorter."""
 _DIGEST_BYTES = 16
@@ -119,11 +121,21 @@ class Branch:
     """What it was restored from; None for a fresh start."""
     decided: bool = True
     """False while the incarnation still looks: already then nobody older may commit."""
+    history: tuple[tuple[int, Generation | None], ...] = ()
+    """Where the incarnations before it began, newest first, as far as it knows: their own words may go with
+    the memory that holds them."""
 
     @property
     def text(self) -> bytes:
         """The form that is stored and sent."""
-        return _text({"decided": self.decided, "incarnation": self.incarnation, "parent": _pair(self.parent)})
+        return _text(
+            {
+                "decided": self.decided,
+                "history": [[number, _pair(parent)] for number, parent in self.history],
+                "incarnation": self.incarnation,
+                "parent": _pair(self.parent),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +189,12 @@ def branch(text: bytes) -> Branch:
     """Reads `Branch.text`; MalformedError for anything else."""
     data = _read(text, "branch")
     try:
-        return Branch(_count(data["incarnation"]), _generation(data["parent"]), bool(data["decided"]))
+        return Branch(
+            _count(data["incarnation"]),
+            _generation(data["parent"]),
+            bool(data["decided"]),
+            tuple((_count(number), _generation(parent)) for number, parent in data["history"]),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedError(f"branch: {type(error).__name__}: {error}") from error
 

@@ -6,12 +6,13 @@ segment since. What is newer but not whole is passed over, and it is said which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from convoy_controllers.checkpoint.generation import Generation
-from convoy_controllers.checkpoint.lineage import lineage
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.lineage import beginnings, lineage
 from convoy_controllers.checkpoint.records import Inventory, Manifest, Record
+from convoy_controllers.checkpoint.retention import Watermarks
 
 REMOTE = ""
 """The place of what lies in the remote store; all others are names of nodes."""
@@ -70,6 +71,34 @@ def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()
             return Restore(record, found, tuple(passed))
         passed.append(found)
     return Lost(tuple(passed)) if passed else None
+
+
+def standing(
+    held: Mapping[str, Inventory], chosen: Record, told: Iterable[Watermarks]
+) -> dict[Tier, Generation]:
+    """The watermarks that an incarnation begins with, which goes on from `chosen`.
+
+    That stands nowhere but where it was found: the peer watermark stays on the newest generation of the line
+    that somebody was told has its copies, so that this is kept until a newer one has.
+    """
+    records = {one.generation: one for place in held.values() for one in place.records.values()}
+    branches = [branch for place in held.values() for branch in place.branches.values()]
+    line = {one.generation for one in lineage(records.values(), branches)}
+    copied = [marks[Tier.PEER] for marks in told if Tier.PEER in marks]
+    peer = max((one for one in copied if one in line and one <= chosen.generation), default=None)
+    return {Tier.LOCAL: chosen.generation} | ({Tier.PEER: peer} if peer is not None else {})
+
+
+def unheard_of(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
+    """Incarnations before this one of which nobody asked knows where they began.
+
+    They may never have begun. But while somebody could not be asked, an older state must not be taken for
+    the newest: whoever knows better may be among those.
+    """
+    begun = set(beginnings(branch for place in held.values() for branch in place.branches.values()))
+    begun |= {one.incarnation for place in held.values() for one in place.records}
+    newest = max((number for number in begun if number < incarnation), default=0)
+    return list(range(newest + 1, incarnation))
 
 
 def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None:

@@ -64,40 +64,42 @@ def reachable(heads: Collection[str], manifests: Mapping[str, Manifest]) -> set[
     return found
 
 
-def needed(held: Inventory, marks: Watermarks, incarnation: int) -> set[str]:
-    """Ids of the manifests that a node's memory keeps.
+def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()) -> set[str]:
+    """Ids of the manifests that a node's memory keeps: nothing goes that the peer watermark has not passed.
 
-    Those the local and the peer watermark stand on, and whatever of this incarnation is not decided yet. The
-    local watermark alone is not enough: its shards may be lost with their nodes before they have copies.
+    The local watermark is not enough: its shards may be lost with their nodes before they have copies. Nor
+    may a copy go that is newer than what the watermark stands on: its owner may just hear that it is there.
+    Where no copies are made the peer watermark goes with the local one. `given_up`: shards that their owner
+    has withdrawn; they go unless a watermark stands on them already.
     """
     heads: set[str] = set()
     for tier in (Tier.LOCAL, Tier.PEER):
         record = held.records.get(marks[tier]) if tier in marks else None
         if record is not None:
             heads.update(record.shards.values())
-    newest = marks.get(Tier.LOCAL)
+    floor = marks.get(Tier.PEER)
     heads.update(
         key
         for key, one in held.manifests.items()
-        if one.generation.incarnation >= incarnation and (newest is None or one.generation > newest)
+        if one.generation.incarnation >= incarnation
+        and (floor is None or one.generation > floor)
+        and key not in given_up
     )
     return reachable(heads, held.manifests)
 
 
-def obsolete(held: Inventory, marks: Watermarks, incarnation: int) -> Doomed:
+def obsolete(held: Inventory, marks: Watermarks, incarnation: int, given_up: Collection[str] = ()) -> Doomed:
     """What a node's memory may drop."""
-    kept = needed(held, marks, incarnation)
-    generations = {marks[tier] for tier in (Tier.LOCAL, Tier.PEER) if tier in marks}
-    stands = {held.manifests[key].generation for key in kept if key in held.manifests}
-    records = [
-        one
-        for one in held.records
-        if one not in generations and one not in stands and generations and one < max(generations)
-    ]
-    needed_from = min((one.incarnation for one in generations), default=0)
+    kept = needed(held, marks, incarnation, given_up)
+    stands = {marks[tier] for tier in (Tier.LOCAL, Tier.PEER) if tier in marks}
+    used = stands | {held.manifests[key].generation for key in kept if key in held.manifests}
+    floor = marks.get(Tier.PEER)
+    first = min((one.incarnation for one in used), default=0)
     return Doomed(
-        records=tuple(sorted(records)),
-        branches=tuple(sorted(number for number in held.branches if number < needed_from)),
+        records=tuple(
+            sorted(one for one in held.records if floor is not None and one < floor and one not in used)
+        ),
+        branches=tuple(sorted(number for number in held.branches if number < min(first, incarnation))),
         manifests=frozenset(set(held.manifests) - kept),
     )
 

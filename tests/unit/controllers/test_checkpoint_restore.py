@@ -126,6 +126,13 @@ def test_memory_keeps_what_the_watermarks_stand_on_and_what_is_under_way() -> No
     assert not obsolete(held, marks(20, 10), 1).manifests
 
 
+def test_a_copy_that_the_peer_watermark_has_not_reached_stays_until_it_is_given_up() -> None:
+    between = base(20, "1")
+    held = inventory([A, between, base(30)], [TEN, commit(base(30))])
+    assert not obsolete(held, marks(30, 10), 1).manifests
+    assert obsolete(held, marks(30, 10), 1, [between.id]).manifests == {between.id}
+
+
 def test_what_an_earlier_incarnation_left_undecided_goes() -> None:
     left = base(25)
     held = inventory([A, left], [TEN])

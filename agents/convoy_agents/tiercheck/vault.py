@@ -1,0 +1,306 @@
+"""What a node's memory holds of one job: shards of its own ranks, copies of others', what is known of them.
+
+    slots/<name>          bases, where the ranks write them; a rank has at least two
+    files/<id>            all other shards, whole: copies, journals
+    manifests/<id>        what is in such a file, or in the slot that it names
+    records/, branches/   what was committed, where incarnations began
+    state.json            watermarks, incarnation
+
+All of it lies in the job's tmpfs: it outlives the agent, and goes with the node. Nothing is synced, all is
+written to another name first. A slot that no manifest names is empty or being written; so a save that breaks
+off leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from convoy_agents.tiercheck import digest, memory
+from convoy_controllers.checkpoint import records, retention
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
+
+MAX_EXPECTED = 64
+"""Shards on their way here at once; the oldest makes room."""
+_FOLDERS = ("slots", "files", "manifests", "records", "branches")
+
+
+class Damaged(ValueError):
+    """Bytes that do not match their digest."""
+
+
+@dataclass(slots=True)
+class Coming:
+    """A shard that is being sent here."""
+
+    manifest: Manifest
+    missing: set[int]
+    """Chunks that are not there yet, by index."""
+    offsets: list[int] = field(default_factory=list)
+
+
+class Vault:
+    """Blocking, and not to be used by two threads at once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads what an earlier agent left. OSError when the folder cannot be used."""
+        self._folder = folder
+        for name in _FOLDERS:
+            (folder / name).mkdir(mode=0o700, exist_ok=True)
+        self.records: dict[Generation, Record] = {}
+        self.branches: dict[int, Branch] = {}
+        self.manifests: dict[str, Manifest] = {}
+        self.marks: dict[Tier, Generation] = {}
+        self.incarnation = 0
+        """The latest this node has a part in."""
+        self.given_up: set[str] = set()
+        """Shards that were withdrawn: no watermark will come to stand on them."""
+        self._homes: dict[str, str] = {}
+        """By manifest, the slot its bytes lie in."""
+        self._coming: dict[str, Coming] = {}
+        self._recover()
+
+    @property
+    def inventory(self) -> Inventory:
+        """A picture of what is known and held."""
+        return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
+
+    # Slots.
+
+    def slots(self, owner: str) -> list[str]:
+        """Names of a rank's slots."""
+        return sorted(path.name for path in (self._folder / "slots").glob(f"{owner}-*"))
+
+    def reserve(self, owner: str, count: int, size: int) -> list[str]:
+        """So many slots of so many bytes. NoRoom, and nothing is changed, when they do not fit."""
+        names = [f"{owner}-{number}" for number in range(count)]
+        missing = sum(max(0, size - _size(self.slot(name))) for name in names)
+        if missing > (left := memory.left(self._folder)):
+            raise memory.NoRoom(missing, left)
+        for name in names:
+            memory.allocate(self.slot(name), size)
+        return names
+
+    def slot(self, name: str) -> Path:
+        """The file of a slot."""
+        return self._folder / "slots" / name
+
+    def writable(self, owner: str) -> list[str]:
+        """A rank's slots that nothing needed lies in."""
+        used = set(self._homes.values())
+        return [name for name in self.slots(owner) if name not in used]
+
+    def seal(self, manifest: Manifest, slot: str) -> None:
+        """A rank has written a base into a slot: from now on nobody writes there."""
+        if slot in self._homes.values():
+            raise ValueError(f"slot {slot} holds another shard")
+        self._homes[manifest.id] = slot
+        self._keep(manifest)
+
+    # Shards that come from elsewhere, chunk by chunk.
+
+    def expect(self, manifest: Manifest) -> list[int]:
+        """A shard is about to be sent. The chunks that are wanted, by index: no other shard here has them.
+
+        NoRoom when it does not fit.
+        """
+        key = manifest.id
+        if key in self.manifests:
+            return []
+        coming = self._coming.get(key)
+        if coming is None:
+            coming = self._coming[key] = self._begin(manifest)
+            while len(self._coming) > MAX_EXPECTED:
+                self.give_up_coming(next(iter(self._coming)))
+        return sorted(coming.missing)
+
+    def put(self, key: str, index: int, data: digest.Buffer) -> None:
+        """One chunk of a shard that is expected. Damaged when it is not what the manifest says."""
+        coming = self._coming.get(key)
+        if coming is None or not 0 <= index < len(coming.manifest.chunks):
+            raise Damaged(f"chunk {index} of {key}: it is not expected")
+        chunk = coming.manifest.chunks[index]
+        if len(data) != chunk.length or digest.digest(data) != chunk.digest:
+            raise Damaged(f"chunk {chunk.digest} is damaged")
+        with self._partial(key).open("r+b") as file:
+            os.pwrite(file.fileno(), data, coming.offsets[index])
+        coming.missing.discard(index)
+
+    def admit(self, key: str) -> None:
+        """All of its chunks have been put. Damaged when one is missing."""
+        if key in self.manifests:
+            return
+        coming = self._coming.get(key)
+        if coming is None or coming.missing:
+            raise Damaged(f"shard {key} is not whole")
+        del self._coming[key]
+        self._partial(key).replace(self._file(key))
+        self._keep(coming.manifest)
+
+    def give_up_coming(self, key: str) -> None:
+        """A shard will not come after all."""
+        if self._coming.pop(key, None) is not None:
+            self._partial(key).unlink(missing_ok=True)
+
+    # All shards.
+
+    def path(self, key: str) -> Path:
+        """The file that a shard's bytes lie in, from its start. KeyError when it is not here."""
+        if key not in self.manifests:
+            raise KeyError(key)
+        return self.slot(self._homes[key]) if key in self._homes else self._file(key)
+
+    def read(self, key: str, index: int) -> bytes:
+        """A chunk's bytes. Damaged when they are not here or not as they were."""
+        manifest = self.manifests.get(key)
+        if manifest is None or not 0 <= index < len(manifest.chunks):
+            raise Damaged(f"shard {key} is not here")
+        chunk = manifest.chunks[index]
+        with self.path(key).open("rb") as file:
+            data = os.pread(file.fileno(), chunk.length, sum(one.length for one in manifest.chunks[:index]))
+        if len(data) != chunk.length or digest.digest(data) != chunk.digest:
+            raise Damaged(f"chunk {chunk.digest} is damaged")
+        return data
+
+    def drop(self, key: str) -> None:
+        """Forgets a shard."""
+        if self.manifests.pop(key, None) is None:
+            return
+        (self._folder / "manifests" / key).unlink(missing_ok=True)
+        if self._homes.pop(key, None) is None:
+            self._file(key).unlink(missing_ok=True)
+        self.given_up.discard(key)
+
+    # What is known.
+
+    def record(self, record: Record) -> None:
+        """A generation was committed."""
+        _write(self._folder / "records" / record.generation.name, record.text)
+        self.records[record.generation] = record
+
+    def branch(self, branch: Branch) -> None:
+        """An incarnation begins, or says where it began."""
+        _write(self._folder / "branches" / str(branch.incarnation), branch.text)
+        self.branches[branch.incarnation] = branch
+
+    def begin(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
+        """A later incarnation goes on from where these watermarks are."""
+        self.incarnation, self.marks = incarnation, dict(marks)
+        self._save_state()
+
+    def advance(self, tier: Tier, generation: Generation) -> None:
+        """A generation is whole at a tier."""
+        self.marks = retention.advance(self.marks, tier, generation)
+        self._save_state()
+
+    def collect(self, pinned: Collection[str] = ()) -> retention.Doomed:
+        """Drops what is not needed any more; what that was. `pinned`: shards that are being read."""
+        doomed = retention.obsolete(self.inventory, self.marks, self.incarnation, self.given_up)
+        for generation in doomed.records:
+            (self._folder / "records" / generation.name).unlink(missing_ok=True)
+            self.records.pop(generation, None)
+        for number in doomed.branches:
+            (self._folder / "branches" / str(number)).unlink(missing_ok=True)
+            self.branches.pop(number, None)
+        for key in doomed.manifests.difference(pinned):
+            self.drop(key)
+        return doomed
+
+    # Inside.
+
+    def _file(self, key: str) -> Path:
+        return self._folder / "files" / key
+
+    def _partial(self, key: str) -> Path:
+        return self._folder / "files" / f".{key}"
+
+    def _begin(self, manifest: Manifest) -> Coming:
+        memory.allocate(self._partial(manifest.id), manifest.size)
+        offsets, at = [], 0
+        for chunk in manifest.chunks:
+            offsets.append(at)
+            at += chunk.length
+        coming = Coming(manifest, set(range(len(manifest.chunks))), offsets)
+        known = {
+            chunk.digest: (key, index)
+            for key, one in self.manifests.items()
+            for index, chunk in enumerate(one.chunks)
+        }
+        with self._partial(manifest.id).open("r+b") as file:
+            for index, chunk in enumerate(manifest.chunks):
+                if chunk.digest in known:
+                    with contextlib.suppress(Damaged):
+                        os.pwrite(file.fileno(), self.read(*known[chunk.digest]), offsets[index])
+                        coming.missing.discard(index)
+        return coming
+
+    def _keep(self, manifest: Manifest) -> None:
+        key = manifest.id
+        body = json.dumps({"slot": self._homes.get(key, ""), "manifest": manifest.text.decode()}).encode()
+        _write(self._folder / "manifests" / key, body)
+        self.manifests[key] = manifest
+
+    def _recover(self) -> None:
+        for path, data in self._texts("manifests"):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                body = json.loads(data)
+                manifest = records.manifest(body["manifest"].encode())
+                slot = str(body["slot"])
+                there = self.slot(slot) if slot else self._file(manifest.id)
+                if manifest.id == path.name and _size(there) >= manifest.size:
+                    self.manifests[manifest.id] = manifest
+                    if slot:
+                        self._homes[manifest.id] = slot
+                    continue
+            path.unlink(missing_ok=True)
+        for _, data in self._texts("records"):
+            with contextlib.suppress(MalformedError):
+                record = records.record(data)
+                self.records[record.generation] = record
+        for _, data in self._texts("branches"):
+            with contextlib.suppress(MalformedError):
+                branch = records.branch(data)
+                self.branches[branch.incarnation] = branch
+        # What was on its way to an earlier agent is sent again.
+        for path in (self._folder / "files").iterdir():
+            if path.name not in self.manifests:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            state = json.loads((self._folder / "state.json").read_bytes())
+            self.incarnation = int(state["incarnation"])
+            self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
+
+    def _texts(self, kind: str) -> Iterator[tuple[Path, bytes]]:
+        for path in sorted((self._folder / kind).iterdir()):
+            if path.name.startswith("."):
+                path.unlink(missing_ok=True)
+            else:
+                yield path, path.read_bytes()
+
+    def _save_state(self) -> None:
+        state: dict[str, Any] = {
+            "incarnation": self.incarnation,
+            "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
+        }
+        _write(self._folder / "state.json", json.dumps(state).encode())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _write(path: Path, data: digest.Buffer) -> None:
+    """All of it or nothing, as far as the kernel lives."""
+    temporary = path.with_name(f".{path.name}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""Checkpoints in virtual time: nodes that die, agents that restart, messages that get lost."""

@@ -1,0 +1,101 @@
+"""Random schedules: what happens to the nodes of a run, and when."""
+
+from __future__ import annotations
+
+from convoy_controllers.simulate.checkpoints.run import Run
+from convoy_controllers.simulate.checkpoints.shape import Shape
+from convoy_controllers.simulate.checkpoints.truth import Truth
+from convoy_controllers.simulate.checkpoints.vaults import Machine, Rules
+
+SECONDS = 120.0
+"""Of trouble."""
+NOTICE_SECONDS = 5.0
+"""Until the operator knows that a node is lost."""
+
+
+def play(seed: int, rules: Rules | None = None, seconds: float = SECONDS) -> Truth:
+    """One schedule; truth.Broken at the moment a promise does not hold."""
+    run = Run(seed, _shape(seed), rules)
+    rng = run.rng
+    run.form()
+    end = run.kernel.now + seconds
+    while run.kernel.now < end:
+        run.kernel.run(run.kernel.now + rng.expovariate(1 / 6))
+        _trouble(run)
+    _calm(run)
+    run.kernel.run(run.kernel.now + 60)
+    formation = run.now
+    if formation is None or not formation.running:
+        raise AssertionError("the job does not come back")
+    # The last word: all memory of the ranks' nodes stays, and what was promised must be there.
+    run.fail(formation)
+    run.kernel.run(run.kernel.now + 30)
+    return run.truth
+
+
+def _shape(seed: int) -> Shape:
+    world = 1 + seed % 4
+    return Shape(nodes=world + 1 + seed // 4 % 3, world=world, copies=min(1 + seed // 12 % 2, world - 1))
+
+
+def _trouble(run: Run) -> None:
+    rng = run.rng
+    machine = run.machines[rng.choice(sorted(run.machines))]
+    kind = rng.choices(
+        ["rank", "node", "agent", "cut", "heal", "store", "all", "cut all", "nothing"],
+        [20, 20, 15, 10, 15, 5, 1, 3, 11],
+    )[0]
+    if kind == "rank" and run.now is not None:
+        run.fail(run.now)
+    elif kind == "node":
+        _kill(run, machine)
+    elif kind == "agent" and machine.up:
+        run.restart_agent(machine)
+    elif kind == "cut":
+        _cut(run, machine)
+    elif kind == "heal":
+        for one in run.machines.values():
+            one.cut = False
+    elif kind == "store":
+        run.store_up = not run.store_up
+    elif kind == "all":
+        for one in run.machines.values():
+            _kill(run, one)
+    elif kind == "cut all" and run.now is not None:
+        for name in run.now.members:
+            _cut(run, run.machines[name])
+
+
+def _kill(run: Run, machine: Machine) -> None:
+    """The node dies, and comes back with empty memory."""
+    if not machine.powered:
+        return
+    machine.die()
+    run.truth.lost += 1
+    _notice(run, machine)
+    life = machine.life
+
+    def boot() -> None:
+        if machine.life == life:
+            machine.powered = True
+
+    run.kernel.after(run.rng.uniform(5, 60), boot)
+
+
+def _cut(run: Run, machine: Machine) -> None:
+    machine.cut = True
+    _notice(run, machine)
+
+
+def _notice(run: Run, machine: Machine) -> None:
+    formation = run.now
+    if formation is not None and machine.name in formation.members:
+        if not machine.powered:
+            formation.running = False
+        run.kernel.after(NOTICE_SECONDS, lambda: run.fail(formation) if run.now is formation else None)
+
+
+def _calm(run: Run) -> None:
+    run.store_up = True
+    for machine in run.machines.values():
+        machine.cut, machine.powered = False, True

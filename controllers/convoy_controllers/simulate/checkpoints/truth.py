@@ -1,0 +1,80 @@
+"""What really happened, and whether a restore is right by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.restore import Restore
+from convoy_controllers.simulate.checkpoints.shape import Shape
+
+
+class Broken(AssertionError):
+    """A promise of the protocol does not hold."""
+
+
+@dataclass(slots=True)
+class Truth:
+    """Of one run."""
+
+    tokens: dict[Generation, str] = field(default_factory=dict)
+    """The state that each generation was saved from."""
+    began: dict[int, Generation | None] = field(default_factory=dict)
+    """What each incarnation that has made a step was restored from."""
+    marks: dict[Tier, Generation] = field(default_factory=dict)
+    """The highest that anybody was told."""
+    lost: int = 0
+    """Memories that were lost."""
+    losses: dict[Generation, int] = field(default_factory=dict)
+    """How many of them before each generation was saved."""
+    restores: int = 0
+    committed: int = 0
+
+    def save(self, generation: Generation, token: str) -> None:
+        """The ranks save this state."""
+        self.tokens[generation] = token
+        self.losses[generation] = self.lost
+
+    def advance(self, tier: Tier, generation: Generation) -> None:
+        """Somebody was told that a generation stands at a tier."""
+        if generation > self.marks.get(tier, Generation(0, 0)):
+            self.marks[tier] = generation
+            self.committed += tier is Tier.LOCAL
+
+    def on_the_line(self, generation: Generation | None) -> bool:
+        """Whether the newest incarnation's run goes through this state."""
+        newest = max(self.began, default=0)
+        limit: Generation | None = Generation(newest, 1 << 60)
+        while limit is not None:
+            if generation is not None and generation.incarnation == limit.incarnation:
+                return generation <= limit
+            limit = self.began.get(limit.incarnation)
+        return generation is None
+
+    def judge(self, found: Restore | None, shape: Shape, everybody: bool, remote: bool) -> None:
+        """Broken unless the choice is the run's own, whole, and as new as was promised.
+
+        `everybody`: whether all memory that was not lost was asked. `remote`: whether the store was.
+        """
+        self.restores += 1
+        chosen = found.record.generation if found else None
+        if not self.on_the_line(chosen) and not (chosen is None and not self.marks):
+            raise Broken(f"{chosen} is restored, which is off the line {self.began}")
+        if found is not None:
+            token = self.tokens[found.record.generation]
+            whole = {f"{token}/{slot}" for slot in range(len(found.shards))}
+            read = {chunk.digest for links in found.shards.values() for chunk in links[-1].manifest.chunks}
+            if read != whole or len(found.shards) != shape.world:
+                raise Broken(f"{chosen} is put together from {sorted(read)}, not from {sorted(whole)}")
+        least = [Generation(0, 0)]
+        if (
+            everybody
+            and (mark := self.marks.get(Tier.PEER))
+            and self.lost - self.losses[mark] <= shape.copies
+        ):
+            least.append(mark)
+        if remote and Tier.REMOTE in self.marks:
+            least.append(self.marks[Tier.REMOTE])
+        promised = max((one for one in least if self.on_the_line(one)), default=Generation(0, 0))
+        if (chosen or Generation(0, 0)) < promised:
+            raise Broken(f"{chosen} is restored, {promised} was promised")

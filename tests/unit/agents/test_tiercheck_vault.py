@@ -1,0 +1,284 @@
+"""What a node's memory holds: nothing that is needed is lost, nothing that is not stays."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+from convoy_agents.tiercheck import digest, memory
+from convoy_agents.tiercheck.vault import Damaged, Vault
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Branch, Chunk, Manifest, Record
+
+SIZE = 3 * 4096
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    return Vault(tmp_path)
+
+
+def pieces(data: bytes, count: int = 3) -> list[bytes]:
+    size = -(-len(data) // count)
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def named(data: bytes, step: int, shard: str = "0", incarnation: int = 1, count: int = 3) -> Manifest:
+    chunks = tuple(Chunk(digest.digest(piece), len(piece)) for piece in pieces(data, count))
+    return Manifest(Generation(incarnation, step), shard, chunks, len(data))
+
+
+def noise(seed: int, size: int = SIZE) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def sealed(vault: Vault, slot: str, step: int) -> Manifest:
+    with vault.slot(slot).open("r+b") as file:
+        file.write(noise(step))
+    manifest = named(noise(step), step)
+    vault.seal(manifest, slot)
+    return manifest
+
+
+def send(vault: Vault, manifest: Manifest, data: bytes) -> int:
+    """How many chunks had to be sent."""
+    wanted = vault.expect(manifest)
+    for index in wanted:
+        vault.put(manifest.id, index, pieces(data)[index])
+    vault.admit(manifest.id)
+    return len(wanted)
+
+
+def commit(vault: Vault, manifest: Manifest, *tiers: Tier) -> None:
+    vault.record(Record(manifest.generation, None, {manifest.shard: manifest.id}))
+    for tier in tiers:
+        vault.advance(tier, manifest.generation)
+    vault.collect()
+
+
+def whole(vault: Vault, manifest: Manifest) -> bytes:
+    return b"".join(vault.read(manifest.id, index) for index in range(len(manifest.chunks)))
+
+
+def test_a_slot_is_written_by_nobody_while_a_watermark_stands_on_it(vault: Vault) -> None:
+    vault.reserve("0", 2, SIZE)
+    assert vault.writable("0") == ["0-0", "0-1"]
+    first = sealed(vault, "0-0", 1)
+    commit(vault, first, Tier.LOCAL, Tier.PEER)
+    assert vault.writable("0") == ["0-1"]
+    second = sealed(vault, "0-1", 2)
+    commit(vault, second, Tier.LOCAL)
+    assert vault.writable("0") == [], "its copies may be lost with their node before the next ones are there"
+    vault.advance(Tier.PEER, second.generation)
+    vault.collect()
+    assert vault.writable("0") == ["0-0"]
+    with pytest.raises(ValueError, match="holds another"):
+        vault.seal(named(b"xyz", 3), "0-1")
+
+
+def test_what_is_being_read_stays(vault: Vault) -> None:
+    manifest = named(noise(1), 1)
+    send(vault, manifest, noise(1))
+    vault.begin(2, {})
+    assert vault.collect(pinned=[manifest.id]).manifests == {manifest.id}
+    assert whole(vault, manifest) == noise(1)
+    vault.collect()
+    assert not vault.manifests
+
+
+def test_it_is_found_again_by_the_next_agent(vault: Vault, tmp_path: Path) -> None:
+    vault.reserve("0", 2, SIZE)
+    manifest = sealed(vault, "0-1", 5)
+    vault.branch(Branch(1))
+    vault.begin(1, {})
+    commit(vault, manifest, Tier.LOCAL)
+    copy = named(noise(9), 5, shard="1")
+    assert send(vault, copy, noise(9)) == 3
+    again = Vault(tmp_path)
+    assert again.inventory == vault.inventory and again.marks == vault.marks and again.incarnation == 1
+    assert whole(again, manifest) == noise(5) and whole(again, copy) == noise(9)
+    assert again.path(manifest.id).name == "0-1"
+    assert again.writable("0") == ["0-0"]
+
+
+def test_what_was_under_way_is_forgotten_by_the_next_agent(vault: Vault, tmp_path: Path) -> None:
+    vault.reserve("0", 1, SIZE)
+    half = named(noise(1), 1, shard="1")
+    vault.expect(half)
+    vault.put(half.id, 0, pieces(noise(1))[0])
+    again = Vault(tmp_path)
+    assert not again.manifests and again.writable("0") == ["0-0"]
+    assert not list((tmp_path / "files").iterdir())
+
+
+def test_a_manifest_whose_bytes_are_gone_is_not_believed(vault: Vault, tmp_path: Path) -> None:
+    manifest = named(noise(1), 1)
+    send(vault, manifest, noise(1))
+    vault.path(manifest.id).unlink()
+    assert not Vault(tmp_path).manifests and not list((tmp_path / "manifests").iterdir())
+
+
+def test_chunks_that_are_here_already_are_not_sent_again(vault: Vault) -> None:
+    vault.reserve("0", 1, SIZE)
+    old = sealed(vault, "0-0", 1)
+    data = noise(1)[: SIZE // 3] + noise(2)[SIZE // 3 :]
+    assert send(vault, named(data, 2), data) == 2
+    vault.drop(old.id)
+    with vault.slot("0-0").open("r+b") as file:
+        file.write(bytes(SIZE))
+    assert whole(vault, named(data, 2)) == data, "it has its own bytes"
+
+
+def test_a_damaged_chunk_is_not_taken_over_from_another_shard(vault: Vault) -> None:
+    old = named(noise(1), 1)
+    send(vault, old, noise(1))
+    with vault.path(old.id).open("r+b") as file:
+        file.write(b"\0" * 10)
+    again = named(noise(1), 2)
+    assert vault.expect(again) == [0]
+
+
+@pytest.mark.parametrize("data", [b"", b"b" * 4, b"a" * 3, b"a" * 5])
+def test_a_chunk_that_is_not_what_it_is_called_is_refused(vault: Vault, data: bytes) -> None:
+    manifest = named(b"a" * 12, 1)
+    vault.expect(manifest)
+    with pytest.raises(Damaged):
+        vault.put(manifest.id, 0, data)
+    with pytest.raises(Damaged):
+        vault.admit(manifest.id)
+    for index in (-1, 3):
+        with pytest.raises(Damaged):
+            vault.put(manifest.id, index, b"a" * 4)
+    assert not vault.manifests
+
+
+def test_every_flipped_bit_is_found(vault: Vault) -> None:
+    data = noise(3, 96)
+    manifest = named(data, 1)
+    send(vault, manifest, data)
+    path = vault.path(manifest.id)
+    for bit in range(8 * len(data)):
+        bad = bytearray(data)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        with pytest.raises(Damaged):
+            whole(vault, manifest)
+    path.write_bytes(data)
+    assert whole(vault, manifest) == data
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 95])
+def test_a_torn_file_is_found(vault: Vault, length: int) -> None:
+    data = noise(3, 96)
+    manifest = named(data, 1)
+    send(vault, manifest, data)
+    vault.path(manifest.id).write_bytes(data[:length])
+    with pytest.raises(Damaged):
+        whole(vault, manifest)
+
+
+def test_too_much_is_refused_with_what_is_missing(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "left", lambda folder: 2 * SIZE)
+    with pytest.raises(memory.NoRoom) as refused:
+        vault.reserve("0", 3, SIZE)
+    assert refused.value.missing == SIZE and not vault.slots("0")
+    assert len(vault.reserve("0", 2, SIZE)) == 2
+
+
+def test_a_full_memory_keeps_what_it_has(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(memory, "left", lambda folder: 5)
+    with pytest.raises(memory.NoRoom):
+        vault.expect(named(noise(1), 1))
+    assert not list((tmp_path / "files").iterdir())
+
+
+class Vaults(RuleBasedStateMachine):
+    """Against a plain model: what was kept and not collected can be read, bit for bit."""
+
+    manifests = Bundle("manifests")
+
+    @initialize()
+    def start(self) -> None:
+        self.holder = tempfile.TemporaryDirectory()
+        self.folder = Path(self.holder.name)
+        self.vault = Vault(self.folder)
+        self.vault.reserve("0", 3, 60)
+        self.kept: dict[str, bytes] = {}
+        self.step = 0
+
+    @rule(target=manifests, content=st.integers(0, 3))
+    def save(self, content: int) -> str:
+        free = self.vault.writable("0")
+        if not free:
+            return ""
+        self.step += 1
+        data = bytes([content]) * 40 + bytes([self.step % 251]) * 20
+        with self.vault.slot(free[0]).open("r+b") as file:
+            file.write(data)
+        manifest = named(data, self.step)
+        self.vault.seal(manifest, free[0])
+        self.kept[manifest.id] = data
+        return manifest.id
+
+    @rule(target=manifests, content=st.integers(0, 3), whole=st.booleans())
+    def copy(self, content: int, whole: bool) -> str:
+        self.step += 1
+        data = bytes([content]) * 60
+        manifest = named(data, self.step, shard="1")
+        if not whole:
+            self.vault.expect(manifest)
+            return ""
+        send(self.vault, manifest, data)
+        self.kept[manifest.id] = data
+        return manifest.id
+
+    @rule(key=manifests)
+    def forget(self, key: str) -> None:
+        self.vault.drop(key)
+        self.kept.pop(key, None)
+
+    @rule(key=manifests, tiers=st.sets(st.sampled_from([Tier.LOCAL, Tier.PEER]), min_size=1))
+    def commit(self, key: str, tiers: set[Tier]) -> None:
+        if key not in self.kept:
+            return
+        manifest = self.vault.manifests[key]
+        self.vault.record(Record(manifest.generation, None, {manifest.shard: key}))
+        for tier in tiers:
+            self.vault.advance(tier, manifest.generation)
+        for gone in self.vault.collect().manifests:
+            del self.kept[gone]
+
+    @rule()
+    def restart(self) -> None:
+        self.vault = Vault(self.folder)
+
+    @invariant()
+    def everything_kept_is_whole(self) -> None:
+        if not hasattr(self, "vault"):
+            return
+        assert set(self.vault.manifests) == set(self.kept)
+        for key, data in self.kept.items():
+            assert whole(self.vault, self.vault.manifests[key]) == data
+
+    @invariant()
+    def nothing_else_stays(self) -> None:
+        if not hasattr(self, "vault"):
+            return
+        files = {path.name for path in (self.folder / "files").iterdir() if not path.name.startswith(".")}
+        assert files <= set(self.kept)
+
+    def teardown(self) -> None:
+        if hasattr(self, "holder"):
+            self.holder.cleanup()
+
+
+TestVaults = Vaults.TestCase
+TestVaults.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

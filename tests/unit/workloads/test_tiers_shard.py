@@ -1,0 +1,143 @@
+"""A rank's share as bytes, and back into any state that has the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+from convoy_workloads.runtime.state import TrainingState
+from convoy_workloads.runtime.tiers import planning, reading, shard
+
+
+def model(seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 3))
+
+
+def trained(seed: int = 0, steps: int = 3) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    net = model(seed)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+    return net, optimizer
+
+
+def saved(state: dict[str, Any]) -> tuple[bytearray, planning.Dealt]:
+    taken = planning.Taken(state)
+    dealt = planning.deal(taken)
+    target = bytearray(dealt.layout.size)
+    shard.write(
+        memoryview(target), dealt.layout, taken.tensors(dealt), taken.texts(dealt), planning.facts(7, 1)
+    )
+    return target, dealt
+
+
+def bits(state: dict[str, Any]) -> dict[str, Any]:
+    flat, _ = flatten_state_dict(state)
+    return {
+        name: value.detach().numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value)
+        for name, value in flat.items()
+        if not name.startswith("rank.")
+    }
+
+
+def test_a_state_comes_back_bit_for_bit_into_another_model() -> None:
+    net, optimizer = trained()
+    data, _ = saved(TrainingState(0, net, optimizer).collect())
+    other, fresh = trained(seed=9, steps=1)
+    holder = TrainingState(0, other, fresh)
+    state = holder.collect()
+    reading.load(state, [shard.read(memoryview(data))])
+    holder.put_back(state)
+    assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
+
+
+def test_what_is_said_of_the_generation_is_read_without_the_state() -> None:
+    net, optimizer = trained()
+    data, dealt = saved(TrainingState(0, net, optimizer).collect())
+    found = shard.read(memoryview(data))
+    assert found.facts == {"step": 7, "torch": str(torch.__version__), "world": 1}
+    assert found.parts == dealt.layout.parts
+    assert all(part.at % shard.ALIGN == 0 for part in found.parts)
+
+
+def test_equal_states_make_equal_bytes_and_a_changed_tensor_changes_only_its_own() -> None:
+    net, optimizer = trained()
+    first, dealt = saved(TrainingState(0, net, optimizer).collect())
+    again, _ = saved(TrainingState(0, net, optimizer).collect())
+    assert first == again
+    with torch.no_grad():
+        net[2].weight[0, 0] += 1  # type: ignore[index]
+    after, moved = saved(TrainingState(0, net, optimizer).collect())
+    assert moved.layout == dealt.layout
+    part = next(part for part in dealt.layout.parts if part.name == "model.2.weight")
+    changed = [at for at in range(len(first)) if first[at] != after[at]]
+    assert changed and all(part.at <= at < part.at + part.length for at in changed)
+
+
+def test_a_plan_is_for_one_structure_alone() -> None:
+    net, optimizer = trained()
+    one = planning.Taken(TrainingState(0, net, optimizer).collect())
+    same = planning.Taken(TrainingState(0, net, optimizer).collect())
+    net.register_buffer("extra", torch.zeros(3))
+    other = planning.Taken(TrainingState(0, net, optimizer).collect())
+    assert one.structure == same.structure != other.structure
+    assert planning.deal(one).plan != planning.deal(other).plan
+
+
+def test_values_are_taken_anew_under_an_old_plan() -> None:
+    net, optimizer = trained()
+    dealt = planning.deal(planning.Taken(TrainingState(0, net, optimizer).collect()))
+    optimizer.param_groups[0]["lr"] = 0.5
+    # As a program may do that replaces its parameters' storage (NeMo-RL#3312: a cached one was saved again).
+    net[0].weight.data = torch.full_like(net[0].weight, 3.0)  # type: ignore[union-attr,operator,arg-type]
+    taken = planning.Taken(TrainingState(0, net, optimizer).collect())
+    target = bytearray(dealt.layout.size)
+    shard.write(memoryview(target), dealt.layout, taken.tensors(dealt), taken.texts(dealt), {})
+    state = TrainingState(0, *trained(seed=4)).collect()
+    reading.load(state, [shard.read(memoryview(target))])
+    assert torch.equal(state["model"]["0.weight"], torch.full((16, 8), 3.0))
+    assert state["optimizer"]["param_groups"][0]["lr"] == 0.5
+
+
+def test_parts_of_several_shards_make_one_tensor() -> None:
+    """As ranks save that hold a tensor in parts, and fewer ranks read it whole."""
+    whole = torch.arange(24, dtype=torch.float32).reshape(6, 4)
+    shards = []
+    for start, rows in ((0, 4), (4, 2)):
+        layout = shard.lay_out([("w", ((start, 0), (rows, 4)), (6, 4), torch.float32)], 0)
+        target = bytearray(layout.size)
+        shard.write(memoryview(target), layout, [whole[start : start + rows]], {}, {})
+        shards.append(shard.read(memoryview(target)))
+    state: dict[str, Any] = {"w": torch.zeros(6, 4)}
+    reading.load(state, shards)
+    assert torch.equal(state["w"], whole)
+
+
+def test_a_rank_that_was_not_there_has_no_generators_to_restore() -> None:
+    net, optimizer = trained()
+    data, _ = saved(TrainingState(0, net, optimizer).collect())
+    state = TrainingState(3, *trained(seed=2)).collect()
+    assert "rank.3" in state
+    reading.load(state, [shard.read(memoryview(data))])
+    assert "rank.3" not in state
+
+
+def test_an_index_that_has_outgrown_its_place_is_refused() -> None:
+    layout = shard.lay_out([], 10)
+    with pytest.raises(shard.TooLarge):
+        shard.write(memoryview(bytearray(layout.size)), layout, [], {"x": "y" * 200_000}, {})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"CONVOY", shard.MAGIC + bytes(8), shard.MAGIC + (99).to_bytes(8, "little") + b"{}", bytes(4096)],
+)
+def test_other_bytes_are_no_shard(data: bytes) -> None:
+    with pytest.raises(shard.ShardError):
+        shard.read(memoryview(data))

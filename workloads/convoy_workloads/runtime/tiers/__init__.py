@@ -1,0 +1,1 @@
+"""Saving into, and restoring from, memory that the node's agent keeps."""

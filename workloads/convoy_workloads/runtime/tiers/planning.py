@@ -1,0 +1,118 @@
+"""Who writes what: the ranks agree once, and again only when the structure of the state changes.
+
+torch.distributed.checkpoint plans it: replicated tensors are written once, spread over the ranks. The values
+are taken from the state anew at every save; only where they go is remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
+
+from convoy_workloads.runtime.tiers import shard, values
+from convoy_workloads.runtime.tiers.shard import Box, Layout
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """This rank's part of every save until the structure changes."""
+
+    structure: str
+    """Digest of this rank's own state, by names, shapes and types, that the plan was made for."""
+    items: tuple[WriteItem, ...]
+    """Tensors, in the order of the layout."""
+    named: tuple[WriteItem, ...]
+    """What is no tensor."""
+    layout: Layout
+    plan: str
+    """Digest of all ranks' plans together: shards of another plan do not belong to the same generation."""
+
+
+class Taken:
+    """A state as it is now, to be copied from."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.planner = DefaultSavePlanner()
+        self.planner.set_up_planner(state, is_coordinator=True)
+        self.local: SavePlan = self.planner.create_local_plan()
+        self.structure = _structure(self.local)
+
+    def tensors(self, dealt: Dealt) -> list[torch.Tensor]:
+        """Of this rank's part, in the order of the layout."""
+        return [self.planner.lookup_object(item.index) for item in dealt.items]
+
+    def texts(self, dealt: Dealt) -> dict[str, str]:
+        """By name, what is no tensor."""
+        return {item.index.fqn: values.dumps(self.planner.lookup_object(item.index)) for item in dealt.named}
+
+
+def deal(taken: Taken, group: Any = None) -> Dealt:
+    """Agrees with all ranks of `group` (None: alone) who writes what."""
+    rank = dist.get_rank(group) if group is not None else 0
+    world = dist.get_world_size(group) if group is not None else 1
+    plans: list[Any] = [taken.local]
+    if group is not None:
+        plans = [None] * world
+        dist.gather_object(taken.local, plans if rank == 0 else None, dst=0, group=group)
+    dealt: list[Any] = [None] * world
+    if rank == 0:
+        merged, _ = taken.planner.create_global_plan(plans)
+        whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
+        dealt = [(plan, whole) for plan in merged]
+    if group is not None:
+        box: list[Any] = [None]
+        dist.scatter_object_list(box, dealt if rank == 0 else None, src=0, group=group)
+        dealt[rank] = box[0]
+    plan, whole = dealt[rank]
+    items = tuple(item for item in plan.items if item.type is not WriteItemType.BYTE_IO)
+    named = tuple(item for item in plan.items if item.type is WriteItemType.BYTE_IO)
+    texts = {item.index.fqn: values.dumps(taken.planner.lookup_object(item.index)) for item in named}
+    wanted = [_wanted(item) for item in items]
+    draft = shard.lay_out(wanted, 0)
+    size = len(shard.index(draft.parts, texts, {}))
+    return Dealt(taken.structure, items, named, shard.lay_out(wanted, size), whole)
+
+
+class Decoder(DefaultLoadPlanner):
+    """Puts what was saved where the state of this rank wants it, whatever ranks saved it."""
+
+    def load_bytes(self, read_item: Any, value: Any) -> None:
+        """A value that is no tensor."""
+        found = values.loads(value.read().decode())
+        *way, last = self.mappings[read_item.dest_index.fqn]
+        target: Any = self.original_state_dict
+        for key in way:
+            target = target[key]
+        target[last] = found
+
+
+def _wanted(item: WriteItem) -> tuple[str, Box, tuple[int, ...], torch.dtype]:
+    data = item.tensor_data
+    assert data is not None  # noqa: S101 - it is a tensor's
+    box = (tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+    return item.index.fqn, box, tuple(data.size), data.properties.dtype
+
+
+def _structure(plan: SavePlan) -> str:
+    rows = []
+    for item in plan.items:
+        data = item.tensor_data
+        rows.append(
+            f"{item.index.fqn}|{item.type.name}"
+            if data is None
+            else f"{item.index.fqn}|{tuple(data.chunk.offsets)}|{tuple(data.chunk.sizes)}"
+            f"|{tuple(data.size)}|{data.properties.dtype}"
+        )
+    return hashlib.sha256("\n".join(sorted(rows)).encode()).hexdigest()[:16]
+
+
+def facts(step: int, world: int) -> Mapping[str, Any]:
+    """What is said of a generation beside its state."""
+    return {"step": step, "torch": str(torch.__version__), "world": world}

@@ -1,0 +1,104 @@
+"""Loading a generation from its shards, through the planner of torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from convoy_workloads.runtime.tiers.planning import Decoder
+from convoy_workloads.runtime.tiers.shard import Part, Shard
+
+
+def load(state: dict[str, Any], shards: Iterable[Shard]) -> None:
+    """Reads into `state`, by name and place, whatever number of ranks had saved it.
+
+    Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from
+    `state`. Needs no other rank.
+    """
+    reader = ShardReader(shards)
+    for name in [name for name in state if name.startswith("rank.")]:
+        if name not in reader.names:
+            del state[name]
+    state_dict_loader.load(state, storage_reader=reader, planner=Decoder(), no_dist=True)
+
+
+class ShardReader(StorageReader):
+    """torch.distributed.checkpoint's view of the shards of one generation."""
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self._parts: dict[MetadataIndex, tuple[Shard, Part]] = {}
+        self._values: dict[str, str] = {}
+        for one in shards:
+            self._values.update(one.values)
+            for part in one.parts:
+                self._parts[MetadataIndex(part.name, torch.Size(part.offsets))] = (one, part)
+
+    @property
+    def names(self) -> set[str]:
+        """Of everything that was saved."""
+        return {index.fqn for index in self._parts} | set(self._values)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        """Nothing is kept between two loads."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """What was saved, in DCP's words."""
+        found: dict[str, Any] = {name: BytesStorageMetadata() for name in self._values}
+        for _, part in self._parts.values():
+            if part.name not in found:
+                properties = TensorProperties(dtype=getattr(torch, part.dtype))
+                found[part.name] = TensorStorageMetadata(properties, torch.Size(part.shape), [])
+            chunk = ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes))
+            found[part.name].chunks.append(chunk)
+        return Metadata(found, storage_meta=StorageMeta())
+
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        """Everything is there already."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """As it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """As they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Copies every item that the plan asks for."""
+        for item in plan.items:
+            if item.type is LoadItemType.BYTE_IO:
+                planner.load_bytes(item, io.BytesIO(self._values[item.storage_index.fqn].encode()))
+                continue
+            one, part = self._parts[item.storage_index]
+            source = one.tensor(part)
+            for dimension, (start, length) in enumerate(zip(item.storage_offsets, item.lengths)):  # noqa: B905
+                source = source.narrow(dimension, start, length)
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(source)
+            planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        """There is none: shards are handed over."""
+        return checkpoint_id is None

@@ -1,0 +1,172 @@
+"""One rank's share of a generation as bytes: an index, then the tensors.
+
+    0       magic
+    8       length of the index, little endian
+    16      index: JSON
+    data    tensors, each at a multiple of 64 bytes
+
+What lies where depends only on the names, shapes and types of what is saved: as long as these stay, so do the
+offsets, and bytes that did not change make chunks that did not change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+MAGIC = b"CONVOY\x00\x01"
+ALIGN = 64
+_PAGE = 4096
+_HEADER = 16
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Offsets and sizes of a part of a tensor."""
+
+
+class ShardError(ValueError):
+    """Bytes that are no shard."""
+
+
+class TooLarge(ValueError):
+    """The index has outgrown its place: the shard must be laid out anew."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of a tensor, and where its bytes lie."""
+
+    name: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    dtype: str
+    at: int
+    length: int
+
+    @property
+    def box(self) -> Box:
+        """Which part of the tensor it is."""
+        return self.offsets, self.sizes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything of a shard goes."""
+
+    parts: tuple[Part, ...]
+    data: int
+    """Offset of the first tensor."""
+    size: int
+    """Bytes of the whole shard."""
+
+    @property
+    def signature(self) -> str:
+        """A digest of the layout: equal ones hold the same things at the same places."""
+        text = json.dumps([_row(part) for part in self.parts], separators=(",", ":"))
+        return hashlib.sha256(f"{self.data}:{text}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard that is read."""
+
+    parts: tuple[Part, ...]
+    values: Mapping[str, str]
+    """By name, the texts of what is no tensor (values.py)."""
+    facts: Mapping[str, Any]
+    """What was said of the generation, such as the version of torch."""
+    bytes: memoryview
+
+    def tensor(self, part: Part) -> torch.Tensor:
+        """The values of a part; a view of the shard's own memory."""
+        dtype = getattr(torch, part.dtype)
+        count = part.length // torch.empty(0, dtype=dtype).element_size()
+        if not count:
+            return torch.empty(part.sizes, dtype=dtype)
+        return torch.frombuffer(self.bytes, dtype=dtype, count=count, offset=part.at).view(part.sizes)
+
+
+def lay_out(wanted: Sequence[tuple[str, Box, tuple[int, ...], torch.dtype]], index: int) -> Layout:
+    """Places for parts of tensors (name, box, shape of the whole, type), behind an index of so many bytes."""
+    # Room for the values to grow a little without moving everything.
+    data = _round(_HEADER + 2 * index + 64 * 1024, _PAGE)
+    at = data
+    parts = []
+    for name, (offsets, sizes), shape, dtype in wanted:
+        length = torch.empty(0, dtype=dtype).element_size()
+        for size in sizes:
+            length *= size
+        kind = str(dtype).removeprefix("torch.")
+        parts.append(Part(name, offsets, sizes, shape, kind, at, length))
+        at = _round(at + length, ALIGN)
+    return Layout(tuple(parts), data, _round(at, _PAGE))
+
+
+def index(parts: Iterable[Part], values: Mapping[str, str], facts: Mapping[str, Any]) -> bytes:
+    """The index as it is written."""
+    body = {"facts": dict(facts), "parts": [_row(part) for part in parts], "values": dict(values)}
+    return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+
+
+def write(
+    target: memoryview,
+    layout: Layout,
+    tensors: Sequence[torch.Tensor],
+    values: Mapping[str, str],
+    facts: Mapping[str, Any],
+) -> None:
+    """Copies a shard to where it will be read from. TooLarge when the index does not fit."""
+    text = index(layout.parts, values, facts)
+    if _HEADER + len(text) > layout.data:
+        raise TooLarge(f"an index of {len(text)} bytes")
+    whole = torch.frombuffer(target, dtype=torch.uint8, count=layout.size)
+    for part, tensor in zip(layout.parts, tensors):  # noqa: B905 - `strict` came with Python 3.10
+        if part.length:
+            room = whole[part.at : part.at + part.length].view(tensor.dtype).view(part.sizes)
+            room.copy_(tensor.detach())
+    target[_HEADER : _HEADER + len(text)] = text
+    # Equal states make equal bytes: nothing of an earlier generation is left.
+    target[_HEADER + len(text) : layout.data] = bytes(layout.data - _HEADER - len(text))
+    target[8:_HEADER] = len(text).to_bytes(8, "little")
+    target[:8] = MAGIC
+
+
+def read(source: memoryview) -> Shard:
+    """A shard whose bytes have been found to be as they were. ShardError for anything else."""
+    if len(source) < _HEADER or bytes(source[:8]) != MAGIC:
+        raise ShardError("no shard")
+    length = int.from_bytes(source[8:_HEADER], "little")
+    try:
+        body = json.loads(bytes(source[_HEADER : _HEADER + length]))
+        parts = tuple(
+            Part(row[0], tuple(row[1]), tuple(row[2]), tuple(row[3]), row[4], row[5], row[6])
+            for row in body["parts"]
+        )
+        values, facts = body["values"], body["facts"]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ShardError(f"the index cannot be read: {type(error).__name__}: {error}") from error
+    if any(part.at + part.length > len(source) for part in parts):
+        raise ShardError("a tensor lies beyond the end")
+    return Shard(parts, values, facts, source)
+
+
+def _row(part: Part) -> list[Any]:
+    return [
+        part.name,
+        list(part.offsets),
+        list(part.sizes),
+        list(part.shape),
+        part.dtype,
+        part.at,
+        part.length,
+    ]
+
+
+def _round(value: int, to: int) -> int:
+    return -(-value // to) * to
