@@ -8,7 +8,7 @@ from convoy_controllers.simulate.checkpoints.schedule import play
 from convoy_controllers.simulate.checkpoints.truth import Broken
 from convoy_controllers.simulate.checkpoints.vaults import Rules
 
-SEEDS = 300
+SEEDS = 200
 
 
 def test_what_was_promised_is_restored_whatever_happens() -> None:

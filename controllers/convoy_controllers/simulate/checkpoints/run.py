@@ -44,6 +44,8 @@ class Formation:
     """Of the agent of slot 0 that knows them."""
     last: Generation | None = None
     """What it has committed."""
+    lost: int = 0
+    """Memories that were lost before it began to make copies of what it was restored from."""
 
 
 class Run:
@@ -179,7 +181,7 @@ class Run:
 
     def _adopt(self, formation: Formation, start: Generation) -> None:
         """What was restored may have lost copies: it gets the places that its successors will have."""
-        self.truth.losses[start] = self.truth.lost
+        formation.lost = self.truth.lost
         for slot, name in enumerate(formation.members):
             machine = self.machines[name]
             manifest = shard_of(start, slot, self.truth.tokens[start])
@@ -436,6 +438,8 @@ class Run:
             self.store.records[generation] = memory.records[generation]  # type: ignore[index]
         memory.marks = advance(memory.marks, tier, generation)
         memory.collect(self.rules)
+        if tier is Tier.PEER and generation == start:
+            self.truth.losses[generation] = formation.lost
         if self.now is formation:
             self.truth.advance(tier, generation)
         done = commit.step(formation.states[tier], Recorded(own), self.kernel.now)
