@@ -12,7 +12,10 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 import structlog
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_incluster_config, load_kube_config
@@ -58,7 +61,16 @@ async def connect(settings: Settings) -> ApiClient:
     else:
         await load_kube_config(client_configuration=configuration)
     configuration.connection_pool_maxsize = settings.connections
-    return ApiClient(configuration)
+    return ApiClient(lean(configuration))
+
+
+def lean(configuration: Configuration) -> Configuration:
+    """Looks for a proxy once: aiohttp would read environment and .netrc before every request, in threads."""
+    host = urlsplit(configuration.host)
+    if configuration.proxy is None and host.hostname and not proxy_bypass(host.hostname):
+        configuration.proxy = getproxies().get(host.scheme)
+    configuration.client_session_kwargs = {"trust_env": False, "cookie_jar": aiohttp.DummyCookieJar()}
+    return configuration
 
 
 def package_version() -> str:

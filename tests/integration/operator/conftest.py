@@ -21,7 +21,7 @@ from kubernetes.aio.config import load_kube_config
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME
-from convoy_operator.app import Operator
+from convoy_operator.app import Operator, lean
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -185,7 +185,7 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
     configuration = Configuration()
     await load_kube_config(str(plane.kubeconfig(token)), client_configuration=configuration)
     configuration.connection_pool_maxsize = 64
-    return ApiClient(configuration)
+    return ApiClient(lean(configuration))
 
 
 def _forget_others(control_plane: Any) -> None:
