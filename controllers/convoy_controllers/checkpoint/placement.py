@@ -10,7 +10,7 @@ where there is none, the result says so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,15 +84,6 @@ def _swap(chosen: dict[int, list[int]], far: NDArray[np.bool_]) -> None:
                 if better is not None:
                     hosts[index], theirs[better] = theirs[better], near
                     break
-
-
-def loads(placed: Mapping[str, Placed]) -> dict[str, int]:
-    """How many owners' copies each node keeps."""
-    found = dict.fromkeys(placed, 0)
-    for one in placed.values():
-        for host in one.hosts:
-            found[host] = found.get(host, 0) + 1
-    return found
 
 
 def _turns(nodes: Sequence[Host]) -> list[int]:

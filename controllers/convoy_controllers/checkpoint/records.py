@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,7 +199,7 @@ def branch(text: bytes) -> Branch:
         raise MalformedError(f"branch: {type(error).__name__}: {error}") from error
 
 
-def merge(inventories: Sequence[Inventory]) -> Inventory:
+def merge(inventories: Collection[Inventory]) -> Inventory:
     """What all of them know together. A decided branch replaces one that was still looking."""
     branches: dict[int, Branch] = {}
     for one in inventories:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.lineage import beginnings, lineage
-from convoy_controllers.checkpoint.records import Inventory, Manifest, Record
+from convoy_controllers.checkpoint.records import Inventory, Manifest, Record, merge
 from convoy_controllers.checkpoint.retention import Watermarks
 
 REMOTE = ""
@@ -60,13 +60,10 @@ def plan(held: Mapping[str, Inventory], broken: Collection[tuple[str, str]] = ()
 
     `broken`: (place, manifest id) found damaged while it was read.
     """
-    records = {one.generation: one for place in held.values() for one in place.records.values()}
-    branches = [branch for place in held.values() for branch in place.branches.values()]
-    manifests = {key: one for place in held.values() for key, one in place.manifests.items()}
-    places = _places(held, broken)
+    known, places = merge(held.values()), _places(held, broken)
     passed: list[Passed] = []
-    for record in lineage(records.values(), branches):
-        found = _shards(record, manifests, places)
+    for record in lineage(known.records.values(), known.branches.values()):
+        found = _shards(record, known.manifests, places)
         if not isinstance(found, Passed):
             return Restore(record, found, tuple(passed))
         passed.append(found)
@@ -81,9 +78,8 @@ def standing(
     That stands nowhere but where it was found: the peer watermark stays on the newest generation of the line
     that somebody was told has its copies, so that this is kept until a newer one has.
     """
-    records = {one.generation: one for place in held.values() for one in place.records.values()}
-    branches = [branch for place in held.values() for branch in place.branches.values()]
-    line = {one.generation for one in lineage(records.values(), branches)}
+    known = merge(held.values())
+    line = {one.generation for one in lineage(known.records.values(), known.branches.values())}
     copied = [marks[Tier.PEER] for marks in told if Tier.PEER in marks]
     peer = max((one for one in copied if one in line and one <= chosen.generation), default=None)
     return {Tier.LOCAL: chosen.generation} | ({Tier.PEER: peer} if peer is not None else {})
@@ -95,8 +91,8 @@ def unheard_of(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
     They may never have begun. But while somebody could not be asked, an older state must not be taken for
     the newest: whoever knows better may be among those.
     """
-    begun = set(beginnings(branch for place in held.values() for branch in place.branches.values()))
-    begun |= {one.incarnation for place in held.values() for one in place.records}
+    known = merge(held.values())
+    begun = set(beginnings(known.branches.values())) | {one.incarnation for one in known.records}
     newest = max((number for number in begun if number < incarnation), default=0)
     return list(range(newest + 1, incarnation))
 

@@ -105,8 +105,8 @@ def _leftovers(observed: Observed, lost: Mapping[str, str], found: Children) -> 
         left = 0.0 if ended(one) else nodes.unfenced_seconds(observed.nodes[one.node or ""], {})
         if left > 0:
             found.waits.append(min(left, 1.0))
-        else:
-            found.delete.append(DeletePod(one.name, one.uid, grace_seconds=0))
+        if (gone := off_lost_node(one, left)) is not None:
+            found.delete.append(gone)
 
 
 def _misplaced(one: PodView, running: bool, status: TrainingJobStatus, now: datetime) -> float:
@@ -166,12 +166,12 @@ def unfenced_seconds(observed: Observed, own: Mapping[str, PodView], one: PodVie
     return nodes.unfenced_seconds(observed.nodes[one.node or ""], _others(observed, own, one))
 
 
-def off_lost_node(observed: Observed, own: Mapping[str, PodView], one: PodView) -> DeletePod | None:
+def off_lost_node(one: PodView, unfenced: float) -> DeletePod | None:
     """How a pod goes from a lost node: without its kubelet once its ranks must have stopped.
 
-    Before, its kubelet is asked: where that still lives, the end of the pod is the best proof.
+    That is in so many seconds. Before, its kubelet is asked: where it lives, the end of the pod is proof.
     """
-    if unfenced_seconds(observed, own, one) <= 0:
+    if unfenced <= 0:
         return DeletePod(one.name, one.uid, grace_seconds=0)
     return None if one.deleting else DeletePod(one.name, one.uid)
 
@@ -200,8 +200,9 @@ def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Vi
 def _on_lost_node(observed: Observed, one: PodView, own: Mapping[str, PodView], found: Children) -> None:
     """Deletes the pod without waiting for its kubelet, once nothing can come of it any more."""
     node = observed.nodes[one.node or ""]
-    if unfenced_seconds(observed, own, one) > 0:
-        found.waits.append(1.0)
+    left = unfenced_seconds(observed, own, one)
+    if left > 0:
+        found.waits.append(min(left, 1.0))
         found.fencing = found.fencing or _fencing(node, one, _others(observed, own, one))
-    if (gone := off_lost_node(observed, own, one)) is not None:
+    if (gone := off_lost_node(one, left)) is not None:
         found.delete.append(gone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import nodes
-from convoy_controllers.trainingjob.children import off_lost_node
+from convoy_controllers.trainingjob.children import off_lost_node, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
 
 
@@ -13,5 +13,6 @@ def plan(observed: Observed) -> Plan:
     own = {pod.name: pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid}
     lost = nodes.lost(observed)
     hanging = [pod for pod in own.values() if pod.node in lost and pod.deleting]
-    gone = [found for pod in hanging if (found := off_lost_node(observed, own, pod)) is not None]
-    return Plan(delete=tuple(gone), requeue_after=1.0 if hanging else None)
+    found = [off_lost_node(pod, unfenced_seconds(observed, own, pod)) for pod in hanging]
+    gone = tuple(one for one in found if one is not None)
+    return Plan(delete=gone, requeue_after=1.0 if hanging else None)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from convoy_controllers.plan import DeletePod, Plan, PodView
 from convoy_controllers.trainingjob import formation, nodes
-from convoy_controllers.trainingjob.children import off_lost_node
+from convoy_controllers.trainingjob.children import off_lost_node, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.terms import ConditionType, Reason, Reasons
@@ -48,7 +48,8 @@ def _deletion(
 ) -> DeletePod | None:
     """How a pod is to go: by its kubelet, or without one where its node is lost."""
     if pod.node in lost:
-        return off_lost_node(observed, {one.name: one for one in own}, pod)
+        unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
+        return off_lost_node(pod, unfenced)
     return None if pod.deleting else DeletePod(pod.name, pod.uid)
 
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_controllers.checkpoint.placement import Host, loads, place
+from convoy_controllers.checkpoint.placement import Host, Placed, place
+
+
+def loads(placed: dict[str, Placed]) -> dict[str, int]:
+    """How many owners' copies each node keeps."""
+    found = dict.fromkeys(placed, 0)
+    for one in placed.values():
+        for host in one.hosts:
+            found[host] = found.get(host, 0) + 1
+    return found
 
 
 def hosts(*domains: str) -> list[Host]:

@@ -11,7 +11,7 @@ from convoy_controllers.checkpoint.commit import CommitState, Planned, Prepare, 
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.placement import Host, place
-from convoy_controllers.checkpoint.records import Branch, Inventory, Record
+from convoy_controllers.checkpoint.records import Branch, Inventory, Record, merge
 from convoy_controllers.checkpoint.retention import advance
 from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.truth import Truth
@@ -146,11 +146,11 @@ class Run:
             self._retry(formation)
             return
         self.truth.judge(chosen, self.shape, everybody, remote)
-        known = [branch for place in held.values() for branch in place.branches.values()]
+        known = merge(held.values())
         told = [machine.memory.marks for machine in self.machines.values() if self._answers(machine)]
         marks = restore.standing(held, chosen.record, told) if chosen else {}
-        records = {one.generation: one for place in held.values() for one in place.records.values()}
-        self._begin(formation, chosen, known, marks, [records[one] for one in set(marks.values())])
+        records = [known.records[one] for one in set(marks.values())]
+        self._begin(formation, chosen, tuple(known.branches.values()), marks, records)
 
     def _begin(
         self,
