@@ -59,17 +59,20 @@ def left(folder: Path) -> int:
 
 
 def allocate(path: Path, size: int) -> None:
-    """A file of so many bytes whose pages exist. NoRoom when they do not fit, and nothing is left behind."""
+    """A file of so many bytes whose pages exist. NoRoom when they do not fit; then it is as before."""
     there = path.stat().st_size if path.exists() else 0
     if (wanted := size - there) > (free := left(path.parent)):
         raise NoRoom(wanted, free)
     try:
-        with path.open("ab") as file:
+        with path.open("a+b") as file:
             os.posix_fallocate(file.fileno(), 0, size)
             os.ftruncate(file.fileno(), size)
             touch(file.fileno(), size)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        if there:
+            os.truncate(path, there)
+        else:
+            path.unlink(missing_ok=True)
         if error.errno == errno.ENOSPC:
             raise NoRoom(size, free) from error
         raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import tempfile
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import settings
@@ -198,6 +201,37 @@ def test_a_full_memory_keeps_what_it_has(
     with pytest.raises(memory.NoRoom):
         vault.expect(named(noise(1), 1))
     assert not list((tmp_path / "files").iterdir())
+
+
+def test_pages_are_touched_before_anybody_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Libc:
+        touched: ClassVar[list[int]] = []
+
+        @classmethod
+        def madvise(cls, address: int, size: int, advice: int) -> int:
+            cls.touched.append(size)
+            return 0
+
+    monkeypatch.setattr(memory, "_libc", Libc)
+    memory.allocate(tmp_path / "slot", SIZE)
+    assert Libc.touched == [SIZE]
+
+
+@pytest.mark.parametrize("there", [b"", b"needed"])
+def test_a_file_that_cannot_grow_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bytes
+) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        os.ftruncate(fd, size // 2)
+        raise OSError(errno.ENOSPC, "full")
+
+    path = tmp_path / "slot"
+    if there:
+        path.write_bytes(there)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(memory.NoRoom):
+        memory.allocate(path, SIZE)
+    assert path.read_bytes() == there if there else not path.exists()
 
 
 class Vaults(RuleBasedStateMachine):
