@@ -28,6 +28,14 @@ from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
+from convoy_agents.tiercheck.committer import Committer
+from convoy_agents.tiercheck.exchange import Exchange
+from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.restoring import Restores
+from convoy_agents.tiercheck.service import ShardService
+from convoy_agents.tiercheck.serving import Ranks
+from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.vouching import Vouching
 from convoy_controllers.checkpoint.generation import Generation
 
@@ -60,9 +68,16 @@ class Agent:
         self.health_port = 0
         self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
         self.pods = Pods(Outbox())
-        self.desk = CommitDesk(self._ask_record)
+        self.keeper = Keeper(settings.run_dir / "memory", settings.checkpoint_memory, self._holdings)
+        self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper))
         self._peers = PeerClient(self.enrolment)
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
+        exchange = Exchange(self._peers, settings.copy_rate)
+        surveys = Surveys(self.keeper, lambda: self.pods)
+        restores = Restores(settings.node, self.keeper, surveys, exchange)
+        self._committer = Committer(self.keeper, exchange, self._negotiator, self.pods.decided, self._plan)
+        self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods)
+        self._forgetting: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
         self._isolation = Isolation(
             settings.node,
@@ -78,11 +93,19 @@ class Agent:
             self.pods.command,
             vouching.recent,
             self._isolation.reached_hub,
+            lambda: self.keeper.jobs,
+            self._forget,
         )
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
-        self._peer_server = PeerServer(self.desk, vouching, self.enrolment, settings.peer_port)
+        self._peer_server = PeerServer(
+            self.desk,
+            vouching,
+            ShardService(self.keeper, surveys, restores),
+            self.enrolment,
+            settings.peer_port,
+        )
         self._health = HealthServer(metrics.REGISTRY, self.not_ready)
 
     def leave(self, reason: str) -> None:
@@ -104,10 +127,15 @@ class Agent:
             recorded=self._recorded,
             first_rank_joined=self._first_rank_joined,
             advanced=self._advanced,
+            memory=self._ranks.serve,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
+        # The ranks of an earlier agent are about to ask for what it kept.
+        await self.keeper.recover()
         # Sockets first: the pods of an earlier agent are dialling already.
         await volumes.recover()
+        for state in self.pods:
+            await self._committer.sealed(state.uid)
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
         await csi.start()
         self._recovered = True
@@ -144,6 +172,7 @@ class Agent:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                await self._committer.close()
                 await self._negotiator.close()
                 await self._peer_server.stop()
                 await self._peers.close()
@@ -189,3 +218,13 @@ class Agent:
     def _pod_left(self, uid: str) -> None:
         self.desk.forget(uid)
         self._negotiator.forget(uid)
+        self._committer.forget(uid)
+        self._ranks.forget(uid)
+
+    def _holdings(self) -> None:
+        self.hub.holdings_changed()
+
+    def _forget(self, job_uid: str) -> None:
+        task = asyncio.create_task(self.keeper.forget(job_uid))
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)

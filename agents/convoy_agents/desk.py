@@ -3,39 +3,85 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.state import PodState
+from convoy_agents.tiercheck.vault import Facts
 from convoy_controllers.checkpoint import commit
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Record
 
 MAX_HELD = 4096
-"""Calls held for one job."""
+"""Calls held for one job and tier."""
 
 log = structlog.get_logger()
+
+
+class Said(NamedTuple):
+    """What a slot says of a generation that its ranks have sealed in memory."""
+
+    shards: Mapping[str, str]
+    """Ids of the manifests, by shard."""
+    facts: Facts
+
+
+class Answer(NamedTuple):
+    """How the commit ended."""
+
+    verdict: Verdict
+    seen: int
+    """The latest incarnation the coordinator has heard of."""
+    record: Record | None = None
+    """Of a generation that is committed in memory."""
+
+
+class Ledger(Protocol):
+    """Where generations in memory are written down, at the agent of slot 0."""
+
+    async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
+        """The record of a generation that stands at the tier already."""
+        ...
+
+    async def write(
+        self, plan: Assignment, tier: Tier, generation: Generation, said: Mapping[int, Said]
+    ) -> bool:
+        """Every slot has prepared: writes it down. False when that cannot be."""
+        ...
+
+
+@dataclass(slots=True)
+class _Line:
+    """One tier of a job."""
+
+    state: commit.CommitState = field(default_factory=commit.CommitState)
+    held: dict[Generation, dict[asyncio.Future[Verdict], int]] = field(default_factory=dict)
+    """The slot of each held call, by generation."""
+    said: dict[Generation, dict[int, Said]] = field(default_factory=dict)
+    """By slot."""
 
 
 @dataclass(slots=True)
 class _Job:
     pod_uid: str
     assignment: Assignment
-    state: commit.CommitState = field(default_factory=commit.CommitState)
-    held: dict[Generation, dict[asyncio.Future[Verdict], int]] = field(default_factory=dict)
-    """The slot of each held call, by generation."""
+    lines: dict[Tier, _Line] = field(default_factory=lambda: {tier: _Line() for tier in Tier})
 
 
 class CommitDesk:
     """The jobs whose slot 0 is a pod of this node."""
 
-    def __init__(self, ask_record: Callable[[str, Generation], None]) -> None:
+    def __init__(self, ask_record: Callable[[str, Generation], None], ledger: Ledger) -> None:
         self._ask_record = ask_record
-        """(uid of slot 0's pod, generation): rank 0 is to write the record."""
+        """(uid of slot 0's pod, generation): rank 0 is to write the record to the volume."""
+        self._ledger = ledger
         self._jobs: dict[str, _Job] = {}
+        self._writing: set[asyncio.Task[None]] = set()
 
     def assignment(self, job_uid: str) -> Assignment | None:
         """The plan of a job this agent coordinates."""
@@ -45,7 +91,7 @@ class CommitDesk:
     def seen(self, job_uid: str) -> int:
         """The latest incarnation heard of; 0 for a job of others."""
         job = self._jobs.get(job_uid)
-        return job.state.seen if job else 0
+        return max(line.state.seen for line in job.lines.values()) if job else 0
 
     def advanced(self, pod: PodState) -> None:
         """Takes note of a pod's assignment and of the latest incarnation it has seen."""
@@ -61,8 +107,9 @@ class CommitDesk:
         elif plan.incarnation < job.assignment.incarnation:
             return  # an earlier pod of slot 0 that is still leaving
         job.pod_uid, job.assignment = pod.uid, plan
-        self._apply(job, commit.Planned(plan.incarnation, len(plan.members)))
-        self._apply(job, commit.Seen(pod.seen))
+        for tier in Tier:
+            self._apply(job, tier, commit.Planned(plan.incarnation, len(plan.members)))
+            self._apply(job, tier, commit.Seen(pod.seen))
 
     def forget(self, pod_uid: str) -> None:
         """The pod left the node: it coordinates nothing any more."""
@@ -70,66 +117,110 @@ class CommitDesk:
             self._drop(uid)
 
     def recorded(self, job_uid: str, generation: Generation) -> None:
-        """Rank 0 says the record is durable."""
+        """Rank 0 says the record on the volume is durable."""
         if job := self._jobs.get(job_uid):
-            self._apply(job, commit.Recorded(generation))
+            self._apply(job, Tier.REMOTE, commit.Recorded(generation))
 
     def ask_again(self, job_uid: str) -> None:
         """Rank 0 dialled anew: repeats what it was asked."""
         job = self._jobs.get(job_uid)
-        if job and job.state.writing is not None:
-            self._ask_record(job.pod_uid, Generation(job.state.incarnation, job.state.writing))
+        state = job.lines[Tier.REMOTE].state if job else None
+        if job and state and state.writing is not None:
+            self._ask_record(job.pod_uid, Generation(state.incarnation, state.writing))
 
-    async def prepare(self, job_uid: str, slot: int, generation: Generation) -> tuple[Verdict, int]:
-        """Holds until the generation is decided: (verdict, latest incarnation seen). EXPIRED: try again.
+    async def prepare(
+        self, job_uid: str, slot: int, tier: Tier, generation: Generation, said: Said | None = None
+    ) -> Answer:
+        """Holds until the generation is decided at the tier. EXPIRED: try again.
 
-        A cancelled call counts as withdrawn.
+        A cancelled call counts as withdrawn. `said` belongs to the local tier.
         """
         job = self._jobs.get(job_uid)
-        if job is None or slot >= len(job.assignment.members) or _held(job) >= MAX_HELD:
-            return Verdict.EXPIRED, 0
-        loop = asyncio.get_running_loop()
+        if job is None or slot >= len(job.assignment.members):
+            return Answer(Verdict.EXPIRED, 0)
+        if (stands := await self._stands(job_uid, tier, generation)) is not None:
+            return Answer(Verdict.COMMITTED, self.seen(job_uid), stands)
+        line = job.lines[tier]
+        if self._jobs.get(job_uid) is not job or sum(map(len, line.held.values())) >= MAX_HELD:
+            return Answer(Verdict.EXPIRED, 0)
+        verdict = await self._hold(job, tier, slot, generation, said)
+        record = await self._stands(job_uid, tier, generation) if verdict is Verdict.COMMITTED else None
+        return Answer(verdict, line.state.seen, record)
+
+    async def _hold(
+        self, job: _Job, tier: Tier, slot: int, generation: Generation, said: Said | None
+    ) -> Verdict:
+        line, loop = job.lines[tier], asyncio.get_running_loop()
         answer: asyncio.Future[Verdict] = loop.create_future()
-        job.held.setdefault(generation, {})[answer] = slot
+        line.held.setdefault(generation, {})[answer] = slot
+        if said is not None:
+            line.said.setdefault(generation, {})[slot] = said
         # Bound to this call: whoever holds one is answered even if nothing else ever happens.
-        timer = loop.call_later(commit.DEADLINE_SECONDS, self._apply, job, commit.Tick())
+        timer = loop.call_later(commit.DEADLINE_SECONDS, self._apply, job, tier, commit.Tick())
         try:
             # What is overdue must not stand in this one's way.
-            self._apply(job, commit.Tick())
-            self._apply(job, commit.Prepare(slot, generation))
+            self._apply(job, tier, commit.Tick())
+            self._apply(job, tier, commit.Prepare(slot, generation))
             async with asyncio.timeout(2 * commit.DEADLINE_SECONDS):
-                return await answer, job.state.seen
+                return await answer
         except TimeoutError:
-            return Verdict.EXPIRED, job.state.seen
+            return Verdict.EXPIRED
         finally:
             timer.cancel()
-            calls = job.held.get(generation, {})
+            calls = line.held.get(generation, {})
             calls.pop(answer, None)
             if not calls:
-                job.held.pop(generation, None)
+                line.held.pop(generation, None)
+                line.said.pop(generation, None)
             if slot not in calls.values():
-                self._apply(job, commit.Withdraw(slot, generation))
+                self._apply(job, tier, commit.Withdraw(slot, generation))
 
-    def _apply(self, job: _Job, event: commit.Event) -> None:
-        result = commit.step(job.state, event, asyncio.get_running_loop().time())
-        job.state = result.state
+    async def _stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
+        return None if tier is Tier.REMOTE else await self._ledger.stands(job_uid, tier, generation)
+
+    def _apply(self, job: _Job, tier: Tier, event: commit.Event) -> None:
+        line = job.lines[tier]
+        result = commit.step(line.state, event, asyncio.get_running_loop().time())
+        line.state = result.state
         for generation, verdict in result.verdicts:
             log.info(
-                "generation decided", job=job.assignment.job, verdict=verdict.value, **generation._asdict()
+                "generation decided",
+                job=job.assignment.job,
+                tier=tier.value,
+                verdict=verdict.value,
+                **generation._asdict(),
             )
-            for answer in job.held.get(generation, {}):
+            for answer in line.held.get(generation, {}):
                 if not answer.done():
                     answer.set_result(verdict)
         if result.write:
-            self._ask_record(job.pod_uid, result.write)
+            self._write(job, tier, result.write)
+
+    def _write(self, job: _Job, tier: Tier, generation: Generation) -> None:
+        if tier is Tier.REMOTE:
+            self._ask_record(job.pod_uid, generation)
+            return
+        said = dict(job.lines[tier].said.get(generation, {}))
+        task = asyncio.create_task(self._write_down(job, tier, generation, said))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write_down(
+        self, job: _Job, tier: Tier, generation: Generation, said: Mapping[int, Said]
+    ) -> None:
+        plan = job.assignment
+        try:
+            written = await self._ledger.write(plan, tier, generation, said)
+        except OSError as error:
+            log.error("generation not written down", job=plan.job, why=str(error), **generation._asdict())
+            written = False
+        if written:
+            self._apply(job, tier, commit.Recorded(generation))
 
     def _drop(self, job_uid: str) -> None:
         job = self._jobs.pop(job_uid)
-        for calls in job.held.values():
-            for answer in calls:
-                if not answer.done():
-                    answer.set_result(Verdict.EXPIRED)
-
-
-def _held(job: _Job) -> int:
-    return sum(map(len, job.held.values()))
+        for line in job.lines.values():
+            for calls in line.held.values():
+                for answer in calls:
+                    if not answer.done():
+                        answer.set_result(Verdict.EXPIRED)

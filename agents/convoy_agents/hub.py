@@ -55,6 +55,10 @@ class Node:
     """(node, milliseconds) of the isolated nodes that have asked this agent to vouch for them."""
     reached: Callable[[float], None]
     """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
+    holdings: Callable[[], list[str]]
+    """Uids of the jobs whose checkpoints lie in this node's memory."""
+    forget: Callable[[str], None]
+    """A job is over: its memory is given back."""
 
 
 class _Redirected(Exception):
@@ -80,6 +84,7 @@ class HubLink:
         self._leader = ""
         """Its address, as long as it has not been dialled in vain."""
         self._unreachable = ""
+        self._holdings_due = False
         self._beats: dict[int, float] = {}
         """By their sent_unix_ms: when heartbeats of this session were sent, oldest first."""
         self.peer_address = ""
@@ -87,6 +92,11 @@ class HubLink:
 
     def wake(self) -> None:
         """The outbox has something new."""
+        self._wake.set()
+
+    def holdings_changed(self) -> None:
+        """The hub is to hear which jobs have memory here."""
+        self._holdings_due = True
         self._wake.set()
 
     async def run(self) -> None:
@@ -164,6 +174,7 @@ class HubLink:
             version=self._version,
             pods=reports,
             unreachable=self._unreachable,
+            holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()),
         )
 
     async def _converse(self, call: Call) -> None:
@@ -185,6 +196,8 @@ class HubLink:
                 raise _Redirected(message.redirect.address)
             if message.WhichOneof("body") == "pulse":
                 self._answered(message.pulse.sent_unix_ms)
+            elif message.WhichOneof("body") == "forget":
+                self._pods.forget(message.forget.job_uid)
             else:
                 self._pods.command(message)
         # The stream has ended: its status says why.
@@ -227,6 +240,9 @@ class HubLink:
             if now >= beat:
                 beat = now + HEARTBEAT_SECONDS
                 yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
+            if self._holdings_due:
+                self._holdings_due = False
+                yield hub_pb2.AgentMessage(holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()))
             gone, changed = outbox.take(now)
             for uid in gone:
                 yield hub_pb2.AgentMessage(pod_gone=hub_pb2.PodGone(pod_uid=uid))

@@ -53,3 +53,15 @@ COMMIT_SECONDS = Histogram(
     buckets=(0.01, 0.05, 0.2, 1, 5, 20, 60),
     registry=REGISTRY,
 )
+DAMAGED = Counter(
+    "convoy_agent_checkpoint_damaged", "Shards that were found damaged in memory", registry=REGISTRY
+)
+CHECKPOINT_BYTES = Gauge(
+    "convoy_agent_checkpoint_memory_bytes", "Memory that jobs have for checkpoints", registry=REGISTRY
+)
+COPIED_BYTES = Counter(
+    "convoy_agent_checkpoint_copied_bytes",
+    "Bytes of shards sent to other nodes, and taken from them",
+    ["direction"],
+    registry=REGISTRY,
+)

@@ -11,17 +11,17 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
-from convoy_agents.desk import CommitDesk
+from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import describe
 from convoy_agents.peer import PeerClient
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.state import PodState
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
-Decide = Callable[[str, Generation, Verdict, int], None]
-"""(pod uid, generation, verdict, latest incarnation seen)"""
+Decide = Callable[[str, Tier, Generation, Verdict, int], None]
+"""(pod uid, tier, generation, verdict, latest incarnation seen)"""
 
 Plan = Callable[[str], Assignment | None]
 """The assignment of a pod uid as it is now: a peer's address may change while a call is tried."""
@@ -62,7 +62,7 @@ class Negotiator:
                 self._tasks.pop((uid, generation))
                 task.cancel()
                 metrics.COMMITS.labels(Verdict.STALE.value).inc()
-                self._decide(uid, generation, Verdict.STALE, pod.seen)
+                self._decide(uid, Tier.REMOTE, generation, Verdict.STALE, pod.seen)
 
     def forget(self, uid: str) -> None:
         """The pod left."""
@@ -84,21 +84,44 @@ class Negotiator:
             log.error("commit failed", pod_uid=key[0], exc_info=error)
 
     async def _run(self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None) -> None:
+        answer = await self.ask(plan, Tier.REMOTE, generation, parent=parent)
+        self._decide(plan.pod_uid, Tier.REMOTE, generation, answer.verdict, answer.seen)
+
+    async def ask(
+        self,
+        plan: Assignment,
+        tier: Tier,
+        generation: Generation,
+        said: Said | None = None,
+        parent: tuple[int, int] | None = None,
+    ) -> Answer:
+        """How the commit of a generation at a tier ended; EXPIRED when it did not in time."""
         began = time.monotonic()
-        verdict, seen = Verdict.EXPIRED, 0
+        answer = Answer(Verdict.EXPIRED, 0)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                verdict, seen = await self._ask(plan, generation, parent)
+                answer = await self._ask(plan, tier, generation, said, parent)
         except TimeoutError:
-            log.warning("commit not decided in time", job=plan.job, slot=plan.slot, **generation._asdict())
-        if verdict is Verdict.COMMITTED:
+            log.warning(
+                "commit not decided in time",
+                job=plan.job,
+                slot=plan.slot,
+                tier=tier.value,
+                **generation._asdict(),
+            )
+        if answer.verdict is Verdict.COMMITTED:
             metrics.COMMIT_SECONDS.observe(time.monotonic() - began)
-        metrics.COMMITS.labels(verdict.value).inc()
-        self._decide(plan.pod_uid, generation, verdict, seen)
+        metrics.COMMITS.labels(answer.verdict.value).inc()
+        return answer
 
     async def _ask(
-        self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None
-    ) -> tuple[Verdict, int]:
+        self,
+        plan: Assignment,
+        tier: Tier,
+        generation: Generation,
+        said: Said | None,
+        parent: tuple[int, int] | None,
+    ) -> Answer:
         request = hub_pb2.Prepared(
             job_uid=plan.job_uid,
             incarnation=generation.incarnation,
@@ -106,18 +129,24 @@ class Negotiator:
             parent_incarnation=parent[0] if parent else 0,
             parent_step=parent[1] if parent else 0,
             slot=plan.slot,
+            tier=tier.value,
         )
+        if said is not None:
+            request.world_size, request.torch, request.plan = said.facts
+            request.shards.extend(
+                hub_pb2.ShardName(shard=shard, id=key) for shard, key in said.shards.items()
+            )
         backoff = Backoff(first=0.05, cap=2.0)
         while True:  # until the caller's patience ends
             plan = self._plan(plan.pod_uid) or plan
             coordinator = plan.members[0]
             try:
                 if coordinator.node == self._node:
-                    verdict, seen = await self._desk.prepare(plan.job_uid, plan.slot, generation)
+                    answer = await self._desk.prepare(plan.job_uid, plan.slot, tier, generation, said)
                 else:
-                    verdict, seen = await self._peers.prepare(coordinator, request)
-                if verdict is not Verdict.EXPIRED:
-                    return verdict, seen
+                    answer = await self._peers.prepare(coordinator, request)
+                if answer.verdict is not Verdict.EXPIRED:
+                    return answer
             except grpc.aio.AioRpcError as error:
                 log.info("coordinator does not answer", node=coordinator.node, why=describe(error))
             except TimeoutError:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import Any
 
 import grpc
 import structlog
 
-from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
-from convoy_agents.desk import CommitDesk
+from convoy_agents.channels import SERVER_OPTIONS, Identity, caller_node, dial
+from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import Enrolment, describe
-from convoy_agents.pods.assignment import Member
+from convoy_agents.pods.assignment import Member, Place
+from convoy_agents.tiercheck.service import ShardService
+from convoy_agents.tiercheck.vault import Facts
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_crds import terms
 
 MAX_CHANNELS = 128
@@ -32,14 +34,6 @@ TO_WIRE = {
 FROM_WIRE = {number: verdict for verdict, number in TO_WIRE.items()}
 
 log = structlog.get_logger()
-
-
-def caller_node(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """The node the caller's verified certificate speaks for; empty when it is no agent's."""
-    suffix = terms.agent_server_name("")
-    names = [name.decode() for name in context.auth_context().get("x509_subject_alternative_name", [])]
-    nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return nodes[0] if len(nodes) == 1 else ""
 
 
 class PeerService:
@@ -86,16 +80,39 @@ class PeerService:
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"slot {request.slot} of {plan.job} does not run on node {node}",
             )
+        try:
+            tier = Tier(request.tier)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"tier: {request.tier!r} is none")
         generation = Generation(request.incarnation, request.step)
-        verdict, seen = await self._desk.prepare(request.job_uid, request.slot, generation)
-        return hub_pb2.CommitReply(verdict=TO_WIRE[verdict], seen_incarnation=seen)
+        answer = await self._desk.prepare(request.job_uid, request.slot, tier, generation, _said(request))
+        return hub_pb2.CommitReply(
+            verdict=TO_WIRE[answer.verdict],
+            seen_incarnation=answer.seen,
+            record=answer.record.text if answer.record else b"",
+        )
+
+
+def _said(request: hub_pb2.Prepared) -> Said | None:
+    if not request.shards:
+        return None
+    shards = {one.shard: one.id for one in request.shards}
+    return Said(shards, Facts(request.world_size, request.torch, request.plan))
 
 
 class PeerServer:
-    """Serves Peer over mutual TLS; a renewed certificate is used from the next handshake on."""
+    """Serves Peer and Shards over mutual TLS; a renewed certificate is used from the next handshake on."""
 
-    def __init__(self, desk: CommitDesk, vouching: Vouching, enrolment: Enrolment, port: int) -> None:
+    def __init__(
+        self,
+        desk: CommitDesk,
+        vouching: Vouching,
+        shards: ShardService,
+        enrolment: Enrolment,
+        port: int,
+    ) -> None:
         self._service = PeerService(desk, vouching)
+        self._shards = shards
         self._enrolment = enrolment
         self._port = port
         self._server: grpc.aio.Server | None = None
@@ -108,6 +125,7 @@ class PeerServer:
         )
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         hub_pb2_grpc.add_PeerServicer_to_server(self._service, self._server)
+        hub_pb2_grpc.add_ShardsServicer_to_server(self._shards, self._server)
         try:
             port: int = self._server.add_secure_port(f"[::]:{self._port}", credentials)
         except RuntimeError as error:
@@ -134,13 +152,25 @@ class PeerClient:
         self._identity: Identity | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, member: Member, request: hub_pb2.Prepared) -> tuple[Verdict, int]:
+    async def prepare(self, member: Member, request: hub_pb2.Prepared) -> Answer:
         """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
         stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
-        return FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation
+        verdict = FROM_WIRE.get(reply.verdict, Verdict.EXPIRED)
+        try:
+            record = records.record(reply.record) if reply.record else None
+        except records.MalformedError as error:
+            log.error("answer not readable", node=member.node, why=str(error))
+            return Answer(Verdict.EXPIRED, reply.seen_incarnation)
+        return Answer(verdict, reply.seen_incarnation, record)
+
+    async def shards(self, place: Place) -> hub_pb2_grpc.ShardsStub:
+        """The Shards service of a node's agent. TimeoutError when there is no identity to ask with."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            identity = await self._enrolment.ready()
+        return hub_pb2_grpc.ShardsStub(self._channel(place, identity))
 
     async def vouch(self, member: Member, job_uid: str, seconds: float) -> bool:
         """Whether the agent of `member` vouches for this node's ranks of the job, within so many seconds."""
@@ -165,7 +195,7 @@ class PeerClient:
             await channel.close(None)
         self._channels.clear()
 
-    def _channel(self, member: Member, identity: Identity) -> grpc.aio.Channel:
+    def _channel(self, member: Member | Place, identity: Identity) -> grpc.aio.Channel:
         if identity is not self._identity:
             self._identity = identity
             self._drop(0)

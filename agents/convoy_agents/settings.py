@@ -52,6 +52,11 @@ class Settings:
     """TCP port of the API server."""
     sweep_seconds: float = field(default=60.0, metadata=_env("CONVOY_SWEEP_SECONDS"))
     """Seconds between looks for folders whose mount is gone; one look costs about a millisecond."""
+    checkpoint_memory: int = field(default=0, metadata=_env("CONVOY_CHECKPOINT_MEMORY"))
+    """Bytes of the node's memory that jobs may fill with checkpoints. The container's own limit must cover it
+    besides what the agent needs."""
+    copy_rate: float = field(default=0.0, metadata=_env("CONVOY_COPY_RATE"))
+    """Most bytes per second of checkpoints that are sent to other nodes; 0 for no bound."""
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))
     """DEBUG, INFO, WARNING or ERROR."""
 

@@ -51,6 +51,19 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryTiers:
+    """What of a job its nodes keep in memory, as the agent of a slot is told."""
+
+    copies: int
+    limit: int
+    """Bytes that the job may have on one node; 0 for what the node has."""
+    hosts: tuple[str, ...] = ()
+    """Nodes that keep the copies of the slot's shards."""
+    holders: tuple[str, ...] = ()
+    """For slot 0: nodes beside the members that hold checkpoints of the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """Starts the ranks of one slot in an incarnation. Safe to repeat."""
 
@@ -73,6 +86,7 @@ class Assign:
     """All of the incarnation for slot 0, which coordinates commits, and under Strict; else slot 0 alone."""
     strict: bool = False
     """Fencing `Strict`: the agent stops the ranks when it is cut off from everybody."""
+    memory: MemoryTiers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +180,7 @@ class NodeView:
     """Age of the kubelet's last renewal of its Lease, looked up while the agent is silent."""
     vouched_by: frozenset[str] = frozenset()
     """Nodes whose agents have heard of its agent within the fencing time."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +214,16 @@ class RankView:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitView:
+    """A generation that stands at a tier."""
+
+    incarnation: int
+    step: int
+    time: float = 0.0
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class SlotView:
     """One pod as its agent reported it."""
 
@@ -211,8 +236,5 @@ class SlotView:
     ranks: tuple[RankView, ...] = ()
     stepped: float = 0.0
     """Unix seconds, by the operator's clock, at which a step of its ranks was last seen to be over."""
-    committed_incarnation: int = 0
-    committed_step: int = -1
-    """-1 before the first commit."""
-    committed_tier: str = ""
-    committed_time: float = 0.0
+    committed: Mapping[str, CommitView] = field(default_factory=dict)
+    """By tier, the newest generation that its agent saw committed."""

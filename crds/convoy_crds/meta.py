@@ -27,6 +27,18 @@ def seconds(duration: str) -> int:
     return int(duration[:-1]) * _UNIT_SECONDS[duration[-1]]
 
 
+Bytes = Annotated[str, Field(pattern=r"^[1-9][0-9]*(Ki|Mi|Gi|Ti)?$", max_length=20)]
+"""An amount of memory as Kubernetes writes it: `512Mi`, `64Gi`, or a plain number of bytes."""
+
+_UNIT_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def in_bytes(amount: str) -> int:
+    """The size of `Bytes`."""
+    unit = _UNIT_BYTES.get(amount[-2:])
+    return int(amount[:-2]) * unit if unit else int(amount)
+
+
 class Model(BaseModel):
     """A part of a custom resource: camelCase outside, snake_case inside, unknown fields refused."""
 

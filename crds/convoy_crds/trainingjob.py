@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from convoy_crds.meta import (
+    Bytes,
     Condition,
     DnsLabel,
     Duration,
@@ -135,10 +136,51 @@ class RemoteTier(Model):
     """PersistentVolumeClaim in the job's namespace; ReadWriteMany when the job spans nodes."""
 
 
+class LocalTier(Model):
+    """Checkpoints in the memory of the node that each rank runs on; they outlive its pod, and its agent."""
+
+    memory: Bytes | None = None
+    """Most memory of one node that the job may fill with them; without it, whatever the node's agent has."""
+
+
+class PeerTier(Model):
+    """Copies in the memory of other nodes of the job; they outlive the node."""
+
+    copies: Annotated[int, Field(ge=1, le=4)] = 1
+    """Of each rank's share. So many nodes may be lost at once."""
+    topology_key: Annotated[str, Field(min_length=1, max_length=253)] = "topology.kubernetes.io/zone"
+    """Node label; copies go to nodes with another value of it, as far as there are any."""
+
+
 class Tiers(Model):
     """Where checkpoints are kept."""
 
+    model_config = validated(
+        Rule(
+            "!has(self.peer) || has(self.local)",
+            "peer copies are made of what is in local memory: add local: {}",
+            ".peer",
+        ),
+        Rule(
+            "!(has(self.local) && has(self.remote))",
+            "a volume (remote) cannot be combined with memory (local) yet: choose one",
+            ".remote",
+        ),
+    )
+
+    local: LocalTier | None = None
+    peer: PeerTier | None = None
     remote: RemoteTier | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether the job's state is saved at all."""
+        return self.local is not None or self.remote is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that are used, nearest first."""
+        return tuple(name for name in ("local", "peer", "remote") if getattr(self, name) is not None)
 
 
 class Checkpoint(Model):
@@ -321,13 +363,30 @@ class Progress(StatusModel):
     """When the step was reported."""
 
 
+class Watermark(StatusModel):
+    """The newest generation that is whole at a tier."""
+
+    incarnation: int
+    step: int
+    time: datetime
+
+
+class Watermarks(StatusModel):
+    """Each only grows."""
+
+    local: Watermark | None = None
+    peer: Watermark | None = None
+    remote: Watermark | None = None
+
+
 class CheckpointStatus(StatusModel):
-    """The newest committed generation."""
+    """The newest committed generation, and the farthest tier that has it."""
 
     incarnation: int
     step: int
     tier: str
     time: datetime
+    watermarks: Watermarks = Field(default_factory=Watermarks)
 
 
 class TrainingJobStatus(StatusModel):

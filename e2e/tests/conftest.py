@@ -17,12 +17,12 @@ from e2e.tests.jobs import Jobs, restricted_namespace
 from e2e.tests.volumes import shared_volume
 
 NAME = "e2e"
-NODES = 3
+NODES = int(os.environ.get("CONVOY_E2E_NODES", "3"))
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Three nodes with this checkout's images, operator and agents."""
+    """Nodes with this checkout's images, operator and agents."""
     # A developer may bring images in some other way, while editing.
     build = not os.environ.get("CONVOY_E2E_SKIP_BUILD")
     try:

@@ -32,6 +32,10 @@ class Hub(Protocol):
         """By name, the nodes those pods are on."""
         ...
 
+    def holders(self, job_uid: str) -> tuple[str, ...]:
+        """Nodes whose memory holds checkpoints of a job."""
+        ...
+
 
 Planner = Callable[[World, Hub, Parent, Mapping[str, str], datetime], Plan]
 """(world, hub, parent, refused pods, now) -> plan."""
@@ -55,6 +59,7 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, s
         slots=hub.slots(own),
         nodes=hub.nodes(pods),
         agent_nodes=world.agent_nodes,
+        holders=hub.holders(parent.uid),
         create_errors=refused,
     )
     return plan_training_job(observed, now)

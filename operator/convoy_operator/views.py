@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -52,15 +52,19 @@ class Node:
     ready: bool = False
     """Whether its Ready condition is True: its kubelet reports, and is well."""
     cordoned: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
     namespace: str = ""
 
 
-def strict(job: Mapping[str, Any]) -> bool:
-    """Whether a TrainingJob is fenced Strict; False for one that cannot be read."""
+def told_of_peers(job: Mapping[str, Any]) -> bool:
+    """Whether the agents of a TrainingJob ask others than slot 0's: under Strict fencing, and for copies of
+    checkpoints. False for one that cannot be read.
+    """
     try:
-        return nodes.strict(TrainingJob.model_validate(job))
+        model = TrainingJob.model_validate(job)
     except ValidationError:
         return False
+    return nodes.strict(model) or model.spec.checkpoint.tiers.local is not None
 
 
 def version_of(raw: Mapping[str, Any]) -> int:
@@ -80,6 +84,7 @@ def node(raw: Mapping[str, Any]) -> Node:
         agent_ready=labels.get(LABEL_AGENT_READY) == "true",
         ready=_condition(raw.get("status") or {}, "Ready").get("status") == "True",
         cordoned=bool((raw.get("spec") or {}).get("unschedulable")),
+        labels=labels,
     )
 
 

@@ -32,6 +32,28 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A node, and where its agent answers."""
+
+    node: str
+    peer_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTiers:
+    """What of the job its nodes keep in memory."""
+
+    copies: int
+    """Of each shard, on other nodes."""
+    limit: int
+    """Bytes that the job may have on one node; 0 for what the node has."""
+    hosts: tuple[Place, ...] = ()
+    """Nodes that keep the copies of this slot's shards; fewer than `copies` where there are no more."""
+    holders: tuple[Place, ...] = ()
+    """Known to slot 0 alone: nodes beside the members that hold checkpoints of the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """One slot in one incarnation of a job (hub.proto Assignment)."""
 
@@ -54,6 +76,7 @@ class Assignment:
     the others slot 0 alone."""
     strict: bool = False
     """Fencing `Strict`: this agent stops the ranks when it is cut off (fence.py)."""
+    memory: MemoryTiers | None = None
 
     @property
     def ranks(self) -> range:
@@ -106,6 +129,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
             for entry in message.members
         ),
         strict=message.strict,
+        memory=_memory(message.memory) if message.HasField("memory") else None,
     )
     _check(assignment)
     return assignment
@@ -116,9 +140,21 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
     fields = dict(data)
     fields["command"] = tuple(fields["command"])
     fields["members"] = tuple(Member(**entry) for entry in fields["members"])
+    if memory := fields.get("memory"):
+        places = {name: tuple(Place(**entry) for entry in memory[name]) for name in ("hosts", "holders")}
+        fields["memory"] = MemoryTiers(**{**memory, **places})
     assignment = Assignment(**fields)
     _check(assignment)
     return assignment
+
+
+def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
+    return MemoryTiers(
+        message.copies,
+        message.limit,
+        tuple(Place(entry.node, entry.peer_address) for entry in message.hosts),
+        tuple(Place(entry.node, entry.peer_address) for entry in message.holders),
+    )
 
 
 def _check(assignment: Assignment) -> None:

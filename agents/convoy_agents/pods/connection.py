@@ -39,6 +39,11 @@ class Connection:
         pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return f"pid {pid} uid {uid}"
 
+    def raw(self) -> socket.socket:
+        """A duplicate of the socket, for what a stream cannot send; the caller closes it."""
+        sock: socket.socket = self._writer.get_extra_info("socket")
+        return sock.dup()
+
     async def frames(self) -> AsyncGenerator[dict[str, Any], None]:
         """Frames until the other end closes. FrameError for a stream that is none of ours."""
         decoder = Decoder()

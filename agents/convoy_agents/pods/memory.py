@@ -7,27 +7,31 @@ from typing import Any
 
 from convoy_agents.pods import assignment
 from convoy_agents.pods.state import Committed, PodState
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
 
 def dump(state: PodState) -> dict[str, Any]:
-    """Plain data: the assignment, the latest incarnation heard of, the newest commit."""
+    """Plain data: the assignment, the latest incarnation heard of, the newest commits."""
     return {
         "assignment": state.assignment.to_json() if state.assignment else None,
         "portWanted": state.port_wanted,
-        "committed": [*state.committed.generation, state.committed.time_ms] if state.committed else None,
+        "committed": {
+            tier.value: [*commit.generation, commit.time_ms] for tier, commit in state.committed.items()
+        },
     }
 
 
 def load(uid: str, data: Mapping[str, Any]) -> PodState:
     """The state a new agent starts from. ValueError, TypeError or KeyError for data `dump` did not write."""
     known = assignment.from_json(data["assignment"]) if data.get("assignment") else None
-    commit = data.get("committed")
     return PodState(
         uid=uid,
         # The launcher says at its hello if it has not heard of it.
         told=known.incarnation if known else 0,
         assignment=known,
         port_wanted=int(data.get("portWanted", 0)),
-        committed=Committed(Generation(int(commit[0]), int(commit[1])), int(commit[2])) if commit else None,
+        committed={
+            Tier(tier): Committed(Generation(int(incarnation), int(step)), int(at))
+            for tier, (incarnation, step, at) in (data.get("committed") or {}).items()
+        },
     )

@@ -16,7 +16,7 @@ from convoy_agents.pods.session import Hooks, PodSession
 from convoy_agents.pods.state import Decided, PeerMoved, PickPort, PodState, Shutdown, Urgency
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
 log = structlog.get_logger()
 
@@ -125,10 +125,10 @@ class Pods:
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
 
-    def decided(self, uid: str, generation: Generation, verdict: Verdict, seen: int) -> None:
-        """Tells a pod how the commit of its generation ended."""
+    def decided(self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int) -> None:
+        """Tells a pod how the commit of its generation at a tier ended."""
         if session := self._sessions.get(uid):
-            session.dispatch(Decided(generation, verdict, seen, int(time.time() * 1000)))
+            session.dispatch(Decided(tier, generation, verdict, seen, int(time.time() * 1000)))
 
     def _count(self) -> None:
         metrics.PODS.set(len(self._sessions))

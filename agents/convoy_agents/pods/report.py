@@ -6,8 +6,6 @@ from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2
 
-TIER = "remote"
-
 _STATES = {
     "STARTING": hub_pb2.RankReport.STARTING,
     "RUNNING": hub_pb2.RankReport.RUNNING,
@@ -36,10 +34,13 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         report.coordinator_address = coordinator.peer_address
     if informed == state.current:
         report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
-    if state.committed:
-        report.committed.incarnation, report.committed.step = state.committed.generation
-        report.committed.time_unix_ms = state.committed.time_ms
-        report.committed.tier = TIER
+    for tier, commit in state.committed.items():
+        report.committed.add(
+            incarnation=commit.generation.incarnation,
+            step=commit.generation.step,
+            time_unix_ms=commit.time_ms,
+            tier=tier.value,
+        )
     return report
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.assignment import Assignment, Member, Place
 from convoy_agents.pods.messages import (
     RANK_STATES,
     LauncherHello,
@@ -35,7 +35,9 @@ from convoy_agents.pods.state import (
     Urgency,
 )
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+P = TypeVar("P", Member, Place)
 
 MAX_PREPARING = 4
 """Generations of one pod that may be under way; the oldest makes room."""
@@ -158,9 +160,11 @@ def _prepared(state: PodState, event: FromRank, message: RankPrepared) -> Outcom
         return Outcome(state, problem=why)
     if not state.assignment or state.assignment.incarnation != generation.incarnation:
         return Outcome(state)  # it will be asked again once the hub has said which slot this is
-    if state.committed and state.committed.generation >= generation:
-        same = state.committed.generation == generation
-        return Outcome(state, to_ranks=((event.rank, _committed(generation)),) if same else ())
+    stored = state.committed.get(Tier.REMOTE)
+    if stored and stored.generation >= generation:
+        same = stored.generation == generation
+        told = ((event.rank, _committed(Tier.REMOTE, generation)),)
+        return Outcome(state, to_ranks=told if same else ())
     before = state.preparing.get(generation, Preparing(frozenset(), message.parent))
     if before.parent != message.parent:
         return Outcome(state, problem=f"ranks of one pod name different parents of {generation}")
@@ -212,14 +216,24 @@ def _pick_port(state: PodState, event: PickPort) -> Outcome:
 def _peer_moved(state: PodState, event: PeerMoved) -> Outcome:
     if not state.assignment:
         return Outcome(state)
-    members = tuple(
-        replace(member, peer_address=event.peer_address) if member.node == event.node else member
-        for member in state.assignment.members
+    plan = state.assignment
+    moved = replace(
+        plan,
+        members=_moved(plan.members, event),
+        memory=plan.memory
+        and replace(
+            plan.memory, hosts=_moved(plan.memory.hosts, event), holders=_moved(plan.memory.holders, event)
+        ),
     )
-    if members == state.assignment.members:
+    if moved == plan:
         return Outcome(state)
-    moved = replace(state, assignment=replace(state.assignment, members=members))
-    return Outcome(moved, save=True, urgency=Urgency.NOW)
+    return Outcome(replace(state, assignment=moved), save=True, urgency=Urgency.NOW)
+
+
+def _moved(places: tuple[P, ...], event: PeerMoved) -> tuple[P, ...]:
+    return tuple(
+        replace(one, peer_address=event.peer_address) if one.node == event.node else one for one in places
+    )
 
 
 def _decided(state: PodState, event: Decided) -> Outcome:
@@ -233,14 +247,13 @@ def _decided(state: PodState, event: Decided) -> Outcome:
             frames = ((None, _refused(generation, seen)),)
         return Outcome(replace(state, preparing=left), to_ranks=frames)
     left = {key: value for key, value in state.preparing.items() if key > generation}
-    newest = Committed(generation, event.time_ms)
-    if state.committed and state.committed.generation >= generation:
-        newest = state.committed
+    told = ((None, _committed(event.tier, generation)),)
+    known = state.committed.get(event.tier)
+    if known and known.generation >= generation:
+        return Outcome(replace(state, preparing=left), to_ranks=told)
+    newest = {**state.committed, event.tier: Committed(generation, event.time_ms)}
     return Outcome(
-        replace(state, preparing=left, committed=newest),
-        save=newest is not state.committed,
-        to_ranks=((None, _committed(generation)),),
-        urgency=Urgency.NOW,
+        replace(state, preparing=left, committed=newest), save=True, to_ranks=told, urgency=Urgency.NOW
     )
 
 
@@ -248,8 +261,8 @@ def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:
     return replace(state, ranks={**state.ranks, rank: value})
 
 
-def _committed(generation: Generation) -> dict[str, Any]:
-    return {"type": "committed", "incarnation": generation.incarnation, "step": generation.step}
+def _committed(tier: Tier, generation: Generation) -> dict[str, Any]:
+    return {"type": "committed", "tier": tier.value, **generation._asdict()}
 
 
 def _refused(generation: Generation, seen: int) -> dict[str, Any]:

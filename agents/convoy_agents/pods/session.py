@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from convoy_agents import metrics
 from convoy_agents.pods import limits
 from convoy_agents.pods.connection import Connection, Partial
+from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.frames import FrameError
 from convoy_agents.pods.messages import (
     LauncherHello,
-    MessageError,
+    MemoryHello,
     RankHello,
     parse_from_launcher,
     parse_from_rank,
@@ -25,6 +27,7 @@ from convoy_agents.pods.messages import (
 )
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import Event, FromRank, LauncherGone, PodState, Urgency
+from convoy_agents.tiercheck.line import Line
 from convoy_controllers.checkpoint.generation import Generation
 
 log = structlog.get_logger()
@@ -43,6 +46,8 @@ class Hooks:
     """Rank 0 of the job dialled: a COMMIT record it was asked for may need asking again."""
     advanced: Callable[[PodState], None]
     """The pod has a new assignment, or a later incarnation was heard of."""
+    memory: Callable[[Callable[[], PodState], Line], Awaitable[None]]
+    """Serves a rank's memory until it hangs up; this one waits."""
 
 
 class PodSession:
@@ -55,6 +60,7 @@ class PodSession:
         self._server: asyncio.Server | None = None
         self._launcher: Connection | None = None
         self._ranks: dict[int, Connection] = {}
+        self._memories: set[Connection] = set()
         self._open: set[Connection] = set()
         self._partial = Partial()
         now = asyncio.get_running_loop().time()
@@ -106,10 +112,9 @@ class PodSession:
                 if connection and connection.incarnation == frame["incarnation"]:
                     connection.send(frame)
         if self.state.current != older.current:
-            for connection in [
-                entry for entry in self._ranks.values() if entry.incarnation != self.state.current
-            ]:
-                connection.close()
+            for connection in [*self._ranks.values(), *self._memories]:
+                if connection.incarnation != self.state.current:
+                    connection.close()
         if self.state.assignment is not older.assignment or self.state.seen != older.seen:
             self._hooks.advanced(self.state)
         if outcome.prepare:
@@ -161,6 +166,9 @@ class PodSession:
                     if (said := parse_from_launcher(frame)) is not None and (why := self.dispatch(said)):
                         raise MessageError(why)
                 return
+            if isinstance(hello, MemoryHello):
+                await self._serve_memory(connection, hello, frames)
+                return
             self._join_rank(connection, hello)
             async for frame in frames:
                 if (spoken := parse_from_rank(frame)) is None:
@@ -191,6 +199,19 @@ class PodSession:
         )
         if not hello.rank:
             self._hooks.first_rank_joined(self.state)
+
+    async def _serve_memory(
+        self, connection: Connection, hello: MemoryHello, frames: AsyncIterator[dict[str, Any]]
+    ) -> None:
+        if why := self.state.refuses_rank(hello.incarnation, hello.rank):
+            raise MessageError(why)
+        connection.incarnation, connection.rank = hello.incarnation, hello.rank
+        self._memories.add(connection)
+        try:
+            with connection.raw() as raw:
+                await self._hooks.memory(lambda: self.state, Line(connection, raw, frames))
+        finally:
+            self._memories.discard(connection)
 
     def _left(self, connection: Connection) -> None:
         if self._launcher is connection:

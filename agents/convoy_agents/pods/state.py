@@ -17,7 +17,7 @@ from convoy_agents.pods.messages import (
     Recorded,
 )
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
 
 class Urgency(IntEnum):
@@ -88,7 +88,8 @@ class PodState:
     master_port: int = 0
     ranks: Mapping[int, RankState] = field(default_factory=dict)
     preparing: Mapping[Generation, Preparing] = field(default_factory=dict)
-    committed: Committed | None = None
+    committed: Mapping[Tier, Committed] = field(default_factory=dict)
+    """The newest at each tier."""
     shutdown: Shutdown | None = None
 
     @property
@@ -144,8 +145,9 @@ class FromRank:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The commit of a generation ended; `seen` is the incarnation that made it stale."""
+    """The commit of a generation at a tier ended; `seen` is the incarnation that made it stale."""
 
+    tier: Tier
     generation: Generation
     verdict: Verdict
     seen: int

@@ -6,8 +6,10 @@ The vault is used by one thread at a time; digests are taken beside it, since th
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,10 @@ from typing import TypeVar
 
 import structlog
 
+from convoy_agents import metrics
 from convoy_agents.tiercheck import digest, memory
 from convoy_agents.tiercheck.budget import Budget, Refusal
-from convoy_agents.tiercheck.vault import Vault
+from convoy_agents.tiercheck.vault import Facts, Vault, write_atomic
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Manifest, Record
 
@@ -44,10 +47,14 @@ class Sealed:
 
 
 class Holding:
-    """Opened when the job's first rank asks for memory, closed when the job has no need of it any more."""
+    """Opened when the job first needs memory here, closed when the job is over."""
 
     def __init__(self, job_uid: str, folder: Path, budget: Budget, pool: ThreadPoolExecutor) -> None:
         self.job_uid = job_uid
+        self.pinned: set[str] = set()
+        """Shards that are being read: they stay."""
+        self.seen = 0
+        """The latest incarnation that anybody has asked about; earlier ones are refused."""
         self._folder = folder
         self._budget = budget
         self._pool = pool
@@ -57,79 +64,186 @@ class Holding:
         self._shares: dict[str, int] = {}
         """Bytes by what they are for: a rank's slots, copies for others."""
 
+    async def recover(self) -> None:
+        """Takes over what an earlier agent had given the job. OSError when it cannot be read."""
+        found = await asyncio.to_thread(_read_shares, self._folder / SHARES)
+        async with self._turn:
+            self._shares = found
+            self._budget.shares[self.job_uid] = sum(found.values()) + OVERHEAD
+            vault = await self._open()
+            self.seen = max(vault.incarnation, max(vault.branches, default=0))
+
     async def use(self, do: Callable[[Vault], T]) -> T:
         """Lets `do` work with the vault in a thread, nobody else meanwhile. OSError when there is none."""
         async with self._turn:
             vault = await self._open()
             found = await asyncio.to_thread(do, vault)
+        await self.changed()
+        return found
+
+    async def look(self, do: Callable[[Vault], T]) -> T:
+        """What `do` sees, quickly and without changing anything."""
+        async with self._turn:
+            return do(await self._open())
+
+    async def changed(self) -> None:
+        """Something that somebody may wait for is otherwise now."""
         async with self._changed:
             self._changed.notify_all()
-        return found
 
     async def until(self, holds: Callable[[Vault], T | None], seconds: float) -> T | None:
         """What `holds` gives as soon as it gives something; None when it does not in time."""
         deadline = time.monotonic() + seconds
         while True:
-            async with self._turn:
-                found = holds(await self._open())
-            if found is not None:
-                return found
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            try:
-                async with asyncio.timeout(left), self._changed:
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            # Before the look: what changes behind it is not missed.
+            async with self._changed:
+                found = await self.look(holds)
+                left = deadline - time.monotonic()
+                if found is not None or left <= 0:
+                    return found
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._changed.wait()
 
     async def grow(self, purpose: str, size: int, own_limit: int) -> None:
         """Room for so many bytes for one purpose. Refused, and nothing is changed, when there is none."""
         async with self._turn:
-            shares = {**self._shares, purpose: max(size, self._shares.get(purpose, 0))}
-            whole = sum(shares.values()) + OVERHEAD
-            if refusal := self._budget.grow(self.job_uid, whole, own_limit):
-                raise Refused(refusal)
-            self._shares = shares
-            await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self.job_uid])
+            await self._grow(purpose, size, own_limit)
 
-    async def reserve(self, owner: str, count: int, size: int, own_limit: int) -> list[Path]:
-        """A rank's slots, ready to be written. Refused."""
-        await self.grow(f"slots of {owner}", count * size, own_limit)
-        names = await self.use(lambda vault: vault.reserve(owner, count, size))
+    async def _grow(self, purpose: str, size: int, own_limit: int) -> None:
+        if size <= self._shares.get(purpose, 0):
+            return
+        shares = {**self._shares, purpose: size}
+        whole = sum(shares.values()) + OVERHEAD
+        if refusal := self._budget.grow(self.job_uid, whole, own_limit):
+            raise Refused(refusal)
+        self._shares = shares
+        await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self.job_uid])
+        await asyncio.to_thread(write_atomic, self._folder / SHARES, json.dumps(shares).encode())
+
+    async def reserve(
+        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int
+    ) -> list[Path]:
+        """A rank's slots, ready to be written. Refused; NoRoom when others have grown into what it had."""
+        async with self._turn:
+            # What ranks that are here no more have had, and nobody needs, serves the ones that are.
+            vault = await self._open()
+            mine = {f"{SLOTS}{one}" for one in {owner, *owners, *vault.owners}}
+            self._shares = {
+                purpose: share
+                for purpose, share in self._shares.items()
+                if not purpose.startswith(SLOTS) or purpose in mine
+            }
+            await self._grow(f"{SLOTS}{owner}", count * size, own_limit)
+        names = await self.use(lambda vault: vault.reserve(owner, count, size, owners))
         return [self._folder / "slots" / name for name in names]
 
-    async def seal(self, slot: Path, generation: Generation, shard: str, length: int) -> Sealed:
+    async def expect(self, manifest: Manifest, purpose: str, own_limit: int) -> list[int]:
+        """A shard is about to come. The chunks that are wanted, by index. Refused, NoRoom."""
+
+        def size(vault: Vault) -> int:
+            return vault.elsewhere + (0 if manifest.id in vault.manifests else manifest.size)
+
+        await self.grow(purpose, await self.look(size), own_limit)
+        return await self.use(lambda vault: vault.expect(manifest))
+
+    async def seal(self, slot: str, generation: Generation, shard: str, length: int, facts: Facts) -> Sealed:
         """Takes the digests of what a rank has written into a slot, and keeps it. OSError, ValueError."""
         began = time.monotonic()
         manifest = await asyncio.to_thread(self._digest, slot, generation, shard, length)
-        await self.use(lambda vault: vault.seal(manifest, slot.name))
+        await self.use(lambda vault: vault.seal(manifest, slot, facts))
         return Sealed(manifest, time.monotonic() - began)
 
-    def _digest(self, slot: Path, generation: Generation, shard: str, length: int) -> Manifest:
-        with slot.open("rb") as file, memory.mapped(file.fileno(), length) as view:
+    def _digest(self, slot: str, generation: Generation, shard: str, length: int) -> Manifest:
+        path = self._folder / "slots" / slot
+        with path.open("rb") as file, memory.mapped(file.fileno(), length) as view:
             return Manifest(generation, shard, digest.chunks(view, self._pool), length)
 
-    async def committed(self, record: Record, tier: Tier) -> None:
-        """A generation stands at a tier: what it replaces may go."""
+    async def read(self, key: str, index: int) -> bytes:
+        """A chunk of a shard. Damaged when it is not here or not as it was."""
+        async with self._turn:
+            vault = await self._open()
+            return await asyncio.to_thread(vault.read, key, index)
 
-        def keep(vault: Vault) -> None:
+    async def put(self, key: str, index: int, data: bytes) -> None:
+        """A chunk of a shard that is expected. Damaged when it is not what the manifest says."""
+        async with self._turn:
+            vault = await self._open()
+            await asyncio.to_thread(vault.put, key, index, data)
+
+    async def verified(self, key: str) -> Path | None:
+        """The file in which a shard lies, every byte of it looked at; None when it is not here, or damaged:
+        then it is dropped.
+        """
+
+        def find(vault: Vault) -> tuple[Path, Manifest] | None:
+            return (vault.path(key), vault.manifests[key]) if key in vault.manifests else None
+
+        found = await self.look(find)
+        if found is None:
+            return None
+        path, manifest = found
+        if await asyncio.to_thread(self._whole, path, manifest):
+            return path
+        log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **manifest.generation._asdict())
+        metrics.DAMAGED.inc()
+        await self.use(lambda vault: vault.drop(key))
+        return None
+
+    def _whole(self, path: Path, manifest: Manifest) -> bool:
+        with path.open("rb") as file, memory.mapped(file.fileno(), manifest.size) as view:
+            return digest.chunks(view, self._pool) == manifest.chunks
+
+    async def committed(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
+        """A generation stands at these tiers by the word of this incarnation: what it replaces may go.
+        False when a later incarnation has begun here.
+        """
+
+        def keep(vault: Vault) -> bool:
+            if vault.incarnation != incarnation:
+                return False
             if record.generation not in vault.records:
                 vault.record(record)
-            vault.advance(tier, record.generation)
-            vault.collect()
+            for tier in tiers:
+                vault.advance(tier, record.generation)
+            vault.collect(self.pinned)
+            return True
 
-        await self.use(keep)
+        return await self.use(keep)
 
-    async def begin(self, branch: Branch, marks: Mapping[Tier, Generation]) -> None:
+    async def give_up(self, keys: Iterable[str]) -> None:
+        """These shards will not be committed, or get no copies; they go unless a watermark stands on them."""
+
+        def forget(vault: Vault) -> None:
+            vault.given_up.update(keys)
+            vault.collect(self.pinned)
+
+        await self.use(forget)
+
+    async def begin(
+        self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
+    ) -> None:
         """An incarnation goes on from here."""
 
         def note(vault: Vault) -> None:
+            for record in known:
+                vault.record(record)
             vault.branch(branch)
             vault.begin(branch.incarnation, dict(marks))
-            vault.collect()
+            vault.collect(self.pinned)
 
         await self.use(note)
+
+    async def unpin(self, dropped: Collection[str]) -> None:
+        """What was kept to be read may go; these shards go, whose place is elsewhere."""
+        self.pinned.clear()
+
+        def forget(vault: Vault) -> None:
+            for key in dropped:
+                vault.drop(key)
+            vault.collect()
+
+        await self.use(forget)
 
     async def close(self) -> None:
         """Gives all memory back."""
@@ -140,9 +254,24 @@ class Holding:
 
     async def _open(self) -> Vault:
         if self._vault is None:
+            if self.job_uid not in self._budget.shares:
+                if refusal := self._budget.grow(self.job_uid, OVERHEAD):
+                    raise Refused(refusal)
+                await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
             self._vault = await asyncio.to_thread(Vault, self._folder)
         return self._vault
 
 
 OVERHEAD = 8 * 1024 * 1024
 """For manifests, records and the file system itself."""
+SHARES = "shares.json"
+SLOTS = "slots of "
+
+
+def _read_shares(path: Path) -> dict[str, int]:
+    try:
+        return {str(purpose): int(share) for purpose, share in json.loads(path.read_text()).items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise OSError(f"{path}: {error}") from error

@@ -27,16 +27,15 @@ MAX_FILES = 64
 class Line:
     """One rank's. Frames are answered one after another."""
 
-    def __init__(self, connection: Connection, raw: socket.socket) -> None:
-        """`raw`: a duplicate of the connection's socket, which the caller closes."""
+    def __init__(
+        self, connection: Connection, raw: socket.socket, frames: AsyncIterator[dict[str, Any]]
+    ) -> None:
+        """`raw`: a duplicate of the connection's socket, which the caller closes. `frames`: what comes."""
         self.rank = connection.rank
         self.incarnation = connection.incarnation
-        self._connection = connection
-        self._raw = raw
-
-    def frames(self) -> AsyncIterator[dict[str, Any]]:
+        self.frames = frames
         """What the rank asks."""
-        return self._connection.frames()
+        self._raw = raw
 
     async def send(
         self, frame: Mapping[str, Any], files: Sequence[Path] = (), *, write: bool = False

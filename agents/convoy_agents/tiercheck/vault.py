@@ -19,7 +19,7 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from convoy_agents.tiercheck import digest, memory
 from convoy_controllers.checkpoint import records, retention
@@ -33,6 +33,15 @@ _FOLDERS = ("slots", "files", "manifests", "records", "branches")
 
 class Damaged(ValueError):
     """Bytes that do not match their digest."""
+
+
+class Facts(NamedTuple):
+    """What the ranks say of a generation beside its shards; all must say the same."""
+
+    world: int
+    torch: str
+    plan: str
+    """Digest of who writes what."""
 
 
 @dataclass(slots=True)
@@ -61,10 +70,23 @@ class Vault:
         """The latest this node has a part in."""
         self.given_up: set[str] = set()
         """Shards that were withdrawn: no watermark will come to stand on them."""
+        self.facts: dict[str, Facts] = {}
+        """By manifest of this node's own ranks: what was said with it."""
         self._homes: dict[str, str] = {}
         """By manifest, the slot its bytes lie in."""
         self._coming: dict[str, Coming] = {}
         self._recover()
+
+    @property
+    def owners(self) -> set[str]:
+        """Ranks, of this incarnation or of an earlier one, in whose slots something lies."""
+        return {name.rpartition("-")[0] for name in self._homes.values()}
+
+    @property
+    def elsewhere(self) -> int:
+        """Bytes of shards that lie in no slot, and of those that are on their way."""
+        kept = sum(one.size for key, one in self.manifests.items() if key not in self._homes)
+        return kept + sum(one.manifest.size for one in self._coming.values())
 
     @property
     def inventory(self) -> Inventory:
@@ -77,9 +99,17 @@ class Vault:
         """Names of a rank's slots."""
         return sorted(path.name for path in (self._folder / "slots").glob(f"{owner}-*"))
 
-    def reserve(self, owner: str, count: int, size: int) -> list[str]:
-        """So many slots of so many bytes. NoRoom, and nothing is changed, when they do not fit."""
+    def reserve(self, owner: str, count: int, size: int, owners: Collection[str] = ()) -> list[str]:
+        """So many slots of so many bytes. NoRoom, and nothing is changed but that slots are freed, when they
+        do not fit.
+
+        `owners`: all who use slots now; what others have left, and nobody needs, is given up.
+        """
         names = [f"{owner}-{number}" for number in range(count)]
+        used = set(self._homes.values())
+        for path in (self._folder / "slots").iterdir():
+            if path.name.rpartition("-")[0] not in {owner, *owners} and path.name not in used:
+                path.unlink()
         missing = sum(max(0, size - _size(self.slot(name))) for name in names)
         if missing > (left := memory.left(self._folder)):
             raise memory.NoRoom(missing, left)
@@ -96,12 +126,22 @@ class Vault:
         used = set(self._homes.values())
         return [name for name in self.slots(owner) if name not in used]
 
-    def seal(self, manifest: Manifest, slot: str) -> None:
+    def seal(self, manifest: Manifest, slot: str, facts: Facts = Facts(1, "", "")) -> None:  # noqa: B008
         """A rank has written a base into a slot: from now on nobody writes there."""
         if slot in self._homes.values():
             raise ValueError(f"slot {slot} holds another shard")
         self._homes[manifest.id] = slot
+        self.facts[manifest.id] = facts
         self._keep(manifest)
+
+    def sealed(self, shards: Collection[str], incarnation: int) -> dict[Generation, dict[str, str]]:
+        """The generations of an incarnation that these shards were sealed for here: ids by shard."""
+        found: dict[Generation, dict[str, str]] = {}
+        for key in self._homes:
+            one = self.manifests[key]
+            if one.shard in shards and one.generation.incarnation == incarnation:
+                found.setdefault(one.generation, {})[one.shard] = key
+        return found
 
     # Shards that come from elsewhere, chunk by chunk.
 
@@ -176,17 +216,18 @@ class Vault:
         if self._homes.pop(key, None) is None:
             self._file(key).unlink(missing_ok=True)
         self.given_up.discard(key)
+        self.facts.pop(key, None)
 
     # What is known.
 
     def record(self, record: Record) -> None:
         """A generation was committed."""
-        _write(self._folder / "records" / record.generation.name, record.text)
+        write_atomic(self._folder / "records" / record.generation.name, record.text)
         self.records[record.generation] = record
 
     def branch(self, branch: Branch) -> None:
         """An incarnation begins, or says where it began."""
-        _write(self._folder / "branches" / str(branch.incarnation), branch.text)
+        write_atomic(self._folder / "branches" / str(branch.incarnation), branch.text)
         self.branches[branch.incarnation] = branch
 
     def begin(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
@@ -242,8 +283,14 @@ class Vault:
 
     def _keep(self, manifest: Manifest) -> None:
         key = manifest.id
-        body = json.dumps({"slot": self._homes.get(key, ""), "manifest": manifest.text.decode()}).encode()
-        _write(self._folder / "manifests" / key, body)
+        body = json.dumps(
+            {
+                "slot": self._homes.get(key, ""),
+                "manifest": manifest.text.decode(),
+                "facts": self.facts.get(key),
+            }
+        ).encode()
+        write_atomic(self._folder / "manifests" / key, body)
         self.manifests[key] = manifest
 
     def _recover(self) -> None:
@@ -257,6 +304,7 @@ class Vault:
                     self.manifests[manifest.id] = manifest
                     if slot:
                         self._homes[manifest.id] = slot
+                        self.facts[manifest.id] = Facts(*body["facts"])
                     continue
             path.unlink(missing_ok=True)
         for _, data in self._texts("records"):
@@ -288,15 +336,15 @@ class Vault:
             "incarnation": self.incarnation,
             "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
         }
-        _write(self._folder / "state.json", json.dumps(state).encode())
+        write_atomic(self._folder / "state.json", json.dumps(state).encode())
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _write(path: Path, data: digest.Buffer) -> None:
-    """All of it or nothing, as far as the kernel lives."""
+def write_atomic(path: Path, data: digest.Buffer) -> None:
+    """All of it or nothing, as far as the kernel lives. OSError."""
     temporary = path.with_name(f".{path.name}")
     try:
         temporary.write_bytes(data)

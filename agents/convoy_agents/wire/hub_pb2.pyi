@@ -76,6 +76,7 @@ class AgentMessage(_message.Message):
     POD_FIELD_NUMBER: _builtins.int
     POD_GONE_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    HOLDINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: all the agent knows"""
@@ -96,6 +97,10 @@ class AgentMessage(_message.Message):
     def goodbye(self) -> Global___Goodbye:
         """planned exit"""
 
+    @_builtins.property
+    def holdings(self) -> Global___Holdings:
+        """whenever this changes"""
+
     def __init__(
         self,
         *,
@@ -104,12 +109,13 @@ class AgentMessage(_message.Message):
         pod: Global___PodReport | None = ...,
         pod_gone: Global___PodGone | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        holdings: Global___Holdings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "pod", b"pod", "pod_gone", b"pod_gone"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "pod", b"pod", "pod_gone", b"pod_gone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -125,6 +131,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
     UNREACHABLE_FIELD_NUMBER: _builtins.int
+    HOLDINGS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of the agent process"""
@@ -137,6 +144,8 @@ class Hello(_message.Message):
     """
     @_builtins.property
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodReport]: ...
+    @_builtins.property
+    def holdings(self) -> Global___Holdings: ...
     def __init__(
         self,
         *,
@@ -146,14 +155,37 @@ class Hello(_message.Message):
         version: _builtins.str = ...,
         pods: _abc.Iterable[Global___PodReport] | None = ...,
         unreachable: _builtins.str = ...,
+        holdings: Global___Holdings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["holdings", b"holdings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "holdings", b"holdings", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Holdings(_message.Message):
+    """The jobs whose checkpoints lie in this node's memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UIDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        job_uids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uids", b"job_uids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Holdings: _TypeAlias = Holdings  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
@@ -277,8 +309,8 @@ class PodReport(_message.Message):
         """of `incarnation`"""
 
     @_builtins.property
-    def committed(self) -> Global___Committed:
-        """newest generation this agent saw committed"""
+    def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Committed]:
+        """at each tier, the newest generation this agent saw committed"""
 
     def __init__(
         self,
@@ -289,11 +321,11 @@ class PodReport(_message.Message):
         master_port: _builtins.int = ...,
         port_incarnation: _builtins.int = ...,
         ranks: _abc.Iterable[Global___RankReport] | None = ...,
-        committed: Global___Committed | None = ...,
+        committed: _abc.Iterable[Global___Committed] | None = ...,
         coordinator_node: _builtins.str = ...,
         coordinator_address: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_address", b"coordinator_address", "coordinator_node", b"coordinator_node", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -436,7 +468,7 @@ class Committed(_message.Message):
     step: _builtins.int
     time_unix_ms: _builtins.int
     tier: _builtins.str
-    """remote"""
+    """local, peer, remote"""
     def __init__(
         self,
         *,
@@ -464,6 +496,7 @@ class HubMessage(_message.Message):
     WELCOME_FIELD_NUMBER: _builtins.int
     PEER_MOVED_FIELD_NUMBER: _builtins.int
     PULSE_FIELD_NUMBER: _builtins.int
+    FORGET_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -478,6 +511,8 @@ class HubMessage(_message.Message):
     def peer_moved(self) -> Global___PeerMoved: ...
     @_builtins.property
     def pulse(self) -> Global___Pulse: ...
+    @_builtins.property
+    def forget(self) -> Global___Forget: ...
     def __init__(
         self,
         *,
@@ -488,16 +523,38 @@ class HubMessage(_message.Message):
         welcome: Global___Welcome | None = ...,
         peer_moved: Global___PeerMoved | None = ...,
         pulse: Global___Pulse | None = ...,
+        forget: Global___Forget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse", "forget"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class Forget(_message.Message):
+    """The job is over or gone: what the node's memory holds of it is given back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forget: _TypeAlias = Forget  # noqa: Y015
 
 @_typing.final
 class Pulse(_message.Message):
@@ -638,6 +695,7 @@ class Assignment(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     REPLICA_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
     job: _builtins.str
@@ -664,6 +722,10 @@ class Assignment(_message.Message):
 
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def memory(self) -> Global___MemoryTiers:
+        """Absent when the job keeps nothing in the memory of nodes."""
+
     def __init__(
         self,
         *,
@@ -683,14 +745,75 @@ class Assignment(_message.Message):
         role: _builtins.str = ...,
         replica: _builtins.int = ...,
         strict: _builtins.bool = ...,
+        memory: Global___MemoryTiers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class MemoryTiers(_message.Message):
+    """What of a job its nodes keep in memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COPIES_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    copies: _builtins.int
+    """of each shard, on other nodes"""
+    limit: _builtins.int
+    """most bytes that the job may have on one node; 0 for what the node has"""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+        """which keep the copies of this slot's shards"""
+
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+        """for slot 0: nodes beside the members that hold checkpoints of the job"""
+
+    def __init__(
+        self,
+        *,
+        copies: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        hosts: _abc.Iterable[Global___Place] | None = ...,
+        holders: _abc.Iterable[Global___Place] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "holders", b"holders", "hosts", b"hosts", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryTiers: _TypeAlias = MemoryTiers  # noqa: Y015
+
+@_typing.final
+class Place(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    peer_address: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "peer_address", b"peer_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Place: _TypeAlias = Place  # noqa: Y015
 
 @_typing.final
 class Member(_message.Message):
@@ -803,12 +926,28 @@ class Prepared(_message.Message):
     PARENT_INCARNATION_FIELD_NUMBER: _builtins.int
     PARENT_STEP_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    TORCH_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     step: _builtins.int
     parent_incarnation: _builtins.int
     parent_step: _builtins.int
     slot: _builtins.int
+    tier: _builtins.str
+    """local, peer, remote"""
+    world_size: _builtins.int
+    torch: _builtins.str
+    """version"""
+    plan: _builtins.str
+    """digest of who writes what: shards of two plans make no generation"""
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardName]:
+        """At the local tier: what the slot's ranks have sealed."""
+
     def __init__(
         self,
         *,
@@ -818,14 +957,43 @@ class Prepared(_message.Message):
         parent_incarnation: _builtins.int = ...,
         parent_step: _builtins.int = ...,
         slot: _builtins.int = ...,
+        tier: _builtins.str = ...,
+        shards: _abc.Iterable[Global___ShardName] | None = ...,
+        world_size: _builtins.int = ...,
+        torch: _builtins.str = ...,
+        plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "parent_incarnation", b"parent_incarnation", "parent_step", b"parent_step", "slot", b"slot", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "parent_incarnation", b"parent_incarnation", "parent_step", b"parent_step", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prepared: _TypeAlias = Prepared  # noqa: Y015
+
+@_typing.final
+class ShardName(_message.Message):
+    """A shard's manifest by its id: the SHA-256 of its text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    shard: _builtins.str
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        shard: _builtins.str = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardName: _TypeAlias = ShardName  # noqa: Y015
 
 @_typing.final
 class CommitReply(_message.Message):
@@ -852,18 +1020,474 @@ class CommitReply(_message.Message):
 
     VERDICT_FIELD_NUMBER: _builtins.int
     SEEN_INCARNATION_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     verdict: Global___CommitReply.Verdict.ValueType
     seen_incarnation: _builtins.int
+    record: _builtins.bytes
+    """of a generation that is committed in memory"""
     def __init__(
         self,
         *,
         verdict: Global___CommitReply.Verdict.ValueType = ...,
         seen_incarnation: _builtins.int = ...,
+        record: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seen_incarnation", b"seen_incarnation", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["record", b"record", "seen_incarnation", b"seen_incarnation", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommitReply: _TypeAlias = CommitReply  # noqa: Y015
+
+@_typing.final
+class SurveyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    incarnation: _builtins.int
+    member: _builtins.bool
+    """whether a slot of the incarnation is on the node that is asked"""
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        member: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyRequest: _TypeAlias = SurveyRequest  # noqa: Y015
+
+@_typing.final
+class SurveyPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    record: _builtins.bytes
+    branch: _builtins.bytes
+    manifest: _builtins.bytes
+    @_builtins.property
+    def state(self) -> Global___SurveyState:
+        """first"""
+
+    def __init__(
+        self,
+        *,
+        state: Global___SurveyState | None = ...,
+        record: _builtins.bytes = ...,
+        branch: _builtins.bytes = ...,
+        manifest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "branch", b"branch", "manifest", b"manifest", "record", b"record", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "branch", b"branch", "manifest", b"manifest", "record", b"record", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["state", "record", "branch", "manifest"]  # noqa: Y015
+    _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
+
+Global___SurveyPart: _TypeAlias = SurveyPart  # noqa: Y015
+
+@_typing.final
+class SurveyState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    SEEN_INCARNATION_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    """false: a member that has not heard of the incarnation yet"""
+    seen_incarnation: _builtins.int
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]: ...
+    def __init__(
+        self,
+        *,
+        ready: _builtins.bool = ...,
+        seen_incarnation: _builtins.int = ...,
+        marks: _abc.Iterable[Global___Mark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["marks", b"marks", "ready", b"ready", "seen_incarnation", b"seen_incarnation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyState: _TypeAlias = SurveyState  # noqa: Y015
+
+@_typing.final
+class Mark(_message.Message):
+    """Where a watermark stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    tier: _builtins.str
+    incarnation: _builtins.int
+    step: _builtins.int
+    def __init__(
+        self,
+        *,
+        tier: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "step", b"step", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Mark: _TypeAlias = Mark  # noqa: Y015
+
+@_typing.final
+class ResumeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    BROKEN_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    incarnation: _builtins.int
+    slot: _builtins.int
+    attempt: _builtins.int
+    """Counts from 0: after a try in which some shard was broken, all slots ask for the next together."""
+    @_builtins.property
+    def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___Broken]: ...
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        slot: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        broken: _abc.Iterable[Global___Broken] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "broken", b"broken", "incarnation", b"incarnation", "job_uid", b"job_uid", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
+
+@_typing.final
+class Broken(_message.Message):
+    """A shard that could not be read from a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Broken: _TypeAlias = Broken  # noqa: Y015
+
+@_typing.final
+class ResumeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Outcome:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ResumeReply._Outcome.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        UNKNOWN: ResumeReply._Outcome.ValueType  # 0
+        """this agent does not coordinate that job (yet): try again"""
+        STALE: ResumeReply._Outcome.ValueType  # 1
+        """a later incarnation has begun"""
+        FRESH: ResumeReply._Outcome.ValueType  # 2
+        """nothing was ever committed"""
+        FOUND: ResumeReply._Outcome.ValueType  # 3
+        LOST: ResumeReply._Outcome.ValueType  # 4
+        """there were generations, none is whole any more"""
+
+    class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+    UNKNOWN: ResumeReply.Outcome.ValueType  # 0
+    """this agent does not coordinate that job (yet): try again"""
+    STALE: ResumeReply.Outcome.ValueType  # 1
+    """a later incarnation has begun"""
+    FRESH: ResumeReply.Outcome.ValueType  # 2
+    """nothing was ever committed"""
+    FOUND: ResumeReply.Outcome.ValueType  # 3
+    LOST: ResumeReply.Outcome.ValueType  # 4
+    """there were generations, none is whole any more"""
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    CHAINS_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    outcome: Global___ResumeReply.Outcome.ValueType
+    message: _builtins.str
+    """for people: what was passed over and why"""
+    branch: _builtins.bytes
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]: ...
+    @_builtins.property
+    def records(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """of the generations the marks stand on"""
+
+    @_builtins.property
+    def chosen(self) -> Global___Mark: ...
+    @_builtins.property
+    def chains(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chain]: ...
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]: ...
+    def __init__(
+        self,
+        *,
+        outcome: Global___ResumeReply.Outcome.ValueType = ...,
+        message: _builtins.str = ...,
+        branch: _builtins.bytes = ...,
+        marks: _abc.Iterable[Global___Mark] | None = ...,
+        records: _abc.Iterable[_builtins.bytes] | None = ...,
+        chosen: Global___Mark | None = ...,
+        chains: _abc.Iterable[Global___Chain] | None = ...,
+        places: _abc.Iterable[Global___Place] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "chains", b"chains", "chosen", b"chosen", "marks", b"marks", "message", b"message", "outcome", b"outcome", "places", b"places", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeReply: _TypeAlias = ResumeReply  # noqa: Y015
+
+@_typing.final
+class Chain(_message.Message):
+    """One shard, and who has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    shard: _builtins.str
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]:
+        """base first"""
+
+    def __init__(
+        self,
+        *,
+        shard: _builtins.str = ...,
+        links: _abc.Iterable[Global___Link] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Chain: _TypeAlias = Chain  # noqa: Y015
+
+@_typing.final
+class Link(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """indexes into ResumeReply.places"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        places: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Link: _TypeAlias = Link  # noqa: Y015
+
+@_typing.final
+class OfferRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    incarnation: _builtins.int
+    manifest: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        manifest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferRequest: _TypeAlias = OfferRequest  # noqa: Y015
+
+@_typing.final
+class OfferReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Answer:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _AnswerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[OfferReply._Answer.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        WANTED: OfferReply._Answer.ValueType  # 0
+        LATER: OfferReply._Answer.ValueType  # 1
+        """the agent is not that far, or has no room now"""
+        REFUSED: OfferReply._Answer.ValueType  # 2
+        """superseded, or of an incarnation that is over"""
+
+    class Answer(_Answer, metaclass=_AnswerEnumTypeWrapper): ...
+    WANTED: OfferReply.Answer.ValueType  # 0
+    LATER: OfferReply.Answer.ValueType  # 1
+    """the agent is not that far, or has no room now"""
+    REFUSED: OfferReply.Answer.ValueType  # 2
+    """superseded, or of an incarnation that is over"""
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    answer: Global___OfferReply.Answer.ValueType
+    reason: _builtins.str
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """by index in the manifest"""
+
+    def __init__(
+        self,
+        *,
+        answer: Global___OfferReply.Answer.ValueType = ...,
+        reason: _builtins.str = ...,
+        chunks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunks", b"chunks", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferReply: _TypeAlias = OfferReply  # noqa: Y015
+
+@_typing.final
+class Piece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    id: _builtins.str
+    index: _builtins.int
+    data: _builtins.bytes
+    manifest: _builtins.bytes
+    """alone, when no chunk was asked for"""
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        id: _builtins.str = ...,
+        index: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        manifest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id", "index", b"index", "job_uid", b"job_uid", "manifest", b"manifest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Piece: _TypeAlias = Piece  # noqa: Y015
+
+@_typing.final
+class GiveReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHOLE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    whole: _builtins.bool
+    """all of its chunks are there, as the manifest names them"""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        whole: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveReply: _TypeAlias = GiveReply  # noqa: Y015
+
+@_typing.final
+class TakeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    id: _builtins.str
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """by index; empty: the manifest alone"""
+
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        id: _builtins.str = ...,
+        chunks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "id", b"id", "job_uid", b"job_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeRequest: _TypeAlias = TakeRequest  # noqa: Y015

@@ -205,7 +205,7 @@ class PeerServicer:
     """
 
     def Prepare(self, request, context):
-        """Held until the generation is committed, refused, or the caller's deadline.
+        """Held until the generation is committed at the tier, refused, or the caller's deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,6 +288,257 @@ class Peer:
             '/convoy.wire.Peer/Vouch',
             convoy__agents_dot_wire_dot_hub__pb2.VouchRequest.SerializeToString,
             convoy__agents_dot_wire_dot_hub__pb2.VouchReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class ShardsStub:
+    """Agent to agent: shards in the memory of nodes.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Survey = channel.unary_stream(
+                '/convoy.wire.Shards/Survey',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.SurveyRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.SurveyPart.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/convoy.wire.Shards/Resume',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.ResumeReply.FromString,
+                _registered_method=True)
+        self.Offer = channel.unary_unary(
+                '/convoy.wire.Shards/Offer',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.OfferRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.OfferReply.FromString,
+                _registered_method=True)
+        self.Give = channel.stream_unary(
+                '/convoy.wire.Shards/Give',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.Piece.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.GiveReply.FromString,
+                _registered_method=True)
+        self.Take = channel.unary_stream(
+                '/convoy.wire.Shards/Take',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.TakeRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Piece.FromString,
+                _registered_method=True)
+
+
+class ShardsServicer:
+    """Agent to agent: shards in the memory of nodes.
+    """
+
+    def Survey(self, request, context):
+        """All that an agent holds of a job. A member of the incarnation refuses earlier ones from then on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """What an incarnation goes on from; slot 0's agent decides it once, and answers every slot's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Offer(self, request, context):
+        """A copy of a shard is to be sent: which chunks are wanted?
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Give(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Take(self, request, context):
+        """A shard's manifest, or chunks of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ShardsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Survey': grpc.unary_stream_rpc_method_handler(
+                    servicer.Survey,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.SurveyRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.SurveyPart.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.ResumeRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.ResumeReply.SerializeToString,
+            ),
+            'Offer': grpc.unary_unary_rpc_method_handler(
+                    servicer.Offer,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.OfferRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.OfferReply.SerializeToString,
+            ),
+            'Give': grpc.stream_unary_rpc_method_handler(
+                    servicer.Give,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Piece.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.GiveReply.SerializeToString,
+            ),
+            'Take': grpc.unary_stream_rpc_method_handler(
+                    servicer.Take,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.TakeRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.Piece.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'convoy.wire.Shards', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('convoy.wire.Shards', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Shards:
+    """Agent to agent: shards in the memory of nodes.
+    """
+
+    @staticmethod
+    def Survey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/convoy.wire.Shards/Survey',
+            convoy__agents_dot_wire_dot_hub__pb2.SurveyRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.SurveyPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/convoy.wire.Shards/Resume',
+            convoy__agents_dot_wire_dot_hub__pb2.ResumeRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.ResumeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Offer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/convoy.wire.Shards/Offer',
+            convoy__agents_dot_wire_dot_hub__pb2.OfferRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.OfferReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Give(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/convoy.wire.Shards/Give',
+            convoy__agents_dot_wire_dot_hub__pb2.Piece.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.GiveReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Take(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/convoy.wire.Shards/Take',
+            convoy__agents_dot_wire_dot_hub__pb2.TakeRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.Piece.FromString,
             options,
             channel_credentials,
             insecure,

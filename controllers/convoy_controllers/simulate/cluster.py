@@ -67,8 +67,8 @@ class Cluster:
 
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
         """A user creates a job; without a program its ranks make no step of their own."""
-        remote = job.spec.checkpoint.tiers.remote
-        every = float(seconds(job.spec.checkpoint.interval)) if remote else 0.0
+        saves = job.spec.checkpoint.tiers.any
+        every = float(seconds(job.spec.checkpoint.interval)) if saves else 0.0
         stored = self.api.create_job(job)
         self.training_jobs[stored.metadata.uid] = Job(program, every)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from convoy_controllers.plan import Assign, RankView
+from convoy_controllers.plan import Assign, CommitView, RankView
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.happenings import Committed, FirstStep, Paused, Stopped, Tell, WentOn
 from convoy_controllers.simulate.kernel import Kernel
@@ -214,10 +214,7 @@ class GangTraining:
         for uid in gang.world:
             self._workers.slots[uid] = replace(
                 self._workers.slots[uid],
-                committed_incarnation=gang.incarnation,
-                committed_step=step,
-                committed_tier="remote",
-                committed_time=self._kernel.now,
+                committed={"remote": CommitView(gang.incarnation, step, self._kernel.now)},
             )
         self._changed(gang)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from convoy_controllers.plan import Command, NodeView, Plan, PodView, SlotView
+from convoy_controllers.plan import Command, CommitView, NodeView, Plan, PodView, SlotView
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.kernel import EPOCH
@@ -207,10 +207,7 @@ class ToyCluster:
         for uid, view in self.views.items():
             self.views[uid] = replace(
                 view,
-                committed_incarnation=view.incarnation,
-                committed_step=step,
-                committed_tier="remote",
-                committed_time=self.now.timestamp(),
+                committed={"remote": CommitView(view.incarnation, step, self.now.timestamp())},
             )
         return self
 

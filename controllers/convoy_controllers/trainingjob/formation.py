@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from convoy_controllers.plan import Assign, Command, Member, PickPort, PodView
+from convoy_controllers.checkpoint.placement import Host, place
+from convoy_controllers.plan import Assign, Command, Member, MemoryTiers, PickPort, PodView
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import birth
 from convoy_crds.layout import Slot, command, present, without, world_size
+from convoy_crds.meta import in_bytes
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import Phase, TrainingJob, TrainingJobStatus
 
@@ -175,6 +178,7 @@ def commands(
         return ()
     members = tuple(Member(slot.position, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
     strict = nodes.strict(job)
+    memory = _memory(observed, members)
     return tuple(
         Assign(
             node=pod.node or "",
@@ -194,6 +198,34 @@ def commands(
             command=command(job, observed.engine, slot),
             members=members if strict or slot.position == 0 else members[:1],
             strict=strict,
+            memory=memory.get(pod.node or "") if slot.position else _first(memory, members, observed),
         )
         for slot, pod in behind
     )
+
+
+def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:
+    """By node, what is kept in its memory and who has the copies; empty for a job that keeps none there."""
+    tiers = observed.job.spec.checkpoint.tiers
+    if tiers.local is None:
+        return {}
+    names = {member.node for member in members}
+    # A node alone has nobody to keep its copies.
+    copies = min(tiers.peer.copies, len(names) - 1) if tiers.peer else 0
+    key = tiers.peer.topology_key if tiers.peer else ""
+    hosts = [
+        Host(name, node.labels.get(key, "") if (node := observed.nodes.get(name)) else "")
+        for name in sorted(names)
+    ]
+    limit = in_bytes(tiers.local.memory) if tiers.local.memory else 0
+    return {name: MemoryTiers(copies, limit, placed.hosts) for name, placed in place(hosts, copies).items()}
+
+
+def _first(
+    memory: Mapping[str, MemoryTiers], members: tuple[Member, ...], observed: Observed
+) -> MemoryTiers | None:
+    """For slot 0, which asks everybody who may hold something of the job."""
+    own = memory.get(members[0].node)
+    nodes_of_job = {member.node for member in members}
+    holders = tuple(node for node in observed.holders if node not in nodes_of_job)
+    return replace(own, holders=holders) if own else None

@@ -26,5 +26,7 @@ class Observed:
     """By name, the nodes that hold these pods."""
     agent_nodes: int = 0
     """Nodes that carry the agent-ready label."""
+    holders: tuple[str, ...] = ()
+    """Nodes whose memory holds checkpoints of the job."""
     create_errors: Mapping[str, str] = field(default_factory=dict)
     """By pod name: why the API server refused to create it at the last try."""

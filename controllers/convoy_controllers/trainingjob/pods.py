@@ -36,8 +36,12 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     if job.spec.engine:
         # The kubelet would expand $(NAME) and take $$ for $.
         values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True).replace("$", "$$")
-    if job.spec.checkpoint.tiers.remote:
+    tiers = job.spec.checkpoint.tiers
+    if tiers.remote:
         values[terms.ENV_CHECKPOINT_DIR] = f"{terms.CHECKPOINT_PATH}/{job.metadata.uid}"
+    if tiers.local:
+        values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
+    if tiers.any:
         values[terms.ENV_CHECKPOINT_SECONDS] = str(seconds(job.spec.checkpoint.interval))
     return [{"name": name, "value": value} for name, value in values.items()]
 

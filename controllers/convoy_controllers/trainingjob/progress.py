@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import SlotView
-from convoy_crds.trainingjob import CheckpointStatus, Progress
+from convoy_crds.trainingjob import CheckpointStatus, Progress, Watermark, Watermarks
+
+TIERS = ("local", "peer", "remote")
+"""Nearest first."""
 
 
 def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None) -> Progress | None:
@@ -60,17 +63,25 @@ def _eta(stored: Progress | None, step: int, total: int | None, time: datetime) 
 
 
 def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None) -> CheckpointStatus | None:
-    """The newest committed generation that any agent knows of; it never goes back."""
-    best = stored
+    """The newest generation that any agent saw committed, and each tier's; none of them ever goes back."""
+    marks = stored.watermarks.model_copy() if stored else Watermarks()
     for view in views:
-        if view.committed_step < 0:
-            continue
-        key = (view.committed_incarnation, view.committed_step)
-        if best is None or key > (best.incarnation, best.step):
-            best = CheckpointStatus(
-                incarnation=key[0],
-                step=key[1],
-                tier=view.committed_tier,
-                time=datetime.fromtimestamp(view.committed_time, UTC).replace(microsecond=0),
-            )
-    return best
+        for tier, commit in view.committed.items():
+            if tier not in TIERS:
+                continue
+            known: Watermark | None = getattr(marks, tier)
+            if known is None or (commit.incarnation, commit.step) > (known.incarnation, known.step):
+                time = datetime.fromtimestamp(commit.time, UTC).replace(microsecond=0)
+                mark = Watermark(incarnation=commit.incarnation, step=commit.step, time=time)
+                setattr(marks, tier, mark)
+    found: list[tuple[tuple[int, int], int, str, Watermark]] = [
+        ((mark.incarnation, mark.step), rank, tier, mark)
+        for rank, tier in enumerate(TIERS)
+        if (mark := getattr(marks, tier)) is not None
+    ]
+    if not found:
+        return stored
+    _, _, tier, newest = max(found, key=lambda one: one[:2])
+    return CheckpointStatus(
+        incarnation=newest.incarnation, step=newest.step, tier=tier, time=newest.time, watermarks=marks
+    )

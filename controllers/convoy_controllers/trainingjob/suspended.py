@@ -55,16 +55,16 @@ def _deletion(
 
 def _leaving(observed: Observed) -> str:
     """What becomes of the state while the pods leave."""
-    if observed.job.spec.checkpoint.tiers.remote is None:
-        return "there is no checkpoint volume (spec.checkpoint.tiers): it will begin at step 0"
+    if not observed.job.spec.checkpoint.tiers.any:
+        return "there is no place for checkpoints (spec.checkpoint.tiers): it will begin at step 0"
     return "their state is being saved"
 
 
 def _left(observed: Observed, status: TrainingJobStatus) -> tuple[Reason, str]:
     """Where a suspended job will go on."""
     step = status.progress.step if status.progress else 0
-    if observed.job.spec.checkpoint.tiers.remote is None:
-        state = f"it left after step {step} and will begin at step 0: it has no checkpoint volume"
+    if not observed.job.spec.checkpoint.tiers.any:
+        state = f"it left after step {step} and will begin at step 0: it has no place for checkpoints"
         return Reasons.SUSPENDED, Reasons.SUSPENDED.format(state=state)
     saved = status.checkpoint.step if status.checkpoint else None
     if step and (saved is None or saved < step):

@@ -30,7 +30,7 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
 from convoy_operator.views import Node
-from convoy_operator.world import World
+from convoy_operator.world import World, ended
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +38,8 @@ _MOST_PODS = 1024
 """Pods of one node that are remembered; kubelets run 110 by default, and no more than a few hundred."""
 _REPEAT_SECONDS = 2.0
 """A command is told again no sooner: while a job forms, every pod that joins is a reason to look at it."""
+_CLEAR_SECONDS = 10.0
+"""Between two looks for memory of jobs that are over."""
 _MOST_COMMANDS = 4096
 """Commands that may wait for one agent; a plan repeats what is dropped."""
 
@@ -71,6 +73,8 @@ class _Agent:
     slots: dict[str, SlotView] = field(default_factory=dict)
     coordinators: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By pod uid the node and address where its commits are asked for, as reported."""
+    holdings: frozenset[str] = frozenset()
+    """Uids of the jobs whose checkpoints its memory holds."""
 
 
 class Agents:
@@ -99,6 +103,9 @@ class Agents:
         self._agents: dict[str, _Agent] = {}
         self._moved: set[str] = set()
         """Nodes whose agents' addresses have changed, or become known, since the last look."""
+        self._clear_at = 0.0
+        self._over: set[str] = set()
+        """Jobs that were over or gone at the last look, and have memory somewhere."""
         self._relocated: set[str] = set()
         """Those of them whose agents had another address before."""
         self.presence = Presence(
@@ -128,6 +135,7 @@ class Agents:
                 self._relocated.add(node)
             agent.peer_address = hello.peer_address
             self._moved.add(node)
+        self.holdings(node, hello.holdings)
         told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
         for uid in [uid for uid in agent.slots if uid not in told]:
             self.gone(node, uid)
@@ -186,6 +194,11 @@ class Agents:
             agent.coordinators.pop(uid, None)
             self._wake(node, uid, self._debounce)
 
+    def holdings(self, node: str, said: wire.Holdings) -> None:
+        """An agent says which jobs' checkpoints lie in its node's memory."""
+        agent = self._agents.setdefault(node, _Agent())
+        agent.holdings = frozenset(said.job_uids[:_MOST_PODS])
+
     def farewell(self, node: str) -> None:
         """An agent announced that it exits."""
         self.presence.farewell(node)
@@ -208,6 +221,10 @@ class Agents:
     def nodes(self, pods: tuple[PodView, ...]) -> Mapping[str, NodeView]:
         """By name, the nodes that these pods are on."""
         return self.presence.nodes(pods)
+
+    def holders(self, job_uid: str) -> tuple[str, ...]:
+        """Nodes whose memory holds checkpoints of a job."""
+        return tuple(sorted(node for node, agent in self._agents.items() if job_uid in agent.holdings))
 
     def unsettled(self, nodes: set[str]) -> float:
         """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
@@ -247,15 +264,31 @@ class Agents:
         """Looks again and again until cancelled."""
         while True:
             self.look()
+            self.clear()
             await asyncio.sleep(seconds)
 
+    def clear(self) -> None:
+        """Has the memory of jobs that are over or gone given back."""
+        now = self._clock()
+        if now < self._clear_at:
+            return
+        self._clear_at = now + _CLEAR_SECONDS
+        alive = {job.uid for job in self._world.jobs if not ended(job)}
+        before, self._over = self._over, set()
+        for agent in self._agents.values():
+            for uid in agent.holdings - alive:
+                self._over.add(uid)
+                # Seen twice: what memory held cannot be had back.
+                if uid in before and agent.stream is not None:
+                    self._put(agent.stream, messages.forget(uid))
+
     def _tell_peers(self, moved: str) -> None:
-        """Tells the agents of Strict jobs where a node's agent is now: when they are cut off from us, it is
-        each other's voices that keep their ranks alive."""
+        """Tells the agents of jobs that ask one another where a node's agent is now: who keeps their copies,
+        and whose voices keep their ranks alive when they are cut off from us."""
         address = self.peer_address(moved)
         for key in self._world.jobs_on(moved):
             job = self._world.jobs.get(key.namespace, key.name)
-            if job is None or not views.strict(job.raw):
+            if job is None or not views.told_of_peers(job.raw):
                 continue
             for pod in self._world.pods.indexed((key.namespace, key.name)):
                 agent = self._agents.get(pod.view.node or "")

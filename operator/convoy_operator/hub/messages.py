@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Assign, Command, PickPort, RankView, SlotView
+from convoy_controllers.plan import Assign, Command, CommitView, MemoryTiers, PickPort, RankView, SlotView
 
 MOST_RANKS = 256
 """Ranks of one pod that are looked at; processesPerReplica is at most 64."""
+MOST_TIERS = 8
 _STDERR = 2048
 
 _STATES = {
@@ -50,7 +51,6 @@ def rank_view(report: wire.RankReport) -> RankView:
 
 def slot_view(report: wire.PodReport, node: str) -> SlotView:
     """One pod as the agent of `node` reported it."""
-    committed = report.committed if report.HasField("committed") else None
     return SlotView(
         pod_uid=report.pod_uid,
         node=node,
@@ -59,10 +59,10 @@ def slot_view(report: wire.PodReport, node: str) -> SlotView:
         master_port=report.master_port,
         port_incarnation=report.port_incarnation,
         ranks=tuple(rank_view(rank) for rank in report.ranks[:MOST_RANKS]),
-        committed_incarnation=committed.incarnation if committed else 0,
-        committed_step=committed.step if committed else -1,
-        committed_tier=committed.tier if committed else "",
-        committed_time=seconds(committed.time_unix_ms) if committed else 0.0,
+        committed={
+            one.tier: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
+            for one in report.committed[:MOST_TIERS]
+        },
     )
 
 
@@ -73,7 +73,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.incarnation,
         view.master_port,
         view.port_incarnation,
-        (view.committed_incarnation, view.committed_step),
+        tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (
                 (rank.rank, rank.state, rank.exit_code, rank.signal, rank.hung, rank.oom),
@@ -166,4 +166,22 @@ def _assignment(given: Assign, peer_address: Callable[[str], str]) -> wire.Assig
             for member in given.members
         ],
         strict=given.strict,
+        memory=_memory(given.memory, peer_address) if given.memory else None,
     )
+
+
+def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.MemoryTiers:
+    def places(nodes: tuple[str, ...]) -> list[wire.Place]:
+        return [wire.Place(node=node, peer_address=peer_address(node)) for node in nodes]
+
+    return wire.MemoryTiers(
+        copies=given.copies,
+        limit=given.limit,
+        hosts=places(given.hosts),
+        holders=places(given.holders),
+    )
+
+
+def forget(job_uid: str) -> wire.HubMessage:
+    """The job is over: its memory is to be given back."""
+    return wire.HubMessage(forget=wire.Forget(job_uid=job_uid))

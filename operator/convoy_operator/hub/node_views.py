@@ -34,4 +34,5 @@ def node_view(
         answered=asked is not None and asked.answers and asked.pods_asked,
         lease_seconds=asked.lease_seconds if asked else 0.0,
         vouched_by=vouched_by,
+        labels=node.labels if node is not None else {},
     )

@@ -127,6 +127,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             self._agents.heard(node)
             if kind == "pod":
                 self._agents.report(node, message.pod)
+            elif kind == "holdings":
+                self._agents.holdings(node, message.holdings)
             elif kind == "pod_gone":
                 self._agents.gone(node, message.pod_gone.pod_uid)
 

@@ -252,6 +252,7 @@ class Host:
             kubelet_dir=self.root / "kubelet",
             peer_port=0,
             metrics_port=0,
+            checkpoint_memory=256 * 2**20,
         )
         self.pods: list[Pod] = []
         """Connections that are to stay open."""

@@ -91,15 +91,15 @@ async def test_a_generation_is_committed_across_two_agents(make_host: HostMaker,
     assert await ranks[0].hear() == {"type": "commit", "incarnation": 1, "step": 10}
     ranks[0].say(type="recorded", incarnation=1, step=10)
     for rank in ranks:
-        assert await rank.hear() == {"type": "committed", "incarnation": 1, "step": 10}
+        assert await rank.hear() == {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}
     for uid in (A, B):
-        report = await hub.report(uid, lambda report: report.HasField("committed"))
-        assert (report.committed.incarnation, report.committed.step) == (1, 10)
-        assert report.committed.tier == "remote"
+        report = await hub.report(uid, lambda report: bool(report.committed))
+        assert (report.committed[0].incarnation, report.committed[0].step) == (1, 10)
+        assert report.committed[0].tier == "remote"
     # Said again after a re-dial it is answered at once.
     again = await two.rank(B, 2, 1)
     prepared(again, 10)
-    assert await again.hear() == {"type": "committed", "incarnation": 1, "step": 10}
+    assert await again.hear() == {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}
 
 
 async def test_a_commit_follows_a_coordinator_that_moved(make_host: HostMaker, hub: FakeHub) -> None:
@@ -156,7 +156,7 @@ async def test_a_later_incarnation_refuses_the_commit(make_host: HostMaker, hub:
     assert await ranks[2].hear() == refused
     prepared(ranks[1], 10)
     assert await ranks[1].hear() == refused
-    await hub.report(B, lambda report: not report.HasField("committed"))
+    await hub.report(B, lambda report: not report.committed)
 
 
 async def test_ranks_of_an_older_incarnation_are_cut_off(make_host: HostMaker, hub: FakeHub) -> None:

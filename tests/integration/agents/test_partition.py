@@ -42,7 +42,7 @@ def committed(hub: FakeHub) -> set[tuple[int, int]]:
         for _, said in hub.heard
         for report in (said.hello.pods if said.HasField("hello") else [said.pod])
     ]
-    return {(one.committed.incarnation, one.committed.step) for one in reports if one.HasField("committed")}
+    return {(commit.incarnation, commit.step) for one in reports for commit in one.committed}
 
 
 async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_after(
@@ -80,8 +80,8 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
     assert await near.hear() == {"type": "commit", "incarnation": 2, "step": 12}
     near.say(type="recorded", incarnation=2, step=12)
     for rank in (near, far):
-        assert await rank.hear() == {"type": "committed", "incarnation": 2, "step": 12}
-    await hub.report(C, lambda report: report.HasField("committed"))
+        assert await rank.hear() == {"type": "committed", "tier": "remote", "incarnation": 2, "step": 12}
+    await hub.report(C, lambda report: bool(report.committed))
     assert committed(hub) == {(2, 12)}
 
 

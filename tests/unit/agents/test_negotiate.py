@@ -14,7 +14,7 @@ from convoy_agents.desk import CommitDesk
 from convoy_agents.negotiate import PATIENCE_SECONDS, Negotiator
 from convoy_agents.pods.state import PodState, Preparing
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -29,17 +29,27 @@ def pod(assignment: Any, *generations: Generation) -> PodState:
     return PodState(assignment.pod_uid, connected=True, told=1, assignment=assignment, preparing=parts)
 
 
+class NoMemory:
+    """No job keeps anything in memory."""
+
+    async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> None:
+        raise AssertionError
+
+    async def write(self, plan: Any, tier: Tier, generation: Generation, said: Any) -> bool:
+        raise AssertionError
+
+
 class Node:
     """One node with both slots; rank 0 records at once."""
 
     def __init__(self) -> None:
         self.decided: list[tuple[str, Generation, Verdict]] = []
-        self.desk = CommitDesk(self._record)
+        self.desk = CommitDesk(self._record, NoMemory())
         self.negotiator = Negotiator(
             "one",
             self.desk,
             None,  # type: ignore[arg-type]  # no other node is asked
-            lambda uid, generation, verdict, _: self.decided.append((uid, generation, verdict)),
+            lambda uid, _, generation, verdict, __: self.decided.append((uid, generation, verdict)),
             lambda uid: FAST if uid == UID else SLOW,
         )
         self.desk.advanced(pod(FAST))

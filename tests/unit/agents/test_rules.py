@@ -35,7 +35,7 @@ from convoy_agents.pods.state import (
     Urgency,
 )
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UID = "pod"
 
@@ -328,21 +328,23 @@ class TestGenerations:
 
     def test_committed_is_told_to_all_reported_and_kept(self) -> None:
         state = run(prepares(0, 9), prepares(0, 10), prepares(0, 11), state=UP).state
-        outcome = run(Decided(Generation(1, 10), Verdict.COMMITTED, 1, 77), state=state)
-        assert outcome.to_ranks == ((None, {"type": "committed", "incarnation": 1, "step": 10}),)
+        outcome = run(Decided(Tier.REMOTE, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=state)
+        assert outcome.to_ranks == (
+            (None, {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}),
+        )
         assert (outcome.save, outcome.urgency) == (True, Urgency.NOW)
         assert list(outcome.state.preparing) == [Generation(1, 11)]
-        report = to_wire(outcome.state).committed
+        (report,) = to_wire(outcome.state).committed
         assert (report.incarnation, report.step, report.time_unix_ms, report.tier) == (1, 10, 77, "remote")
         again = run(prepares(1, 10), state=outcome.state)
-        assert again.to_ranks == ((1, {"type": "committed", "incarnation": 1, "step": 10}),)
+        assert again.to_ranks == ((1, {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}),)
         assert run(prepares(1, 9), state=outcome.state).to_ranks == ()
 
     def test_a_late_verdict_never_takes_the_newest_commit_back(self) -> None:
         newest = Committed(Generation(2, 5), 1)
-        state = replace(UP, committed=newest)
-        outcome = run(Decided(Generation(1, 90), Verdict.COMMITTED, 1, 2), state=state)
-        assert outcome.state.committed == newest
+        state = replace(UP, committed={Tier.REMOTE: newest})
+        outcome = run(Decided(Tier.REMOTE, Generation(1, 90), Verdict.COMMITTED, 1, 2), state=state)
+        assert outcome.state.committed == {Tier.REMOTE: newest}
 
     @pytest.mark.parametrize(
         ("verdict", "seen", "told"),
@@ -351,14 +353,16 @@ class TestGenerations:
     )
     def test_only_a_later_incarnation_is_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
         state = run(prepares(0, 10), prepares(1, 10), state=UP).state
-        outcome = run(Decided(Generation(1, 10), verdict, seen, 0), state=state)
+        outcome = run(Decided(Tier.REMOTE, Generation(1, 10), verdict, seen, 0), state=state)
         assert outcome.to_ranks == (((None, {**REFUSED, "seen": 2}),) if told else ())
         assert outcome.state.preparing == {}
-        assert outcome.state.committed is None
+        assert outcome.state.committed == {}
 
 
 def test_what_is_remembered_is_what_a_new_agent_needs() -> None:
-    state = run(PickPort(2), Decided(Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP).state
+    state = run(
+        PickPort(2), Decided(Tier.REMOTE, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP
+    ).state
     again = memory.load(UID, memory.dump(state))
     assert (again.assignment, again.committed, again.seen) == (state.assignment, state.committed, 2)
     assert to_wire(again).incarnation == 1
@@ -423,8 +427,8 @@ class AnyHistory(RuleBasedStateMachine):
         assert assigned >= self.assigned
         self.assigned = assigned
         if state.committed:
-            assert state.committed.generation >= self.committed
-            self.committed = state.committed.generation
+            assert state.committed[Tier.REMOTE].generation >= self.committed
+            self.committed = state.committed[Tier.REMOTE].generation
 
     @invariant()
     def nothing_grows_without_end(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Assign, Member, PickPort, Shutdown
+from convoy_controllers.plan import Assign, CommitView, Member, PickPort, Shutdown
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
 from convoy_operator.hub import messages
@@ -220,7 +220,7 @@ class TestMessages:
                         ended_unix_ms=1750,
                     )
                 ],
-                committed=wire.Committed(incarnation=1, step=8, time_unix_ms=2500, tier="remote"),
+                committed=[wire.Committed(incarnation=1, step=8, time_unix_ms=2500, tier="remote")],
             ),
             "n0",
         )
@@ -229,11 +229,11 @@ class TestMessages:
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
-        assert (view.committed_step, view.committed_tier, view.committed_time) == (8, "remote", 2.5)
+        assert view.committed == {"remote": CommitView(1, 8, 2.5)}
 
     def test_what_was_not_reported_is_none(self) -> None:
         view = messages.slot_view(report(ranks=[rank()]), "n0")
-        assert view.committed_step == -1
+        assert view.committed == {}
         (one,) = view.ranks
         assert one.step is None and one.total_steps is None
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.0, 0.0, 0.0, 0.0)

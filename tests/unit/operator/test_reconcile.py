@@ -37,6 +37,9 @@ class FakeAgents:
     def nodes(self, pods: Any) -> Mapping[str, NodeView]:
         return {}
 
+    def holders(self, job_uid: str) -> tuple[str, ...]:
+        return ()
+
     def unsettled(self, nodes: set[str]) -> float:
         return self.wait
 

@@ -33,14 +33,13 @@ def refusal(job: TrainingJob, verb: str) -> str | None:
 def loss(job: TrainingJob) -> tuple[str, int]:
     """What a job without checkpoints loses when its ranks stop, in words and steps; empty when nothing."""
     status = job.status
-    if job.spec.checkpoint.tiers.remote is not None or not status.incarnation:
+    if job.spec.checkpoint.tiers.any or not status.incarnation:
         return "", 0
     step = status.progress.step if status.progress else 0
     own = "" if job.spec.engine else ", unless its program keeps its state itself"
     steps = f" and loses {step} steps" if step else ""
-    text = (
-        f"trainingjob/{job.metadata.name} has no checkpoint volume (spec.checkpoint.tiers): it begins again"
-    )
+    none = "has no place for checkpoints (spec.checkpoint.tiers): it begins again"
+    text = f"trainingjob/{job.metadata.name} {none}"
     return f"{text} at step 0{steps}{own}", step
 
 
@@ -69,19 +68,19 @@ def _steered(name: str, verb: str, namespace: str | None, context: str | None) -
 def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
     """Save the job's state and give its pods back.
 
-    `resume` runs it on from its last checkpoint; without a checkpoint volume, from step 0.
+    `resume` runs it on from its last checkpoint; without a place for checkpoints, from step 0.
     """
     cluster, job = _steered(name, "suspend", namespace, context)
     _agree(job, yes)
     cluster.patch(name, {"spec": {"suspend": True}})
-    saves = "saves its state and gives" if job.spec.checkpoint.tiers.remote else "gives"
+    saves = "saves its state and gives" if job.spec.checkpoint.tiers.any else "gives"
     typer.echo(f"trainingjob/{name} {saves} its pods back")
 
 
 def resume(name: Name, namespace: Namespace = None, context: Context = None) -> None:
     """Run a suspended job on.
 
-    It goes on from its last checkpoint; without a checkpoint volume, from step 0.
+    It goes on from its last checkpoint; without a place for checkpoints, from step 0.
     """
     cluster, _ = _steered(name, "resume", namespace, context)
     cluster.patch(name, {"spec": {"suspend": False}})
@@ -91,7 +90,7 @@ def resume(name: Name, namespace: Namespace = None, context: Context = None) -> 
 def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
     """Form the job's process group anew, in the same pods.
 
-    It goes on from its last checkpoint; without a checkpoint volume, from step 0.
+    It goes on from its last checkpoint; without a place for checkpoints, from step 0.
     """
     cluster, job = _steered(name, "restart", namespace, context)
     _agree(job, yes)

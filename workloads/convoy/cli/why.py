@@ -101,7 +101,7 @@ def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
             f"{age(point.time, now)} ago"
         ]
     invalid = any(one.type == ConditionType.VALID and one.status == "False" for one in job.status.conditions)
-    if job.spec.checkpoint.tiers.remote is not None or invalid or job.status.phase in TERMINAL:
+    if job.spec.checkpoint.tiers.any or invalid or job.status.phase in TERMINAL:
         return []
     return ["No checkpoints: spec.checkpoint.tiers is empty, so a restart begins at step 0"]
 

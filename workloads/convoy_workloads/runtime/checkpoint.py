@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +12,8 @@ from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECO
 from convoy_workloads.runtime.errors import DataError, PeerLost
 from convoy_workloads.runtime.lineage import Branch, Generation, Record, doomed, lineage
 from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 
 LAG_SECONDS = 5.0
 """How much later than rank 0 another rank may learn of a decision."""
@@ -22,11 +23,6 @@ SURVEYS = 3
 
 SLOW_SECONDS = 30.0
 """A share that takes longer to write, and longer than a save may be late, is complained about."""
-
-
-def say(text: str) -> None:
-    """One line for the log of the job."""
-    print(f"convoy: {text}", file=sys.stderr, flush=True)
 
 
 class Checkpoints:
@@ -68,6 +64,9 @@ class Checkpoints:
             self._slow = self._flying
             say(f"RANK {self._rank} WRITES TO {self.root} SINCE {since:.0f} s: the next checkpoint waits")
         return True
+
+    def ready(self, model: Any, optimizer: Any) -> None:
+        """Nothing has to be made ready on a volume."""
 
     def start(self, state: dict[str, Any], step: int) -> bool:
         """Saves `state` beside the training; all ranks call it at the same step, while none is `busy`. False:
@@ -286,12 +285,14 @@ class Checkpoints:
         return next((trouble for trouble in found if trouble), "")
 
 
-def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | None:
-    """The checkpoints of the job at `place`, None without a folder for them. All ranks of `group` call it.
-    DataError when this process may not write there.
+def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | MemoryCheckpoints | None:
+    """The checkpoints of the job at `place`: in its nodes' memory, or in a folder; None without either. All
+    ranks of `group` call it. DataError when this process may not write there.
 
     Nobody counts incarnations on a laptop: there it is one more than the folder has seen.
     """
+    if place.in_memory:
+        return MemoryCheckpoints(place, group)
     root = place.checkpoint_dir
     if root is None:
         return None

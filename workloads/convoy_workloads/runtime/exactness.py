@@ -9,6 +9,7 @@ they changed.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from collections.abc import Callable
@@ -25,6 +26,20 @@ def exact(record: Record, world: int, torch: str, warmed: bool) -> bool:
     `warmed`: it did the throw-away passes. Another version of torch may choose other kernels.
     """
     return record.world == world and record.torch == torch and (warmed or world < 3)
+
+
+def fingerprint(model: Any, optimizer: Any) -> str:
+    """SHA-256, in hex, of every weight, buffer and optimizer state that this rank has: equal bits, equal
+    texts.
+    """
+    total = hashlib.sha256()
+    moments = optimizer.state_dict()["state"]
+    tensors = [value for _, value in sorted(model.state_dict().items())]
+    tensors += [moments[index][name] for index in sorted(moments) for name in sorted(moments[index])]
+    for tensor in tensors:
+        if hasattr(tensor, "detach"):
+            total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
 
 
 def rng_state() -> dict[str, Any]:

@@ -13,17 +13,19 @@ from typing import Any, Generic, TypeVar
 from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
-from convoy_workloads.runtime.checkpoint import open_checkpoints, say
+from convoy_workloads.runtime.checkpoint import open_checkpoints
+from convoy_workloads.runtime.commits import Commits
 from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.exactness import exact, throw_away
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.leaving import leave
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.lineage import Generation, Record
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.place import Place, from_environment
 from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
+from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.state import TrainingState
 
 P = TypeVar("P")
@@ -113,20 +115,23 @@ class Job(Generic[P]):
             return self.restored
         began = time.monotonic()
         record = self._checkpoints.choose()
-        if record is None:
-            return self.restored
+        if record is not None:
+            self._load(self._checkpoints, record, began, warm is not None)
+        self._checkpoints.ready(model, optimizer)
+        return self.restored
+
+    def _load(self, checkpoints: Any, record: Record, began: float, warmed: bool) -> None:
         state = self._state.collect()
-        self._checkpoints.load(state, record)
+        checkpoints.load(state, record)
         self._state.put_back(state)
         torch = str(sys.modules["torch"].__version__)
-        same = exact(record, self.world, torch, warm is not None)
+        same = exact(record, self.world, torch, warmed)
         self.restored = Restored(record.generation.step, record.generation, same)
         if self.rank == 0:
             saver = f"saved by {record.world} ranks with torch {record.torch}"
             bits = "the same bits" if same else f"not the same bits ({saver})"
             done = f"continues after step {record.generation.step} from {record.generation.name}, {bits}"
             say(f"{done}; restored in {time.monotonic() - began:.2f} s")
-        return self.restored
 
     def steps(self, total: int) -> Iterator[int]:
         """The steps left, numbered 1 to `total`; after a restore it begins behind the restored one.
@@ -243,7 +248,7 @@ class Job(Generic[P]):
             commits.on_message if commits else lambda _: None,
             commits.pending if commits else lambda: nothing,
         )
-        if commits:
+        if isinstance(commits, Commits):
             commits.connect(link.send)
         return link
 

@@ -31,6 +31,8 @@ class Place:
     """Path of the file that the launcher's watchdog reads, or empty."""
     checkpoint_dir: Path | None = None
     """The folder of this job's checkpoints, its own alone."""
+    tiers: frozenset[str] = frozenset()
+    """Where checkpoints are kept: local, peer, remote."""
     checkpoint_seconds: float = DEFAULT_CHECKPOINT_SECONDS
     hang_seconds: float = 600.0
     grace_seconds: float = 25.0
@@ -40,6 +42,11 @@ class Place:
     def launched(self) -> bool:
         """Whether Convoy's launcher started this process."""
         return self.incarnation > 0
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether checkpoints go to the memory of the job's nodes."""
+        return self.launched and bool(self.socket) and "local" in self.tiers
 
 
 def from_environment(environment: Mapping[str, str]) -> Place:
@@ -57,6 +64,7 @@ def from_environment(environment: Mapping[str, str]) -> Place:
             socket=environment.get("CONVOY_SOCKET", ""),
             beat=environment.get("CONVOY_BEAT", ""),
             checkpoint_dir=Path(root) if root else None,
+            tiers=frozenset(environment.get("CONVOY_CHECKPOINT_TIERS", "").split(",")) - {""},
             checkpoint_seconds=float(
                 environment.get("CONVOY_CHECKPOINT_SECONDS") or DEFAULT_CHECKPOINT_SECONDS
             ),

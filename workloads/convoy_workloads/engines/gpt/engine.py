@@ -14,6 +14,7 @@ import convoy
 from convoy_workloads.engines.gpt import data
 from convoy_workloads.engines.gpt.model import GPT
 from convoy_workloads.engines.gpt.params import Params
+from convoy_workloads.runtime.exactness import fingerprint
 
 HELD_OUT_SEED = 2**31
 """Of the batches for measuring: outside the range of `params.seed`, so no training batch shares it."""
@@ -64,6 +65,9 @@ def train(job: convoy.Job[Params]) -> None:
         job.report(step, loss=loss.item(), samples=params.batch * job.world, held_out_loss=held_out)
         job.checkpoint(step)
 
+    if job.rank == 0:
+        # Two runs that made the same steps show the same text, whatever happened to them.
+        print(f"state after step {params.steps}: sha256 {fingerprint(plain, optimizer)}", flush=True)
     if job.rank == 0 and params.sample_bytes:
         generator = torch.Generator().manual_seed(params.seed)
         text = plain.write(b"def ", params.sample_bytes, generator).decode("utf-8", "replace")

@@ -114,6 +114,11 @@ def index(parts: Iterable[Part], values: Mapping[str, str], facts: Mapping[str, 
     return json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
 
 
+def fits(layout: Layout, values: Mapping[str, str], facts: Mapping[str, Any]) -> bool:
+    """Whether the index has room in its place."""
+    return _HEADER + len(index(layout.parts, values, facts)) <= layout.data
+
+
 def write(
     target: memoryview,
     layout: Layout,

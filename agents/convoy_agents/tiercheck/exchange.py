@@ -1,0 +1,215 @@
+"""What this agent asks of other agents' memory: surveys, decisions, and shards either way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import grpc
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.enrol import describe
+from convoy_agents.pods.assignment import Place
+from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.memory import NoRoom
+from convoy_agents.tiercheck.vault import Damaged
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.checkpoint import records
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Inventory, MalformedError
+from convoy_controllers.checkpoint.retention import Watermarks
+
+CALL_SECONDS = 15.0
+PIECE_SECONDS = 30.0
+"""For one chunk: a peer that moves nothing for so long is given up."""
+RESUME_SECONDS = 90.0
+"""For which slot 0's agent may hold the question what to go on from."""
+OTHERS = "shards of others"
+"""What room is reserved for beside the slots: copies, and what is fetched to be read."""
+
+log = structlog.get_logger()
+
+
+class Unreachable(Exception):
+    """A node's agent does not answer, or not as it should."""
+
+
+class Outdated(Exception):
+    """A later incarnation has begun, or a later generation has its copies."""
+
+
+class Stubs(Protocol):
+    """Where other agents' services are dialled."""
+
+    async def shards(self, place: Place) -> hub_pb2_grpc.ShardsStub:
+        """The Shards service of a node's agent. TimeoutError without an identity."""
+        ...
+
+
+class Surveyed(NamedTuple):
+    """What an agent holds of a job."""
+
+    ready: bool
+    """False: it has not heard of the incarnation that asks."""
+    seen: int
+    marks: Watermarks
+    inventory: Inventory
+
+
+@dataclass
+class Pace:
+    """Lets so many bytes per second through; 0 for as many as come."""
+
+    rate: float = 0.0
+    _due: float = 0.0
+
+    async def take(self, size: int) -> None:
+        """Waits until so many bytes may go."""
+        if not self.rate:
+            return
+        now = time.monotonic()
+        self._due = max(self._due, now) + size / self.rate
+        if self._due - now > 0.01:
+            await asyncio.sleep(self._due - now)
+
+
+class Exchange:
+    """The client's side of the Shards service."""
+
+    def __init__(self, stubs: Stubs, rate: float = 0.0) -> None:
+        """`rate`: most bytes per second that copies may take of the network; 0 for no bound."""
+        self._stubs = stubs
+        self._pace = Pace(rate)
+
+    async def survey(self, place: Place, job_uid: str, incarnation: int, member: bool) -> Surveyed:
+        """All that a node's agent holds of a job. Unreachable."""
+        request = hub_pb2.SurveyRequest(job_uid=job_uid, incarnation=incarnation, member=member)
+        parts = []
+        try:
+            stub = await self._stubs.shards(place)
+            async with asyncio.timeout(CALL_SECONDS):
+                async for part in stub.Survey(request):
+                    parts.append(part)
+            return _surveyed(parts)
+        except (grpc.aio.AioRpcError, TimeoutError, MalformedError, ValueError) as error:
+            raise Unreachable(f"{place.node}: {describe(error)}") from error
+
+    async def resume(self, place: Place, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
+        """What slot 0's agent has decided. Unreachable."""
+        try:
+            stub = await self._stubs.shards(place)
+            reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
+        except (grpc.aio.AioRpcError, TimeoutError) as error:
+            raise Unreachable(f"{place.node}: {describe(error)}") from error
+        return reply
+
+    async def give(self, place: Place, holding: Holding, incarnation: int, key: str) -> bool:
+        """Sends a shard's copy; whether the other node has all of it now. False: later.
+
+        Outdated, Unreachable; Damaged when it is not here any more as it was.
+        """
+        manifest = await holding.look(lambda vault: vault.manifests.get(key))
+        if manifest is None:
+            raise Damaged(f"shard {key} is not here")
+        try:
+            stub = await self._stubs.shards(place)
+            offer = await stub.Offer(
+                hub_pb2.OfferRequest(
+                    job_uid=holding.job_uid, incarnation=incarnation, manifest=manifest.text
+                ),
+                timeout=CALL_SECONDS,
+            )
+            if offer.answer == hub_pb2.OfferReply.REFUSED:
+                raise Outdated(f"{place.node}: {offer.reason}")
+            if offer.answer != hub_pb2.OfferReply.WANTED:
+                log.info("copy later", node=place.node, why=offer.reason)
+                return False
+            if not offer.chunks:
+                return True
+            # A whole shard may take long, but not longer than its chunks may.
+            reply = await stub.Give(
+                self._pieces(holding, key, offer.chunks), timeout=PIECE_SECONDS * len(offer.chunks)
+            )
+        except (grpc.aio.AioRpcError, TimeoutError) as error:
+            raise Unreachable(f"{place.node}: {describe(error)}") from error
+        if not reply.whole:
+            log.info("copy not taken", node=place.node, why=reply.reason)
+        return bool(reply.whole)
+
+    async def _pieces(
+        self, holding: Holding, key: str, chunks: Iterable[int]
+    ) -> AsyncIterator[hub_pb2.Piece]:
+        for index in chunks:
+            data = await holding.read(key, index)
+            await self._pace.take(len(data))
+            metrics.COPIED_BYTES.labels("sent").inc(len(data))
+            yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=data)
+
+    async def take(self, place: Place, holding: Holding, key: str, limit: int) -> None:
+        """Fetches a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
+        try:
+            stub = await self._stubs.shards(place)
+            wanted = await self._expect(stub, place, holding, key, limit)
+            if wanted:
+                request = hub_pb2.TakeRequest(job_uid=holding.job_uid, id=key, chunks=wanted)
+                call = stub.Take(request, timeout=PIECE_SECONDS * len(wanted))
+                async for piece in call:
+                    await holding.put(key, piece.index, piece.data)
+                    metrics.COPIED_BYTES.labels("taken").inc(len(piece.data))
+            await holding.use(lambda vault: vault.admit(key))
+        except (grpc.aio.AioRpcError, TimeoutError) as error:
+            raise Unreachable(f"{place.node}: {describe(error)}") from error
+
+    async def _expect(
+        self, stub: hub_pb2_grpc.ShardsStub, place: Place, holding: Holding, key: str, limit: int
+    ) -> Collection[int]:
+        """Reads the manifest, and makes room for the shard."""
+        request = hub_pb2.TakeRequest(job_uid=holding.job_uid, id=key)
+        text = b""
+        async for piece in stub.Take(request, timeout=CALL_SECONDS):
+            text = piece.manifest
+        try:
+            manifest = records.manifest(text)
+        except MalformedError as error:
+            raise Damaged(f"{place.node}: {error}") from error
+        if manifest.id != key:
+            raise Damaged(f"{place.node}: another shard than {key}")
+        return await holding.expect(manifest, OTHERS, limit)
+
+
+def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Mark]:
+    """Watermarks as they are sent."""
+    return [hub_pb2.Mark(tier=tier.value, **generation._asdict()) for tier, generation in marks.items()]
+
+
+def marks_from_wire(marks: Iterable[hub_pb2.Mark]) -> dict[Tier, Generation]:
+    """Watermarks as they were sent. ValueError for an unknown tier."""
+    return {Tier(mark.tier): Generation(mark.incarnation, mark.step) for mark in marks}
+
+
+def _surveyed(parts: list[hub_pb2.SurveyPart]) -> Surveyed:
+    if not parts or parts[0].WhichOneof("body") != "state":
+        raise ValueError("a survey that does not begin with its state")
+    state, found = parts[0].state, Inventory({}, {}, {})
+    held, begun, manifests = dict(found.records), dict(found.branches), dict(found.manifests)
+    for part in parts[1:]:
+        match part.WhichOneof("body"):
+            case "record":
+                record = records.record(part.record)
+                held[record.generation] = record
+            case "branch":
+                branch = records.branch(part.branch)
+                begun[branch.incarnation] = branch
+            case "manifest":
+                manifest = records.manifest(part.manifest)
+                manifests[manifest.id] = manifest
+    inventory = Inventory(held, begun, manifests)
+    return Surveyed(state.ready, state.seen_incarnation, marks_from_wire(state.marks), inventory)
+
+
+Shortage = (Refused, NoRoom)
+"""There is no memory for it."""

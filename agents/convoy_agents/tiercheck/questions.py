@@ -1,0 +1,108 @@
+"""What a rank may ask of its node's memory, read from frames as from a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from convoy_agents.pods.fields import MessageError, show, text, whole
+from convoy_agents.pods.messages import MAX_RANK, MAX_STEP
+
+MAX_BYTES = 2**50
+MAX_BROKEN = 4096
+"""Shards of one question that could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Slots of so many bytes, to be written alternately."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How things stand, as soon as they stand otherwise than at the last answer."""
+
+    known: str
+    """The `stand` of that answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A slot holds a base now."""
+
+    slot: str
+    step: int
+    length: int
+    world: int
+    torch: str
+    plan: str
+    """Digest of all ranks' plans together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What the incarnation goes on from."""
+
+    attempt: int
+    broken: tuple[tuple[str, str], ...]
+    """(node, id) of what could not be read in the attempts before, by any rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantShard:
+    """A shard of what is restored."""
+
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Everything has been read."""
+
+
+Question = Reserve | Look | Seal | Restore | WantShard | Restored
+
+
+def parse(frame: Mapping[str, Any]) -> Question:
+    """The question of a frame. MessageError names what is wrong with it."""
+    kind = frame["type"]
+    parser = _QUESTIONS.get(kind)
+    if parser is None:
+        raise MessageError(f"type: {show(kind)} is no question")
+    return parser(frame)
+
+
+def _seal(frame: Mapping[str, Any]) -> Seal:
+    return Seal(
+        slot=text(frame, "slot", 64),
+        step=whole(frame, "step", MAX_STEP),
+        length=whole(frame, "length", MAX_BYTES),
+        world=whole(frame, "world", MAX_RANK),
+        torch=text(frame, "torch", 64),
+        plan=text(frame, "plan", 64),
+    )
+
+
+def _restore(frame: Mapping[str, Any]) -> Restore:
+    broken = frame.get("broken", [])
+    if not isinstance(broken, list) or len(broken) > MAX_BROKEN:
+        raise MessageError(f"broken: is no list of at most {MAX_BROKEN}")
+    pairs = []
+    for entry in broken:
+        if not isinstance(entry, list) or [type(part) for part in entry] != [str, str]:
+            raise MessageError("broken: an entry is not [node, id]")
+        pairs.append((entry[0][:253], entry[1][:64]))
+    return Restore(whole(frame, "attempt", 1000), tuple(pairs))
+
+
+_QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
+    "reserve": lambda frame: Reserve(whole(frame, "size", MAX_BYTES)),
+    "look": lambda frame: Look(text(frame, "known", 4096)),
+    "seal": _seal,
+    "restore": _restore,
+    "shard": lambda frame: WantShard(text(frame, "shard", 64)),
+    "restored": lambda frame: Restored(),
+}

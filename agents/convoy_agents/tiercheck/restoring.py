@@ -1,0 +1,326 @@
+"""What an incarnation goes on from: slot 0's agent asks everybody and decides, once; the others follow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from convoy_agents.backoff import Backoff
+from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.tiercheck.exchange import (
+    Exchange,
+    Shortage,
+    Surveyed,
+    Unreachable,
+    marks_from_wire,
+    marks_to_wire,
+)
+from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.surveying import Surveys
+from convoy_agents.tiercheck.vault import Damaged
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint import records, restore
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.lineage import branch_of
+from convoy_controllers.checkpoint.records import Inventory, merge
+
+DECIDE_SECONDS = 60.0
+"""For all members to answer: each has a live pod, so its agent is there or comes back."""
+UNHEARD_SECONDS = 30.0
+"""For which nodes that do not answer are waited for while an incarnation is unheard of: they may know what it
+has done. After that its work counts as lost with them.
+"""
+PATIENCE_SECONDS = 150.0
+"""For a slot to hear what was decided."""
+MAX_DECISIONS = 64
+
+Broken = tuple[tuple[str, str], ...]
+"""(node, id) of shards that could not be read."""
+
+log = structlog.get_logger()
+
+
+class Failed(Exception):
+    """What to go on from is not known: the rank is to be started again."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a pod restores from."""
+
+    plan: Assignment
+    attempt: int
+    reply: hub_pb2.ResumeReply
+    left: set[int]
+    """Ranks that have not read everything yet."""
+    fetched: set[str] = field(default_factory=set)
+    """Shards that were not on this node before."""
+
+    @property
+    def chosen(self) -> Generation | None:
+        """The generation; None for a fresh start."""
+        if self.reply.outcome != hub_pb2.ResumeReply.FOUND:
+            return None
+        return Generation(self.reply.chosen.incarnation, self.reply.chosen.step)
+
+    @property
+    def shards(self) -> list[str]:
+        """Names of its shards, in order."""
+        return [chain.shard for chain in self.reply.chains]
+
+    def links(self, shard: str) -> list[tuple[str, list[Place]]]:
+        """Ids of a shard's manifests, base first, each with the places that had it."""
+        places = [Place(one.node, one.peer_address) for one in self.reply.places]
+        for chain in self.reply.chains:
+            if chain.shard == shard:
+                return [(link.id, [places[index] for index in link.places]) for link in chain.links]
+        return []
+
+
+class Restores:
+    """Of one node."""
+
+    def __init__(self, node: str, keeper: Keeper, surveys: Surveys, exchange: Exchange) -> None:
+        self._node = node
+        self._keeper = keeper
+        self._surveys = surveys
+        self._exchange = exchange
+        self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
+        self._fetching: dict[str, asyncio.Lock] = {}
+
+    # At the agent of slot 0.
+
+    async def decide(
+        self, job_uid: str, incarnation: int, attempt: int, broken: Broken
+    ) -> hub_pb2.ResumeReply:
+        """What the incarnation goes on from. All who ask for the same attempt hear the same."""
+        plan = self._surveys.plan(job_uid)
+        if plan is None or plan.slot or plan.incarnation < incarnation:
+            return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.UNKNOWN)
+        if plan.incarnation > incarnation:
+            return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
+        key = (job_uid, incarnation, attempt)
+        if key not in self._decisions:
+            while len(self._decisions) >= MAX_DECISIONS:
+                del self._decisions[next(iter(self._decisions))]
+            self._decisions[key] = asyncio.create_task(self._decide(plan, broken))
+        task = self._decisions[key]
+        try:
+            return await asyncio.shield(task)
+        except Failed as error:
+            # Whoever asks again shall find it tried again.
+            if self._decisions.get(key) is task:
+                del self._decisions[key]
+            log.warning("not decided what to go on from", job=plan.job, why=str(error))
+            return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.UNKNOWN, message=str(error))
+
+    async def _decide(self, plan: Assignment, broken: Broken) -> hub_pb2.ResumeReply:
+        began = time.monotonic()
+        members = {one.node: Place(one.node, one.peer_address) for one in plan.members}
+        others = {
+            one.node: one for one in (plan.memory.holders if plan.memory else ()) if one.node not in members
+        }
+        found = await self._members(plan, members)
+        silent = await self._others(plan, others, found)
+        while silent and time.monotonic() - began < UNHEARD_SECONDS:
+            if not restore.unheard_of(_held(found), plan.incarnation):
+                break
+            await asyncio.sleep(1.0)
+            silent = await self._others(plan, silent, found)
+        if any(one.seen > plan.incarnation for one in found.values()):
+            return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
+        reply = _reply(plan, found, {**members, **others}, broken, sorted(silent))
+        log.info(
+            "decided what to go on from",
+            job=plan.job,
+            incarnation=plan.incarnation,
+            outcome=hub_pb2.ResumeReply.Outcome.Name(reply.outcome),
+            message=reply.message,
+            seconds=round(time.monotonic() - began, 3),
+        )
+        return reply
+
+    async def _members(self, plan: Assignment, places: Mapping[str, Place]) -> dict[str, Surveyed]:
+        """What all of them hold. Failed when one does not answer in time."""
+        deadline = time.monotonic() + DECIDE_SECONDS
+        found: dict[str, Surveyed] = {}
+        pause = Backoff(first=0.05, cap=1.0)
+        while True:
+            missing = [place for node, place in places.items() if node not in found]
+            for place, one in zip(
+                missing,
+                await asyncio.gather(*(self._survey(plan, place, True) for place in missing)),
+                strict=True,
+            ):
+                if one is not None and (one.ready or one.seen > plan.incarnation):
+                    found[place.node] = one
+            if len(found) == len(places):
+                return found
+            if time.monotonic() > deadline:
+                raise Failed(f"no answer from {', '.join(sorted(set(places) - set(found)))}")
+            await asyncio.sleep(pause.next())
+
+    async def _others(
+        self, plan: Assignment, places: Mapping[str, Place], found: dict[str, Surveyed]
+    ) -> dict[str, Place]:
+        """Adds what the nodes beside the members hold; those that do not answer."""
+        answers = await asyncio.gather(*(self._survey(plan, place, False) for place in places.values()))
+        silent = {}
+        for place, one in zip(places.values(), answers, strict=True):
+            if one is None:
+                silent[place.node] = place
+            else:
+                found[place.node] = one
+        return silent
+
+    async def _survey(self, plan: Assignment, place: Place, member: bool) -> Surveyed | None:
+        try:
+            if place.node == self._node:
+                return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
+            return await self._exchange.survey(place, plan.job_uid, plan.incarnation, member)
+        except (Unreachable, OSError, *Shortage) as error:
+            log.info("no survey", job=plan.job, node=place.node, why=str(error))
+            return None
+
+    # At the agent of any slot.
+
+    async def resume(self, uid: str, plan: Assignment, attempt: int, broken: Broken) -> Reading:
+        """What the pod's ranks are to go on from; from then on this node's memory goes on from there. Failed.
+
+        Every rank of the pod asks, and hears the same.
+        """
+        reply = await self._ask(plan, attempt, broken)
+        if reply.outcome == hub_pb2.ResumeReply.STALE:
+            raise Failed("a later incarnation of this job has begun")
+        holding = self._keeper.open(plan.job_uid)
+        branch = records.branch(reply.branch)
+        known = [records.record(text) for text in reply.records]
+        holding.pinned |= {link.id for chain in reply.chains for link in chain.links}
+        await holding.begin(branch, marks_from_wire(reply.marks), known)
+        return Reading(plan, attempt, reply, set(plan.ranks))
+
+    async def _ask(self, plan: Assignment, attempt: int, broken: Broken) -> hub_pb2.ResumeReply:
+        request = hub_pb2.ResumeRequest(
+            job_uid=plan.job_uid,
+            incarnation=plan.incarnation,
+            slot=plan.slot,
+            attempt=attempt,
+            broken=[hub_pb2.Broken(node=node, id=key) for node, key in broken],
+        )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        pause = Backoff(first=0.05, cap=1.0)
+        first = plan.members[0]
+        why = ""
+        while time.monotonic() < deadline:
+            try:
+                if first.node == self._node:
+                    reply = await self.decide(plan.job_uid, plan.incarnation, attempt, broken)
+                else:
+                    place = Place(first.node, first.peer_address)
+                    reply = await self._exchange.resume(place, request)
+                if reply.outcome != hub_pb2.ResumeReply.UNKNOWN:
+                    return reply
+                why = reply.message or f"{first.node} does not coordinate {plan.job}"
+            except Unreachable as error:
+                why = str(error)
+            now = self._surveys.plan(plan.job_uid)
+            if now is not None and now.incarnation == plan.incarnation:
+                first = now.members[0]  # its agent may answer elsewhere by now
+            await asyncio.sleep(pause.next())
+        raise Failed(why)
+
+    async def fetch(self, reading: Reading, key: str, places: Sequence[Place]) -> list[tuple[str, str]]:
+        """Has a shard here, every byte of it looked at. The (node, id) where it could not be read; nobody
+        is left to ask when these are all.
+        """
+        plan = reading.plan
+        holding = self._keeper.open(plan.job_uid)
+        lock = self._fetching.setdefault(key, asyncio.Lock())
+        broken: list[tuple[str, str]] = []
+        async with lock:
+            holding.pinned.add(key)
+            if await holding.verified(key) is not None:
+                return []
+            if any(place.node == self._node for place in places):
+                broken.append((self._node, key))
+            order = restore.order([place.node for place in places], self._node, plan.slot)
+            by_node = {place.node: place for place in places}
+            for node in order:
+                if node == self._node:
+                    continue
+                try:
+                    await self._exchange.take(
+                        by_node[node], holding, key, plan.memory.limit if plan.memory else 0
+                    )
+                    reading.fetched.add(key)
+                    return broken
+                except (Unreachable, Damaged) as error:
+                    log.warning("shard not read", job=plan.job, node=node, why=str(error))
+                    broken.append((node, key))
+                except Shortage as error:
+                    raise Failed(f"no memory on {self._node} for a shard: {error}") from error
+        self._fetching.pop(key, None)
+        return broken
+
+
+def _held(found: Mapping[str, Surveyed]) -> dict[str, Inventory]:
+    return {node: one.inventory for node, one in found.items()}
+
+
+def _reply(
+    plan: Assignment,
+    found: Mapping[str, Surveyed],
+    places: Mapping[str, Place],
+    broken: Broken,
+    silent: Sequence[str],
+) -> hub_pb2.ResumeReply:
+    """The decision, as it is told to every slot. Pure."""
+    held = _held(found)
+    known = merge(held.values())
+    chosen = restore.plan(held, broken)
+    notes = [f"{node} does not answer" for node in silent]
+    start: Generation | None = None
+    marks: dict[Tier, Generation] = {}
+    reply = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
+    if isinstance(chosen, restore.Lost):
+        reply.outcome = hub_pb2.ResumeReply.LOST
+        notes += _passed(chosen.passed)
+    elif chosen is not None:
+        reply.outcome = hub_pb2.ResumeReply.FOUND
+        notes += _passed(chosen.passed)
+        start = chosen.record.generation
+        marks = restore.standing(held, chosen.record, [one.marks for one in found.values()])
+        if not (plan.memory and plan.memory.copies):
+            marks[Tier.PEER] = start
+        reply.chosen.CopyFrom(hub_pb2.Mark(**start._asdict()))
+        names = sorted({node for links in chosen.shards.values() for link in links for node in link.places})
+        number = {node: index for index, node in enumerate(names)}
+        reply.places.extend(
+            hub_pb2.Place(node=node, peer_address=places[node].peer_address) for node in names
+        )
+        for shard in sorted(chosen.shards, key=_by_number):
+            links = [
+                hub_pb2.Link(id=link.manifest.id, places=[number[node] for node in link.places])
+                for link in chosen.shards[shard]
+            ]
+            reply.chains.append(hub_pb2.Chain(shard=shard, links=links))
+    reply.message = "; ".join(notes)[:2048]
+    reply.branch = branch_of(plan.incarnation, start, known.branches.values()).text
+    reply.marks.extend(marks_to_wire(marks))
+    reply.records.extend(known.records[one].text for one in sorted(set(marks.values())))
+    return reply
+
+
+def _passed(passed: Iterable[restore.Passed]) -> list[str]:
+    return [
+        f"{one.generation.name} is not whole: nobody has shard {one.shard} of {one.missing.name}"
+        for one in passed
+    ]
+
+
+def _by_number(shard: str) -> tuple[int, str]:
+    return (int(shard), shard) if shard.isdigit() else (1 << 30, shard)

@@ -1,0 +1,164 @@
+"""The Shards service: other agents ask here what is held, bring copies, and fetch shards.
+
+Whoever calls holds an agent's certificate; which job's shards an agent may ask for is not bounded further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import structlog
+
+from convoy_agents.channels import caller_node
+from convoy_agents.tiercheck.exchange import OTHERS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
+from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.restoring import Restores
+from convoy_agents.tiercheck.surveying import Surveys
+from convoy_agents.tiercheck.vault import Damaged, Vault
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint import records
+from convoy_controllers.checkpoint.generation import Tier
+from convoy_controllers.checkpoint.records import MalformedError, Manifest
+
+MAX_GIVES = 16
+"""Shards that come at once; each holds a chunk or two in memory."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+log = structlog.get_logger()
+
+
+class ShardService:
+    """Of one node."""
+
+    def __init__(self, keeper: Keeper, surveys: Surveys, restores: Restores) -> None:
+        self._keeper = keeper
+        self._surveys = surveys
+        self._restores = restores
+        self._gives = asyncio.Semaphore(MAX_GIVES)
+
+    async def Survey(
+        self, request: hub_pb2.SurveyRequest, context: Context
+    ) -> AsyncIterator[hub_pb2.SurveyPart]:
+        """All that this node holds of a job."""
+        node = await _caller(context)
+        plan = self._surveys.plan(request.job_uid)
+        current = plan is not None and plan.incarnation >= request.incarnation
+        if request.member and plan and current and plan.members[0].node != node:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{plan.job} begins elsewhere")
+        try:
+            found = await self._surveys.answer(request.job_uid, request.incarnation, request.member)
+        except (OSError, Refused, ValueError) as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        for part in _parts(found):
+            yield part
+
+    async def Resume(self, request: hub_pb2.ResumeRequest, context: Context) -> hub_pb2.ResumeReply:
+        """What the incarnation goes on from, when slot 0 is here."""
+        await _caller(context)
+        broken = tuple((one.node, one.id) for one in request.broken)
+        return await self._restores.decide(request.job_uid, request.incarnation, request.attempt, broken)
+
+    async def Offer(self, request: hub_pb2.OfferRequest, context: Context) -> hub_pb2.OfferReply:
+        """Whether a copy is taken, and which of its chunks are not here yet."""
+        await _caller(context)
+        try:
+            manifest = records.manifest(request.manifest)
+        except MalformedError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        holding = self._keeper.get(request.job_uid)
+        plan = self._surveys.plan(request.job_uid)
+        if holding is None or plan is None:
+            return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="the job is not here yet")
+        if request.incarnation < max(holding.seen, plan.incarnation):
+            return _refused("a later incarnation has begun")
+        verdict = await holding.look(lambda vault: _fits(vault, request.incarnation, manifest))
+        if verdict is not None:
+            return verdict
+        try:
+            wanted = await holding.expect(manifest, OTHERS, plan.memory.limit if plan.memory else 0)
+        except Shortage as error:
+            return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
+        if not wanted:
+            await holding.use(lambda vault: vault.admit(manifest.id))
+        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=wanted)
+
+    async def Give(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.GiveReply:
+        """Takes chunks of a shard that was offered, and keeps it once it is whole."""
+        await _caller(context)
+        if self._gives.locked():
+            return hub_pb2.GiveReply(whole=False, reason="too many copies come at once")
+        async with self._gives:
+            holding: Holding | None = None
+            key = ""
+            try:
+                while (piece := await _piece(requests)) is not None:
+                    holding, key = self._keeper.get(piece.job_uid), piece.id
+                    if holding is None:
+                        return hub_pb2.GiveReply(whole=False, reason="the job is not here")
+                    await holding.put(key, piece.index, piece.data)
+                if holding is None:
+                    return hub_pb2.GiveReply(whole=False, reason="nothing came")
+                await holding.use(lambda vault: vault.admit(key))
+            except (Damaged, OSError) as error:
+                return hub_pb2.GiveReply(whole=False, reason=str(error))
+        return hub_pb2.GiveReply(whole=True)
+
+    async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> AsyncIterator[hub_pb2.Piece]:
+        """A shard's manifest, or the chunks that are asked for."""
+        await _caller(context)
+        holding = self._keeper.get(request.job_uid)
+        manifest = await holding.look(lambda vault: vault.manifests.get(request.id)) if holding else None
+        if holding is None or manifest is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not here")
+        if not request.chunks:
+            yield hub_pb2.Piece(manifest=manifest.text)
+        for index in request.chunks:
+            try:
+                data = await holding.read(request.id, index)
+            except (Damaged, OSError) as error:
+                await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+            yield hub_pb2.Piece(index=index, data=data)
+
+
+def _fits(vault: Vault, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:
+    """Why a copy is not taken; None when it is."""
+    if vault.incarnation != incarnation:
+        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="not restored here yet")
+    floor = vault.marks.get(Tier.PEER)
+    if floor is not None and manifest.generation < floor:
+        return _refused(f"{floor.name} has its copies already")
+    return None
+
+
+def _refused(reason: str) -> hub_pb2.OfferReply:
+    return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.REFUSED, reason=reason)
+
+
+async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None:
+    async with asyncio.timeout(PIECE_SECONDS):
+        return await anext(requests, None)
+
+
+async def _caller(context: Context) -> str:
+    node = caller_node(context)
+    if not node:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
+    return node
+
+
+def _parts(found: Surveyed) -> list[hub_pb2.SurveyPart]:
+    state = hub_pb2.SurveyState(
+        ready=found.ready, seen_incarnation=found.seen, marks=marks_to_wire(found.marks)
+    )
+    held = found.inventory
+    return [
+        hub_pb2.SurveyPart(state=state),
+        *(hub_pb2.SurveyPart(record=one.text) for one in held.records.values()),
+        *(hub_pb2.SurveyPart(branch=one.text) for one in held.branches.values()),
+        *(hub_pb2.SurveyPart(manifest=one.text) for one in held.manifests.values()),
+    ]

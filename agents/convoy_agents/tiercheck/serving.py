@@ -1,0 +1,269 @@
+"""The ranks' questions to their node's memory, answered one after another on each rank's line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.fields import MessageError
+from convoy_agents.pods.state import PodState
+from convoy_agents.tiercheck.committer import Committer
+from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.line import Line
+from convoy_agents.tiercheck.memory import NoRoom
+from convoy_agents.tiercheck.questions import Look, Reserve, Restore, Restored, Seal, WantShard, parse
+from convoy_agents.tiercheck.restoring import Failed, Reading, Restores
+from convoy_agents.tiercheck.vault import Facts, Vault
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Record
+
+T = TypeVar("T")
+
+SLOTS = 2
+"""Of each rank: one holds what the watermarks stand on while the other is written."""
+LOOK_SECONDS = 5.0
+"""After which a rank hears how things stand although nothing has changed."""
+WAIT_SECONDS = 5.0
+"""A rank whose question takes long is told so this often."""
+
+log = structlog.get_logger()
+
+
+class Ranks:
+    """Of one node."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        restores: Restores,
+        committer: Committer,
+        pods: Callable[[], Iterable[PodState]],
+    ) -> None:
+        self._keeper = keeper
+        self._restores = restores
+        self._committer = committer
+        self._pods = pods
+        self._readings: dict[str, Reading] = {}
+        """By pod."""
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def serve(self, pod: Callable[[], PodState], line: Line) -> None:
+        """Answers a rank until it hangs up, or its incarnation is over. MessageError for what is no question.
+
+        `pod`: as it is now.
+        """
+        async for frame in line.frames:
+            plan = pod().assignment
+            if plan is None or plan.incarnation != line.incarnation or line.rank not in plan.ranks:
+                return
+            try:
+                await self._answer(plan, line, frame)
+            except (ConnectionError, TimeoutError):
+                return
+
+    def forget(self, uid: str) -> None:
+        """The pod left."""
+        self._readings.pop(uid, None)
+        self._turns.pop(uid, None)
+
+    async def _answer(self, plan: Assignment, line: Line, frame: dict[str, Any]) -> None:
+        question = parse(frame)
+        if plan.memory is None:
+            await line.send({"type": "refused", "why": "the job keeps nothing in memory"})
+            return
+        try:
+            match question:
+                case Reserve():
+                    await self._reserve(plan, line, question.size)
+                case Look():
+                    await self._look(plan, line, question.known)
+                case Seal():
+                    await _patiently(line, self._seal(plan, line, question))
+                case Restore():
+                    await self._restore(plan, line, question)
+                case WantShard():
+                    await self._shard(line, plan, question.shard)
+                case Restored():
+                    await self._restored(plan, line)
+        except (ConnectionError, TimeoutError, MessageError):
+            raise
+        except Failed as error:
+            await line.send({"type": "failed", "why": str(error)})
+        except (Refused, NoRoom) as error:
+            await line.send(_shortage(error))
+        except (OSError, ValueError) as error:
+            log.error("question not answered", job=plan.job, kind=frame["type"], why=str(error))
+            await line.send({"type": "failed", "why": str(error)})
+
+    # Saving.
+
+    async def _reserve(self, plan: Assignment, line: Line, size: int) -> None:
+        holding = self._keeper.open(plan.job_uid)
+        owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
+        limit = plan.memory.limit if plan.memory else 0
+        work = holding.reserve(str(line.rank), SLOTS, size, owners, limit)
+        slots: list[Path] = await _patiently(line, work)
+        self._keeper.measure()
+        answer = {"type": "slots", "names": [path.name for path in slots]}
+        await line.send({**answer, "copies": plan.memory.copies if plan.memory else 0}, slots, write=True)
+
+    async def _look(self, plan: Assignment, line: Line, known: str) -> None:
+        owner, holding = str(line.rank), self._keeper.open(plan.job_uid)
+
+        def stand(vault: Vault) -> str:
+            free = vault.writable(owner)
+            held = vault.sealed([owner], plan.incarnation)
+            return json.dumps(
+                {
+                    "marks": {tier.value: list(mark) for tier, mark in sorted(vault.marks.items())},
+                    "slot": free[0] if free else "",
+                    "holds": sorted(
+                        list(generation)
+                        for generation, ids in held.items()
+                        if not vault.given_up.intersection(ids.values())
+                    ),
+                }
+            )
+
+        def news(vault: Vault) -> str | None:
+            return None if (found := stand(vault)) == known else found
+
+        found = await holding.until(news, LOOK_SECONDS) or known
+        await line.send({"type": "stand", "stand": found})
+
+    async def _seal(self, plan: Assignment, line: Line, seal: Seal) -> None:
+        owner, holding = str(line.rank), self._keeper.open(plan.job_uid)
+        generation = Generation(plan.incarnation, seal.step)
+
+        def there(vault: Vault) -> str:
+            """What is wrong with it; "sealed" when it is an answer that got lost."""
+            if generation in vault.sealed([owner], plan.incarnation):
+                return "sealed"
+            if vault.incarnation != plan.incarnation:
+                return "nothing was restored in this incarnation"
+            return (
+                "" if seal.slot in vault.writable(owner) else f"{seal.slot} is none of the rank's free slots"
+            )
+
+        why = await holding.look(there)
+        if why and why != "sealed":
+            raise ValueError(why)
+        seconds = 0.0
+        if not why:
+            facts = Facts(seal.world, seal.torch, seal.plan)
+            done = await holding.seal(seal.slot, generation, owner, seal.length, facts)
+            seconds = done.seconds
+        await self._committer.sealed(plan.pod_uid)
+        await line.send({"type": "sealed", "seconds": seconds})
+
+    # Restoring.
+
+    async def _restore(self, plan: Assignment, line: Line, question: Restore) -> None:
+        reading = await _patiently(line, self._reading(plan, question))
+        found: Record | None = None
+        if (chosen := reading.chosen) is not None:
+            holding = self._keeper.open(plan.job_uid)
+            found = await holding.look(lambda vault: vault.records.get(chosen))
+        await line.send(
+            {
+                "type": "restore",
+                "generation": list(chosen) if chosen else None,
+                "world": found.world if found else 0,
+                "torch": found.torch if found else "",
+                "shards": reading.shards,
+                "message": reading.reply.message,
+                "lost": reading.reply.outcome == reading.reply.LOST,
+            }
+        )
+
+    async def _reading(self, plan: Assignment, question: Restore) -> Reading:
+        """One for all ranks of the pod."""
+        uid = plan.pod_uid
+        async with self._turns.setdefault(uid, asyncio.Lock()):
+            known = self._readings.get(uid)
+            if (
+                known is None
+                or known.plan.incarnation != plan.incarnation
+                or known.attempt < question.attempt
+            ):
+                known = await self._restores.resume(uid, plan, question.attempt, question.broken)
+                self._readings[uid] = known
+            return known
+
+    async def _shard(self, line: Line, plan: Assignment, shard: str) -> None:
+        reading = self._readings.get(plan.pod_uid)
+        if reading is None or reading.plan.incarnation != plan.incarnation:
+            raise Failed("what is restored is not known any more")
+        holding = self._keeper.open(plan.job_uid)
+        paths, lengths = [], []
+        for key, places in reading.links(shard):
+            broken = await _patiently(line, self._restores.fetch(reading, key, places))
+
+            def find(vault: Vault, key: str = key) -> tuple[Path, int] | None:
+                return (vault.path(key), vault.manifests[key].length) if key in vault.manifests else None
+
+            found = await holding.look(find)
+            if found is None:
+                await line.send({"type": "broken", "broken": [list(one) for one in broken]})
+                return
+            paths.append(found[0])
+            lengths.append(found[1])
+        if not paths:
+            raise ValueError(f"there is no shard {shard[:40]!r}")
+        await line.send({"type": "shard", "lengths": lengths}, paths)
+
+    async def _restored(self, plan: Assignment, line: Line) -> None:
+        reading = self._readings.get(plan.pod_uid)
+        if reading is not None and reading.plan.incarnation == plan.incarnation:
+            reading.left.discard(line.rank)
+            if not reading.left:
+                del self._readings[plan.pod_uid]
+                await self._done(reading)
+        await line.send({"type": "done"})
+
+    async def _done(self, reading: Reading) -> None:
+        """All ranks of a pod have read everything: copies are made of what the next losses may take."""
+        plan = reading.plan
+        holding: Holding = self._keeper.open(plan.job_uid)
+        kept = await self._committer.adopt(plan.pod_uid, reading)
+        if not any(one.plan.job_uid == plan.job_uid for one in self._readings.values()):
+            await holding.unpin(reading.fetched.difference(kept))
+
+    def _plans(self, plan: Assignment) -> list[Assignment]:
+        """Of all pods of the job that are here, in this incarnation."""
+        plans = [one.assignment for one in self._pods() if one.assignment]
+        return [one for one in plans if (one.job_uid, one.incarnation) == (plan.job_uid, plan.incarnation)]
+
+
+async def _patiently(line: Line, work: Coroutine[Any, Any, T]) -> T:
+    """Tells the rank meanwhile that it is being worked on."""
+    task = asyncio.create_task(work)
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=WAIT_SECONDS)
+            if done:
+                return task.result()
+            await line.send({"type": "wait"})
+    finally:
+        if not task.done():
+            task.cancel()
+
+
+def _shortage(error: Refused | NoRoom) -> dict[str, Any]:
+    if isinstance(error, NoRoom):
+        return {"type": "refused", "missing": error.missing, "why": f"{error.missing} bytes are missing"}
+    refusal = error.refusal
+    whose = "the job" if refusal.own else "the node"
+    others = f", other jobs have {refusal.others}" if refusal.others and not refusal.own else ""
+    return {
+        "type": "refused",
+        "missing": refusal.missing,
+        "why": f"{refusal.missing} bytes are missing: {whose} may have {refusal.limit}{others}",
+    }

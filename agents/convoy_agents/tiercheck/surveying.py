@@ -1,0 +1,47 @@
+"""What this node says of a job's memory here to whoever forms an incarnation of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.state import PodState
+from convoy_agents.tiercheck.exchange import Surveyed
+from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.vault import Vault
+from convoy_controllers.checkpoint.records import Branch, Inventory
+
+
+class Surveys:
+    """`pods`: of this node, as they are now."""
+
+    def __init__(self, keeper: Keeper, pods: Callable[[], Iterable[PodState]]) -> None:
+        self._keeper = keeper
+        self._pods = pods
+
+    def plan(self, job_uid: str) -> Assignment | None:
+        """The newest assignment of the job to a pod of this node."""
+        plans = [one.assignment for one in self._pods() if one.assignment]
+        mine = [plan for plan in plans if plan.job_uid == job_uid]
+        return max(mine, key=lambda plan: plan.incarnation, default=None)
+
+    async def answer(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
+        """All that is held. From then on earlier incarnations are refused here: nobody commits behind the
+        back of who has looked. OSError, Refused.
+        """
+        plan = self.plan(job_uid)
+        known = plan.incarnation if plan else 0
+        holding = self._keeper.open(job_uid) if member else self._keeper.get(job_uid)
+        if holding is None:
+            return Surveyed(True, known, {}, Inventory())
+        seen = max(known, holding.seen)
+        if seen > incarnation or (member and known < incarnation):
+            return Surveyed(False, seen, {}, Inventory())
+        holding.seen = incarnation
+
+        def look(vault: Vault) -> Surveyed:
+            if member and incarnation not in vault.branches:
+                vault.branch(Branch(incarnation, decided=False))
+            return Surveyed(True, incarnation, dict(vault.marks), vault.inventory)
+
+        return await holding.use(look)

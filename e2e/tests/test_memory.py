@@ -1,0 +1,142 @@
+"""Checkpoints in the memory of nodes: what is left of the job brings it back, bit for bit."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.node import Node
+from e2e.tests.faults import kill_named
+from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.survival import apart, restore, training
+
+MEMORY = {"interval": "1s", "tiers": {"local": {}, "peer": {}}}
+STEPS = 2500
+STATE = re.compile(r"state after step \d+: sha256 (\w+)")
+
+
+def spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
+    """A job of ranks on different nodes that keeps its state in their memory."""
+    return {
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": steps, "held_out_every": steps}},
+        "checkpoint": MEMORY,
+        "roles": [{"name": "worker", "replicas": replicas, "template": apart(name)}],
+    }
+
+
+def state(jobs: Jobs, name: str) -> str:
+    """What rank 0 says of its state at the end of a job."""
+    jobs.wait_phase(name, "Succeeded", 300)
+    found = STATE.findall(jobs.log(f"{name}-worker-0"))
+    assert found
+    return str(found[-1])
+
+
+def step(jobs: Jobs, name: str) -> int:
+    return int((jobs.status(name).get("progress") or {}).get("step", 0))
+
+
+def in_memory(node: Node) -> list[str]:
+    """Uids of the jobs that have memory on a node."""
+    return node.run(["sh", "-c", "ls /run/convoy/memory 2>/dev/null; true"]).split()
+
+
+def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
+    """Waits until a generation of an incarnation has its copies."""
+
+    def mark() -> Any:
+        marks = (jobs.status(name).get("checkpoint") or {}).get("watermarks") or {}
+        peer = marks.get("peer")
+        return peer if peer and peer["incarnation"] >= incarnation else None
+
+    found: dict[str, Any] = jobs.wait(mark, 60, f"copies of incarnation {incarnation}")
+    return found
+
+
+def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
+    jobs.create("calm", **spec("calm", STEPS))
+    wanted = state(jobs, "calm")
+    jobs.delete("calm")
+    jobs.create("struck", **spec("struck", STEPS))
+    try:
+        for number, blow in enumerate(("agent", "pod", "node")):
+            copied(jobs, "struck", number or 1)
+            pod = jobs.pods("struck")[1]
+            node = cluster.node(pod.spec.node_name)
+            incarnation = jobs.status("struck")["incarnation"]
+            if blow == "agent":
+                kill_named(node, "convoy-agent")
+                continue
+            if blow == "pod":
+                jobs.core.delete_namespaced_pod(pod.metadata.name, jobs.namespace, grace_period_seconds=0)
+            else:
+                node.kill()
+            jobs.wait(lambda: jobs.status("struck")["incarnation"] > incarnation, 60, blow)  # noqa: B023
+        assert state(jobs, "struck") == wanted
+        status = jobs.status("struck")
+        assert status["restarts"]["counted"] == 0
+        log = jobs.log("struck-worker-0")
+        assert "continues after step" in log and "step 0" not in log
+    finally:
+        restore(cluster)
+        jobs.delete("struck")
+    # What the job kept goes with it, also from the node that was away.
+    jobs.wait(lambda: not any(in_memory(node) for node in cluster.nodes), 60, "memory is given back")
+
+
+def test_a_suspended_job_goes_on_from_memory(cluster: Cluster, jobs: Jobs) -> None:
+    jobs.create("asleep", **spec("asleep", 100_000))
+    try:
+        copied(jobs, "asleep")
+        jobs.patch("asleep", suspend=True)
+        jobs.wait_phase("asleep", "Suspended", 60)
+        saved = jobs.status("asleep")["checkpoint"]
+        assert saved["tier"] == "peer"
+        assert any(in_memory(node) for node in cluster.nodes)
+        jobs.patch("asleep", suspend=False)
+        jobs.wait_step("asleep", saved["step"] + 10)
+        assert f"continues after step {saved['step']} " in jobs.log("asleep-worker-0")
+    finally:
+        jobs.delete("asleep")
+
+
+def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
+    small = {"interval": "1s", "tiers": {"local": {"memory": "9Mi"}}}
+    jobs.create("large", **{**spec("large", 100_000, replicas=1), "checkpoint": small})
+    try:
+        jobs.wait_step("large", 20)
+        jobs.wait(lambda: "bytes are missing" in jobs.log("large-worker-0"), 60, "it says so")
+        assert "the job may have 9437184" in jobs.log("large-worker-0")
+    finally:
+        jobs.delete("large")
+
+
+MINUTES = 10
+
+
+@pytest.mark.full
+@pytest.mark.timeout(2400)
+def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
+    """A node killed and started again each minute, one more than there are ranks: the same weights."""
+    world = min(3, len(cluster.nodes) - 1)
+    steps = 30_000
+    jobs.create("calm-long", **spec("calm-long", steps, world))
+    jobs.wait_phase("calm-long", "Succeeded", 1200)
+    wanted = state(jobs, "calm-long")
+    jobs.delete("calm-long")
+    with training(cluster, jobs, "stormy", None, **spec("stormy", steps, world)) as job:
+        began = time.monotonic()
+        for number in range(MINUTES):
+            time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # a fault a minute
+            if jobs.status("stormy")["phase"] != "Running":
+                break
+            copied(jobs, "stormy", jobs.status("stormy")["incarnation"])
+            job.kill_node(index=number % world)
+            restore(cluster)
+        assert state(jobs, "stormy") == wanted
+        restarts = jobs.status("stormy")["restarts"]
+        assert (restarts["total"], restarts["counted"]) == (MINUTES, 0)

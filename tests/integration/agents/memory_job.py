@@ -1,0 +1,190 @@
+"""A job whose ranks keep their state in the memory of real agents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mmap
+import os
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.integration.agents.harness import PATIENCE, FakeHub, Host, Pod, assignment
+
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.placement import Host as Candidate
+from convoy_controllers.checkpoint.placement import place
+from convoy_workloads.runtime.tiers.line import MemoryLine
+
+JOB = "uid-of-job"
+SIZE = 9 * 2**20 + 4096
+"""Three chunks."""
+
+
+def state(step: int, shard: int) -> bytes:
+    """What a rank has after a step."""
+    return random.Random(step * 1000 + shard).randbytes(4096) * (SIZE // 4096)
+
+
+@dataclass
+class Answer:
+    """What an agent says, and the files it hands over."""
+
+    said: dict[str, Any]
+    areas: list[mmap.mmap]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.said[name]
+
+
+@dataclass
+class Rank:
+    """One rank's memory line."""
+
+    line: MemoryLine
+    number: int
+    slots: dict[str, mmap.mmap] = field(default_factory=dict)
+    stand: dict[str, Any] = field(default_factory=dict)
+
+    async def ask(self, **question: Any) -> Answer:
+        said, files = await asyncio.to_thread(self.line.ask, question, PATIENCE)
+        areas = []
+        for fd in files:
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if said["type"] == "slots" else 0)
+            areas.append(mmap.mmap(fd, os.fstat(fd).st_size, mmap.MAP_SHARED, access))
+            os.close(fd)
+        return Answer(said, areas)
+
+    async def reserve(self, size: int = SIZE) -> Answer:
+        answer = await self.ask(type="reserve", size=size)
+        if answer["type"] == "slots":
+            self.slots = dict(zip(answer["names"], answer.areas, strict=True))
+        return answer
+
+    async def save(self, step: int, plan: str = "same") -> Answer:
+        """Writes the state after a step into a free slot and has it sealed."""
+        await self.until(lambda stand: bool(stand["slot"]))
+        slot = self.stand["slot"]
+        self.slots[slot][:SIZE] = state(step, self.number)
+        return await self.ask(
+            type="seal", slot=slot, step=step, length=SIZE, world=2, torch="2.13", plan=plan
+        )
+
+    async def until(self, holds: Any) -> dict[str, Any]:
+        """How things stand, once it is as wanted."""
+        deadline = time.monotonic() + PATIENCE
+        known = ""
+        while True:
+            known = (await self.ask(type="look", known=known))["stand"]
+            self.stand = json.loads(known)
+            if holds(self.stand):
+                return self.stand
+            assert time.monotonic() < deadline, self.stand
+
+    async def stands(self, tier: Tier, incarnation: int, step: int) -> None:
+        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step])
+
+    async def restore(self, attempt: int = 0, broken: list[list[str]] | None = None) -> Answer:
+        return await self.ask(type="restore", attempt=attempt, broken=broken or [])
+
+    async def read(self, shard: str) -> bytes | list[list[str]]:
+        """A shard's bytes, or who could not give it."""
+        answer = await self.ask(type="shard", shard=shard)
+        if answer["type"] == "broken":
+            return list(answer["broken"])
+        return bytes(answer.areas[0][: answer["lengths"][0]])
+
+
+@dataclass
+class MemoryJob:
+    """Its pods and what the hub says of them."""
+
+    hub: FakeHub
+    folder: Path
+    copies: int = 1
+    limit: int = 0
+    launchers: dict[str, Pod] = field(default_factory=dict)
+
+    async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
+        """An incarnation with one rank per pod; nothing is restored yet."""
+        placed = place([Candidate(host.node) for _, host in members], self.copies)
+        hosts = {host.node: host for _, host in members}
+        for slot, (uid, host) in enumerate(members):
+            if uid not in self.launchers:
+                await host.publish(uid)
+                self.launchers[uid] = await host.launcher(uid)
+                await self.hub.report(uid, lambda report: report.launcher_connected)
+            plan = assignment("job", incarnation, slot, [(uid, host, 1) for uid, host in members])
+            plan.memory.copies = min(self.copies, len(members) - 1)
+            plan.memory.limit = self.limit
+            plan.memory.hosts.extend(at(hosts[node]) for node in placed[host.node].hosts)
+            if not slot:
+                plan.memory.holders.extend(at(one) for one in holders)
+            self.hub.send(host.node, assignment=plan)
+            assert (await self.launchers[uid].hear())["incarnation"] == incarnation
+        return [self.rank(uid, host, slot, incarnation) for slot, (uid, host) in enumerate(members)]
+
+    def rank(self, uid: str, host: Host, number: int, incarnation: int) -> Rank:
+        # A short way to the folder: a test's paths are longer than a socket's address may be.
+        short = self.folder / f"{uid[:8]}-{incarnation}"
+        if not short.is_symlink():
+            short.symlink_to(host.target(uid))
+        hello = {"type": "hello", "role": "memory", "incarnation": incarnation, "rank": number}
+        return Rank(MemoryLine(str(short / "agent.sock"), hello), number)
+
+    async def begin(self, incarnation: int, members: list[tuple[str, Host]], **more: Any) -> list[Rank]:
+        """An incarnation whose ranks have restored what there was, and have their slots."""
+        ranks = await self.form(incarnation, members, **more)
+        for rank in ranks:
+            found = await rank.restore()
+            for shard in found["shards"]:
+                assert isinstance(await rank.read(shard), bytes)
+        for rank in ranks:
+            assert (await rank.ask(type="restored"))["type"] == "done"
+            assert (await rank.reserve())["type"] == "slots"
+        return ranks
+
+
+def at(host: Host) -> hub_pb2.Place:
+    return hub_pb2.Place(node=host.node, peer_address=f"127.0.0.1:{host.agent.peer_port}")
+
+
+async def held(host: Host) -> set[tuple[Generation, str]]:
+    """The shards in a node's memory."""
+    holding = host.agent.keeper.get(JOB)
+    assert holding is not None
+    return await holding.look(lambda vault: {(one.generation, one.shard) for one in vault.manifests.values()})
+
+
+async def until_held(host: Host, wanted: set[tuple[Generation, str]]) -> None:
+    """Waits until all of these shards are in a node's memory."""
+    holding = host.agent.keeper.get(JOB)
+    assert holding is not None
+
+    def there(vault: Any) -> bool | None:
+        return wanted <= {(one.generation, one.shard) for one in vault.manifests.values()} or None
+
+    assert await holding.until(there, PATIENCE)
+
+
+async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 5000) -> None:
+    """Flips a bit of a shard in memory."""
+    holding = host.agent.keeper.get(JOB)
+    assert holding is not None
+
+    def flip(vault: Any) -> None:
+        for key, one in vault.manifests.items():
+            if (one.shard, one.generation) == (shard, generation):
+                with vault.path(key).open("r+b") as file:
+                    file.seek(at_byte)
+                    byte = file.read(1)[0]
+                    file.seek(at_byte)
+                    file.write(bytes([byte ^ 1]))
+                return
+        raise AssertionError(f"{shard} of {generation} is not on {host.node}")
+
+    await holding.use(flip)

@@ -1,0 +1,262 @@
+"""Checkpoints in the memory of real agents: saved, copied, lost with their nodes, and restored."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host, eventually
+from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, Rank, damage, held, state, until_held
+
+from convoy_agents.csi import mounts
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def job(hub: FakeHub, folder: Path) -> MemoryJob:
+    return MemoryJob(hub, folder)
+
+
+async def saved(ranks: list[Rank], incarnation: int, step: int) -> None:
+    """All ranks save, and the generation has its copies."""
+    for rank in ranks:
+        assert (await rank.save(step))["type"] == "sealed"
+    for rank in ranks:
+        await rank.stands(Tier.LOCAL, incarnation, step)
+        await rank.stands(Tier.PEER, incarnation, step)
+
+
+async def restored(ranks: list[Rank]) -> list[dict[str, bytes]]:
+    """What each rank reads, by shard."""
+    found = []
+    for rank in ranks:
+        answer = await rank.restore()
+        shards = {shard: await rank.read(shard) for shard in answer["shards"]}
+        assert all(isinstance(data, bytes) for data in shards.values())
+        found.append(shards)
+    for rank in ranks:
+        await rank.ask(type="restored")
+    return found  # type: ignore[return-value]
+
+
+async def test_a_save_stands_locally_then_with_its_copies(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for step in (10, 20, 30, 40):  # more than there are slots
+        await saved(ranks, 1, step)
+    last = Generation(1, 40)
+    assert await held(one) == await held(two) == {(last, "0"), (last, "1")}
+    for uid in (A, B):
+        report = await hub.report(
+            uid, lambda report: {(c.tier, c.step) for c in report.committed} >= {("local", 40), ("peer", 40)}
+        )
+        assert {commit.incarnation for commit in report.committed} == {1}
+
+
+async def test_a_node_that_is_lost_is_restored_from_its_peer(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    await two.stop()  # and never asked again: its memory is gone
+    again = await job.form(2, [(A, one), (C, three)])
+    answer = await again[0].restore()
+    assert (answer["generation"], answer["world"], answer["torch"]) == ([1, 10], 2, "2.13")
+    for shards in await restored(again):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+    # Both shards have a copy each again, although nothing was saved since.
+    start = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
+    for host in (one, three):
+        await until_held(host, start)
+    for rank in again:
+        await rank.reserve()
+    await saved(again, 2, 20)
+    assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
+
+
+async def test_a_node_beside_the_job_still_gives_what_it_holds(
+    make_host: HostMaker, hub: FakeHub, folder: Path
+) -> None:
+    job = MemoryJob(hub, folder, copies=0)
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for rank in ranks:
+        await rank.save(10)
+    for rank in ranks:
+        await rank.stands(Tier.LOCAL, 1, 10)
+    again = await job.form(2, [(A, one), (C, three)], holders=[two])
+    for shards in await restored(again):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+
+
+async def test_an_incarnation_that_loses_everything_begins_anew_and_says_so(
+    make_host: HostMaker, hub: FakeHub, folder: Path
+) -> None:
+    job = MemoryJob(hub, folder, copies=0)
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for rank in ranks:
+        await rank.save(10)
+    await ranks[0].stands(Tier.LOCAL, 1, 10)
+    await two.stop()
+    answer = await (await job.form(2, [(A, one), (C, three)]))[0].restore()
+    assert answer["generation"] is None and answer["lost"]
+    assert "nobody has shard 1 of gen-1-10" in answer["message"]
+
+
+@pytest.mark.parametrize("at_byte", [0, 4 * 2**20, SIZE - 1])
+async def test_a_flipped_bit_is_noticed_and_the_copy_is_read(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, at_byte: int
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    await damage(one, "0", Generation(1, 10), at_byte)
+    for shards in await restored(await job.form(2, [(A, one), (B, two)])):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+
+
+async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    # The next stands on its own nodes alone: its copies cannot be taken.
+    for host in (one, two):
+        host.agent.keeper.budget.limit = 0
+    for rank in ranks:
+        await rank.save(20)
+    for rank in ranks:
+        await rank.stands(Tier.LOCAL, 1, 20)
+    await damage(two, "1", Generation(1, 20))
+    for host in (one, two):
+        host.agent.keeper.budget.limit = 2**30
+    again = await job.form(2, [(A, one), (B, two)])
+    first = [await rank.restore() for rank in again]
+    assert [answer["generation"] for answer in first] == [[1, 20], [1, 20]]
+    broken = [one for rank in again if isinstance(one := await rank.read("1"), list)]
+    assert broken
+    told = [pair for found in broken for pair in found]
+    second = [await rank.restore(1, told) for rank in again]
+    assert [answer["generation"] for answer in second] == [[1, 10], [1, 10]]
+    assert "gen-1-20 is not whole: nobody has shard 1" in second[0]["message"]
+    for rank in again:
+        assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
+
+
+async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_undecided(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    await ranks[0].save(20)  # slot 0's agent holds it, and waits for the other
+    await one.crash()
+    await one.start()
+    await eventually(lambda: bool(one.agent.peer_port))
+    moved = hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=f"127.0.0.1:{one.agent.peer_port}")
+    hub.send("two", peer_moved=moved)
+    await ranks[1].save(20)
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 20)
+    await two.crash()
+    await two.start()
+    for shards in await restored(await job.form(2, [(A, one), (B, two)])):
+        assert shards == {"0": state(20, 0), "1": state(20, 1)}
+
+
+async def test_ranks_that_deal_otherwise_make_no_generation(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await ranks[0].save(10, plan="mine")
+    await ranks[1].save(10, plan="yours")
+    for rank in ranks:
+        await rank.save(20)
+    for rank in ranks:
+        assert rank.stand["marks"].get("local") != [1, 10]
+
+
+async def test_a_job_that_does_not_fit_is_told_how_much_is_missing(
+    make_host: HostMaker, hub: FakeHub, folder: Path
+) -> None:
+    one = await make_host("one")
+    ranks = await MemoryJob(hub, folder, limit=16 * 2**20).form(1, [(A, one)])
+    await ranks[0].restore()
+    refused = await ranks[0].reserve()
+    assert refused["type"] == "refused"
+    assert refused["missing"] == 2 * SIZE + 8 * 2**20 - 16 * 2**20
+    assert "the job may have 16777216" in refused["why"]
+    huge = await ranks[0].reserve(2**30)
+    assert huge["missing"] > 2**30
+
+
+async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    told = await hub.until(
+        lambda node, said: node == "one" and said.HasField("holdings") and JOB in said.holdings.job_uids
+    )
+    assert told
+    ranks[0].line.close()
+    hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
+    folder = one.settings.run_dir / "memory" / JOB
+    await eventually(lambda: str(folder) not in {mount.target for mount in mounts.table()})
+    await eventually(lambda: not one.agent.keeper.jobs and not folder.exists())
+    assert one.agent.keeper.budget.used == 0
+
+
+async def test_an_earlier_incarnation_writes_nothing_any_more(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    again = await job.form(2, [(C, three), (A, one)])
+    await restored(again)
+    # Two is left behind and does not know: what its rank seals finds nobody to commit it.
+    await ranks[1].save(20)
+    for rank in again:
+        await rank.reserve()
+    await saved(again, 2, 15)
+    records = await one.agent.keeper.open(JOB).look(lambda vault: set(vault.records))
+    assert Generation(1, 20) not in records and Generation(2, 15) in records
+
+
+async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
+    make_host: HostMaker, hub: FakeHub, folder: Path
+) -> None:
+    job = MemoryJob(hub, folder, copies=0)
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for rank in ranks:
+        await rank.save(10)
+    await ranks[0].stands(Tier.LOCAL, 1, 10)
+    # The ranks change places: each reads what lies in the other's slots.
+    members: list[tuple[str, Host]] = [(B, two), (A, one)]
+    again = await job.begin(2, members)
+    for rank in again:
+        await rank.save(20)
+    for rank in again:
+        await rank.stands(Tier.LOCAL, 2, 20)
+    await again[0].reserve()
+    slots = sorted(path.name for path in (two.settings.run_dir / "memory" / JOB / "slots").iterdir())
+    assert slots == ["0-0", "0-1"]

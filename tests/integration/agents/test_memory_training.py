@@ -1,0 +1,130 @@
+"""Real ranks train with real agents: killed with their node's memory, they end with the same bits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.memory_job import MemoryJob
+from tests.integration.agents.test_memory import A, B, C, folder, job
+
+from convoy_controllers.checkpoint.generation import Tier
+
+__all__ = ["folder", "job"]
+
+REPOSITORY = Path(__file__).parents[3]
+SECONDS = 60.0
+pytestmark = pytest.mark.timeout(180)
+
+
+@dataclass
+class Rank:
+    """A process, and what it has said."""
+
+    process: asyncio.subprocess.Process
+    lines: list[str] = field(default_factory=list)
+
+    async def until(self, pattern: str) -> str:
+        """The first line from now on that matches."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(SECONDS):
+            while line := (await self.process.stdout.readline()).decode():
+                self.lines.append(line)
+                if found := re.search(pattern, line):
+                    return found[0]
+        raise AssertionError("".join(self.lines))
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+async def train(folder: Path, incarnation: int, total: int, uids: list[str], slow: float = 0.0) -> list[Rank]:
+    port = free_port()
+    ranks = []
+    for rank, uid in enumerate(uids):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY / "workloads"),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(uids)),
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+            "SLOW": str(slow),
+            "CONVOY_CHECKPOINT_SECONDS": "0",
+            "CONVOY_INCARNATION": str(incarnation),
+        }
+        if uid:
+            environment["CONVOY_SOCKET"] = str(folder / f"{uid[:8]}-{incarnation}" / "agent.sock")
+            environment["CONVOY_CHECKPOINT_TIERS"] = "local,peer"
+        program = str(Path(__file__).with_name("trainer.py"))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            program,
+            str(total),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        ranks.append(Rank(process))
+    return ranks
+
+
+async def ended(ranks: list[Rank]) -> set[str]:
+    """The digests that the ranks end with."""
+    return {await rank.until(r"END \w+") for rank in ranks}
+
+
+async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks: list[Rank] = []
+    try:
+        ranks += (calm := await train(folder, 1, 40, ["", ""]))
+        wanted = await ended(calm)
+        assert len(wanted) == 1
+        lines = await job.form(1, [(A, one), (B, two)])
+        ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1))
+        await first[0].until(r"STEP 8\b")
+        await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
+        # In place: the processes end, the memory stays.
+        for rank in first:
+            rank.kill()
+        lines = await job.form(2, [(A, one), (B, two)])
+        ranks += (second := await train(folder, 2, 40, [A, B], slow=0.1))
+        await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
+        await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
+        # A node goes with its memory.
+        for rank in second:
+            rank.kill()
+        await two.stop()
+        members: list[tuple[str, Host]] = [(C, three), (A, one)]
+        await job.form(3, members)
+        ranks += (third := await train(folder, 3, 40, [C, A]))
+        await third[0].until(r"continues after step \d+ from gen-2-\d+, the same bits")
+        assert await ended(third) == wanted
+    finally:
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            await rank.process.wait()

@@ -1,0 +1,52 @@
+"""A rank's program: trains a small model, saves whenever it may, and says what its weights are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+import convoy
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main(total: int, slow: float) -> None:
+    torch.set_num_threads(1)
+    with convoy.join() as job:
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 8))
+        net = DistributedDataParallel(model)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+
+        def one(step: int) -> torch.Tensor:
+            generator = torch.Generator().manual_seed(1000 * step + job.rank)
+            x, y = torch.randn(16, 64, generator=generator), torch.randn(16, 8, generator=generator)
+            loss = torch.nn.functional.mse_loss(net(x), y)
+            loss.backward()
+            return loss
+
+        job.restore(model=net, optimizer=optimizer, warm=lambda: one(0) and None)
+        for step in job.steps(total):
+            optimizer.zero_grad()
+            loss = one(step)
+            optimizer.step()
+            job.report(step, loss=loss)
+            job.checkpoint(step)
+            print(f"STEP {step}", flush=True)
+            if slow:
+                torch.tensor(0).item()
+                import time
+
+                time.sleep(slow)
+        weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
+        moments = b"".join(
+            value.numpy().tobytes()
+            for state in optimizer.state_dict()["state"].values()
+            for value in state.values()
+        )
+        print(f"END {hashlib.sha256(weights + moments).hexdigest()}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(os.environ.get("SLOW", "0")))

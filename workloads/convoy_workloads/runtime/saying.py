@@ -1,0 +1,10 @@
+"""Lines of the runtime in the log of the job."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(text: str) -> None:
+    """One line."""
+    print(f"convoy: {text}", file=sys.stderr, flush=True)

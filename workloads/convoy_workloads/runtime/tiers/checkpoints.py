@@ -1,0 +1,332 @@
+"""Checkpoints in the memory of nodes: ranks copy their shares into slots, the agents do the rest."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.tiers.line import Area, Away, MemoryLine
+from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, Watch
+
+RESTORE_SECONDS = 240.0
+"""For the agents to agree on what to go on from, and for each shard to be fetched."""
+SEAL_SECONDS = 60.0
+RESERVE_AGAIN_SECONDS = 15.0
+"""Between two tries to get memory that there was not."""
+DECISION_SECONDS = 120.0
+"""For a generation to be committed that is waited for."""
+ATTEMPTS = 8
+"""Restores that may fail because a shard turns out to be broken."""
+_COMPLAIN_SECONDS = 60.0
+
+
+class Told:
+    """What the agent says of its own accord: that this incarnation is over."""
+
+    def __init__(self) -> None:
+        self.stale = False
+
+    def on_message(self, message: Message) -> None:
+        """Takes a message."""
+        if message["type"] == "refused":
+            self.stale = True
+
+    def pending(self) -> list[Message]:
+        """Nothing has to be said again: the agent asks for what it needs."""
+        return []
+
+
+class MemoryCheckpoints:
+    """Of one rank. One save at a time; the training waits for the copy alone."""
+
+    def __init__(self, place: Place, group: Any = None) -> None:
+        """`group`: gloo, all ranks; None when alone."""
+        self.incarnation = place.incarnation
+        self.commits = Told()
+        self.stall_seconds = 0.0
+        """How long the newest save kept the training waiting."""
+        self._rank = place.rank
+        self._world = place.world
+        self._seconds = place.checkpoint_seconds
+        self._group = group
+        hello: Message = {
+            "type": "hello",
+            "role": "memory",
+            "incarnation": place.incarnation,
+            "rank": place.rank,
+        }
+        self._line = MemoryLine(place.socket, hello)
+        self._watch = Watch(MemoryLine(place.socket, hello))
+        self._last = time.monotonic()
+        self._complained = -_COMPLAIN_SECONDS
+        self._areas: dict[str, Area] = {}
+        self._copies = 0
+        self._dealt: Any = None
+        self._flying: Generation | None = None
+        self._thread: threading.Thread | None = None
+        self._slot = ""
+        self._size = 0
+        self._tried = 0.0
+        self._trouble = ""
+        self._shards: list[Any] = []
+
+    # When.
+
+    def due(self) -> bool:
+        """Whether this rank wishes a save now. Rank 0 wishes for all."""
+        return self._rank == 0 and time.monotonic() - self._last >= self._seconds
+
+    def busy(self) -> bool:
+        """Whether this rank has nowhere to write now: its last save is still being copied to other nodes, or
+        there is no memory for it.
+        """
+        if self._working():
+            return True
+        if self._watch.slot in self._areas:
+            return False
+        if not self._areas and time.monotonic() - self._tried >= RESERVE_AGAIN_SECONDS:
+            self._begin(self._reserve, self._size)
+        late = time.monotonic() - self._last - max(self._seconds, 30.0)
+        if self.due() and late > 0:
+            self._complain(self._trouble or "the last checkpoint is still being copied to other nodes")
+        return True
+
+    # Saving.
+
+    def ready(self, model: Any, optimizer: Any) -> None:
+        """Has memory made ready for the first save, beside the training."""
+        from convoy_workloads.runtime.tiers.sizes import guess  # noqa: PLC0415
+
+        self._watch.start()
+        self._begin(self._reserve, guess(model, optimizer, self._world))
+
+    def start(self, state: dict[str, Any], step: int) -> bool:
+        """Copies the rank's share; all ranks call it at the same step, while none is `busy`. False: not saved
+        now, the memory has to be made larger first.
+        """
+        generation = self._copy(state, step, wait=0.0)
+        if generation is None:
+            return False
+        self._begin(self._seal, generation)
+        return True
+
+    def stage_last(self, state: dict[str, Any], step: int) -> Generation | None:
+        """The half of the last save that needs the process group. None: already saved, or not possible."""
+        if self._flying == Generation(self.incarnation, step):
+            return None
+        self._join()
+        return self._copy(state, step, wait=DECISION_SECONDS / 2)
+
+    def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
+        """The other half, and the decision. Whether the last step is committed."""
+        if staged is not None:
+            self._begin(self._seal, staged)
+        return self.settle(timeout)
+
+    def settle(self, timeout: float = DECISION_SECONDS) -> bool:
+        """Waits until the save in flight stands, on other nodes too where copies are made. Whether it is
+        committed, or there is none.
+        """
+        deadline = time.monotonic() + timeout
+        self._join(timeout)
+        if self._flying is None:
+            return True
+        stands = self._watch.settled(self._flying, LOCAL, max(0.0, deadline - time.monotonic()))
+        if not stands:
+            say(f"checkpoint {self._flying.name} is not committed: the job would continue from an older one")
+        elif self._copies:
+            copied = self._watch.settled(self._flying, PEER, max(0.0, deadline - time.monotonic()))
+            if not copied and self._rank == 0:
+                say(f"checkpoint {self._flying.name} is on one node each: copies are not complete")
+        return stands
+
+    def _copy(self, state: dict[str, Any], step: int, wait: float) -> Generation | None:
+        """Copies the share into a slot. None when any rank has nowhere to write."""
+        from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
+
+        began = time.monotonic()
+        taken = planning.Taken(state)
+        facts = planning.facts(step, self._world)
+        dealt = self._dealt
+        fits = dealt is not None and dealt.structure == taken.structure
+        if not self._all(fits and shard.fits(dealt.layout, taken.texts(dealt), facts)):
+            dealt = self._dealt = planning.deal(taken, self._group)
+        short = bool(self._areas) and min(len(one.bytes) for one in self._areas.values()) < dealt.layout.size
+        if short or not self._areas:
+            self._begin(self._reserve, dealt.layout.size)
+            self._join(wait)
+        if wait and not self._watch.slot:
+            self._watch.wait_slot(wait)
+        slot = self._watch.slot
+        area = self._areas.get(slot)
+        if not self._all(area is not None and len(area.bytes) >= dealt.layout.size) or area is None:
+            return None
+        flying = Generation(self.incarnation, step)
+        self._watch.writing(slot, flying)
+        shard.write(area.bytes, dealt.layout, taken.tensors(dealt), taken.texts(dealt), facts)
+        self._slot = slot
+        self._flying = flying
+        self._last = time.monotonic()
+        self.stall_seconds = self._last - began
+        return self._flying
+
+    def _seal(self, generation: Generation) -> None:
+        import torch  # noqa: PLC0415
+
+        question: Message = {
+            "type": "seal",
+            "slot": self._slot,
+            "step": generation.step,
+            "length": self._dealt.layout.size,
+            "world": self._world,
+            "torch": str(torch.__version__),
+            "plan": self._dealt.plan,
+        }
+        answer, _ = self._line.ask(question, SEAL_SECONDS)
+        self._watch.written()
+        if answer["type"] != "sealed":
+            say(f"CHECKPOINT {generation.name} FAILED: {answer.get('why')}")
+
+    def _reserve(self, size: int) -> None:
+        self._size, self._tried = size, time.monotonic()
+        answer, files = self._line.ask({"type": "reserve", "size": size}, SEAL_SECONDS)
+        names = answer.get("names", [])
+        if answer["type"] != "slots" or len(files) != len(names):
+            for fd in files:
+                os.close(fd)
+            self._trouble = f"no memory for {size} bytes twice: {answer.get('why')}"
+            self._complain(self._trouble)
+            return
+        old, self._areas = self._areas, {name: Area(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905
+        self._copies = int(answer.get("copies", 0))
+        self._trouble = ""
+        for area in old.values():
+            area.close()
+
+    # Restoring.
+
+    def choose(self) -> Record | None:
+        """What all ranks go on from; None to begin at step 0. Every shard is here then.
+
+        PeerLost when the agents do not agree in time, or a later incarnation has begun.
+        """
+        broken: list[list[str]] = []
+        for attempt in range(ATTEMPTS):
+            answer = self._ask({"type": "restore", "attempt": attempt, "broken": broken})
+            if answer["message"] and self._rank == 0:
+                say(f"RESTORING: {answer['message']}")
+            troubles = self._fetch(answer)
+            told = _gather((answer["generation"], troubles), self._group)
+            if any(generation != answer["generation"] for generation, _ in told):
+                raise PeerLost("the ranks were not told of the same generation")
+            broken += [one for _, found in told for one in found if one not in broken]
+            if any(found for _, found in told):
+                self._drop()
+                continue
+            if answer["generation"] is None:
+                if answer["lost"] and self._rank == 0:
+                    say("NO CHECKPOINT IS WHOLE ANY MORE: the job begins at step 0")
+                self._ask({"type": "restored"})
+                return None
+            pair = answer["generation"]
+            return Record(Generation(int(pair[0]), int(pair[1])), None, answer["world"], answer["torch"])
+        raise PeerLost(f"{ATTEMPTS} checkpoints could not be read")
+
+    def load(self, state: dict[str, Any], record: Record) -> None:
+        """Reads the chosen generation into `state`."""
+        from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
+
+        reading.load(state, [one for one, _ in self._shards])
+        self._drop()
+        self._ask({"type": "restored"})
+
+    def _fetch(self, answer: Message) -> list[list[str]]:
+        """Maps every shard; those that nobody can read any more."""
+        from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
+
+        for name in answer["shards"]:
+            found, files = self._ask_files({"type": "shard", "shard": name})
+            areas = [Area(fd, write=False) for fd in files]
+            if found["type"] == "broken":
+                return [list(one) for one in found["broken"]]
+            self._shards.append((shard.read(areas[0].bytes[: found["lengths"][0]]), areas[0]))
+        return []
+
+    def _drop(self) -> None:
+        areas = [area for _, area in self._shards]
+        self._shards = []
+        for area in areas:
+            area.close()
+
+    # Inside.
+
+    def _ask(self, question: Message) -> Message:
+        return self._ask_files(question)[0]
+
+    def _ask_files(self, question: Message) -> tuple[Message, list[int]]:
+        try:
+            answer, files = self._line.ask(question, RESTORE_SECONDS)
+        except Away as error:
+            raise PeerLost(str(error)) from error
+        if answer["type"] in ("failed", "refused"):
+            raise PeerLost(f"no checkpoint from the node's memory: {answer.get('why')}")
+        return answer, files
+
+    def _begin(self, work: Any, argument: Any) -> None:
+        """Does it on another thread, after what is being done there."""
+        before = self._thread
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            try:
+                work(argument)
+            except Exception as error:  # the training goes on without
+                self._trouble = f"{type(error).__name__}: {error}"
+                self._complain(self._trouble)
+
+        self._thread = threading.Thread(target=run, name="convoy-save", daemon=True)
+        self._thread.start()
+
+    def _working(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _join(self, seconds: float = DECISION_SECONDS) -> None:
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _complain(self, why: str) -> None:
+        now = time.monotonic()
+        if now - self._complained >= _COMPLAIN_SECONDS:
+            self._complained = now
+            say(f"RANK {self._rank} CANNOT SAVE: {why}")
+
+    def _all(self, holds: bool) -> bool:
+        """Whether it holds on every rank."""
+        if self._group is None:
+            return holds
+        import torch  # noqa: PLC0415
+        import torch.distributed as dist  # noqa: PLC0415
+
+        flag = torch.tensor([int(not holds)])
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self._group)
+        return not int(flag.item())
+
+
+def _gather(value: Any, group: Any) -> Iterable[Any]:
+    """What every rank has."""
+    if group is None:
+        return [value]
+    import torch.distributed as dist  # noqa: PLC0415
+
+    found: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(found, value, group=group)
+    return found

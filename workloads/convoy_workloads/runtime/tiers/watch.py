@@ -1,0 +1,111 @@
+"""How a rank's saves stand in its node's memory, and which slot it may write next."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.tiers.line import ANSWER_SECONDS, Away, MemoryLine
+
+LOCAL, PEER = "local", "peer"
+_PAUSE = 1.0
+
+
+class Watch:
+    """Asks again and again, on a line of its own, as long as the process lives."""
+
+    def __init__(self, line: MemoryLine) -> None:
+        self._line = line
+        self._changed = threading.Condition()
+        self._written = 0
+        """Saves that the agent has heard of."""
+        self._writing: tuple[str, Generation, int] | None = None
+        """The slot, the generation, and `_written` when it began. Until the agent is known to know of it, it
+        may still call the slot free."""
+        self._slot = ""
+        self._marks: dict[str, Generation] = {}
+        self._holds: set[Generation] = set()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to ask."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="convoy-memory", daemon=True)
+            self._thread.start()
+
+    @property
+    def slot(self) -> str:
+        """A slot that may be written now; empty for none."""
+        return self._slot
+
+    def writing(self, slot: str, generation: Generation) -> None:
+        """The rank begins to write a slot."""
+        with self._changed:
+            self._writing = (slot, generation, self._written)
+            self._slot = ""
+
+    def written(self) -> None:
+        """The agent has heard that the slot is written."""
+        with self._changed:
+            self._written += 1
+
+    def stands(self, tier: str, generation: Generation) -> bool:
+        """Whether a generation of this incarnation stands at a tier."""
+        mark = self._marks.get(tier)
+        return mark is not None and mark >= generation
+
+    def wait_slot(self, seconds: float) -> bool:
+        """Whether a slot may be written, within so many seconds."""
+        return self._wait(lambda: bool(self._slot), seconds)
+
+    def settled(self, generation: Generation, tier: str, seconds: float) -> bool:
+        """Waits until a sealed generation stands at a tier, or will not any more. Whether it does."""
+        self._wait(
+            lambda: (
+                self.stands(tier, generation) or (self._writing is None and generation not in self._holds)
+            ),
+            seconds,
+        )
+        return self.stands(tier, generation)
+
+    def _wait(self, holds: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while not holds():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+            return True
+
+    def _run(self) -> None:
+        known = ""
+        while True:
+            written = self._written
+            try:
+                answer, _ = self._line.ask({"type": "look", "known": known}, 2 * ANSWER_SECONDS)
+                stand: Any = json.loads(answer["stand"])
+            except (Away, KeyError, ValueError):
+                # Refused, or nobody there: whoever saves says so.
+                known = ""
+                time.sleep(_PAUSE)
+                continue
+            with self._changed:
+                known = answer["stand"]
+                with contextlib.suppress(KeyError, TypeError, ValueError):
+                    self._take(stand, written)
+                self._changed.notify_all()
+
+    def _take(self, stand: Any, written: int) -> None:
+        """`written`: as it was when the question was asked."""
+        self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
+        self._holds = {Generation(int(pair[0]), int(pair[1])) for pair in stand["holds"]}
+        if self._writing is not None and (self._writing[1] in self._holds or written > self._writing[2]):
+            self._writing = None
+        slot = str(stand["slot"])
+        self._slot = "" if self._writing is not None and self._writing[0] == slot else slot
