@@ -1,0 +1,204 @@
+"""What the rules cannot see is found by replaying a sample aside; and what is done then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.workloads.journals import Journal, Lion, Muon, Training, bits
+
+from convoy_workloads.runtime.hooks import StepHook
+from convoy_workloads.runtime.journal import guard
+from convoy_workloads.runtime.journal.guard import Chain, differing, pick, same, take
+from convoy_workloads.runtime.place import Place
+
+
+def adamw(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(params, lr=0.01, fused=True)
+
+
+def momentum(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=0.01, momentum=0.9)
+
+
+class Global(Lion):
+    """As if it worked element by element, and it does not: it looks at how many parameters there are."""
+
+    def step(self, closure: Any = None) -> Any:
+        count = sum(len(group["params"]) for group in self.param_groups)
+        for group in self.param_groups:
+            group["weight_decay"] = 1.0 / count
+        self.update()
+
+
+class Private(Lion):
+    """With attributes of its own."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params)
+        self._rate = 0.5
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["lr"] *= self._rate
+        self.update()
+
+
+NAMES = ["embed.weight", "one.bias", "two.weight"]
+
+
+@pytest.mark.parametrize("make", [adamw, momentum, Lion, Private])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_sample_that_is_made_again_is_exact(make: Any, before: int) -> None:
+    live = Training(make)
+    torch.optim.lr_scheduler.ConstantLR(live.optimizer)
+    live.steps(before)
+    sample = take(live.optimizer, live.parameters, NAMES)
+    journal = Journal(live, elementwise=(Lion, Private))
+    live.steps(4)
+    journal.next()
+    live.steps(3)
+    journal.seal()
+    before_ = bits(live)
+    assert differing(sample, live.optimizer, live.parameters, journal.segments) == ""
+    assert bits(live) == before_, "the live ones are only looked at"
+
+
+def test_a_weight_that_is_edited_where_torch_does_not_count_it_is_found() -> None:
+    live = Training(adamw)
+    sample = take(live.optimizer, live.parameters, NAMES)
+    journal = Journal(live)
+    live.steps(2)
+    live.net.two.weight.data[0, 0] = 0.5
+    live.steps(2)
+    journal.seal()
+    assert journal.recorders[0].reason == ""
+    found = differing(sample, live.optimizer, live.parameters, journal.segments)
+    assert found == "two.weight"
+    # A sample that does not hold it cannot find it: samples take turns.
+    other = take(live.optimizer, live.parameters, ["one.bias"])
+    assert differing(other, live.optimizer, live.parameters, journal.segments) != "two.weight"
+
+
+@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
+def test_one_bit_of_a_state_is_found(name: str) -> None:
+    live = Training(adamw)
+    sample = take(live.optimizer, live.parameters, NAMES)
+    journal = Journal(live)
+    live.steps(2)
+    journal.seal()
+    state = live.optimizer.state[live.net.one.bias][name]
+    state.view(-1).view(torch.int32)[0] ^= 1
+    assert differing(sample, live.optimizer, live.parameters, journal.segments) == f"one.bias.{name}"
+
+
+def test_a_class_that_was_wrongly_said_to_work_element_by_element_is_found() -> None:
+    live = Training(Global)
+    sample = take(live.optimizer, live.parameters, NAMES)
+    journal = Journal(live, elementwise=(Global,))
+    live.steps(2)
+    journal.seal()
+    assert differing(sample, live.optimizer, live.parameters, journal.segments) == "embed.weight"
+
+
+def test_a_class_whose_steps_cannot_be_repeated_aside_is_no_error() -> None:
+    class Odd(Lion):
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            super().__setstate__(state)
+            self.state = None  # type: ignore[assignment]
+
+    live = Training(Odd)
+    sample = take(live.optimizer, live.parameters, NAMES)
+    journal = Journal(live, elementwise=(Odd,))
+    live.steps(1)
+    journal.seal()
+    assert "cannot be repeated" in differing(sample, live.optimizer, live.parameters, journal.segments)
+
+
+def test_the_hooks_of_all_optimizers_do_not_hear_of_it() -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    live = Training(momentum)
+    sample = take(live.optimizer, live.parameters, NAMES)
+    journal = Journal(live)
+    live.steps(3)
+    journal.seal()
+    counting = StepHook(Place())
+    handle = register_optimizer_step_post_hook(counting)
+    try:
+        assert differing(sample, live.optimizer, live.parameters, journal.segments) == ""
+        assert counting._meter.step == 0
+    finally:
+        handle.remove()
+
+
+def test_one_rank_checks_what_it_journals_whole_without_the_others() -> None:
+    live = Training(adamw)
+    journal = Journal(live, world=3)
+    own = journal.recorders[1]._owned
+    names = [one.name for one in own if one.box[1] == tuple(one.parameter.shape)]
+    assert names and "embed.weight" not in names
+    samples = take(live.optimizer, live.parameters, names), take(live.optimizer, live.parameters, NAMES)
+    live.steps(3)
+    journal.seal()
+    mine = [one for one in journal.segments if one.head.rank == 1]
+    assert differing(samples[0], live.optimizer, live.parameters, mine) == ""
+    assert "is not in it whole" in differing(samples[1], live.optimizer, live.parameters, mine)
+    assert differing(samples[0], live.optimizer, live.parameters, []).startswith("the journal: ")
+
+
+def test_bits_are_compared_not_values() -> None:
+    nan = torch.tensor([torch.nan, 1.0])
+    assert same(nan, nan.clone())
+    assert not same(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not same(torch.tensor([0.0]), torch.tensor([0.0], dtype=torch.float64))
+    assert not same(torch.zeros(2), torch.zeros(1, 2))
+    assert same(torch.zeros(2, 3).t(), torch.zeros(3, 2))
+    assert same(3, 3) and not same(3, 3.0) and not same(None, torch.zeros(1)) and same(None, None)
+
+
+def test_every_parameter_has_its_turn() -> None:
+    sizes = {"a": 5, "b": 90, "c": 4, "d": 3, "e": 8}
+    turns = [pick(sizes, 10, turn) for turn in range(5)]
+    assert turns == [["a"], ["b"], ["c", "d"], ["e"], ["a"]]
+    assert pick({}, 10, 3) == []
+
+
+def test_a_chain_goes_from_full_save_to_full_save() -> None:
+    chain = Chain()
+    assert not chain.usable and chain.reason == "no full save yet"
+    chain = chain.saved("b1")
+    assert chain.usable and chain.reason == ""
+    chain = chain.extended("b1", 0, 3).extended("b1", 3, 1)
+    assert (chain.base, chain.steps) == ("b1", 4)
+    ended = chain.ended("no room")
+    assert not ended.usable and ended.reason == "no room"
+    assert ended.extended("b1", 4, 1) == ended and ended.ended("else") == ended
+    assert ended.saved("b2") == Chain("b2", 0, "")
+
+
+@pytest.mark.parametrize("base, first", [("b1", 2), ("b1", 4), ("b0", 3)])
+def test_a_segment_that_does_not_follow_ends_the_chain(base: str, first: int) -> None:
+    chain = Chain().saved("b1").extended("b1", 0, 3).extended(base, first, 1)
+    assert not chain.usable and "a segment begins" in chain.reason
+
+
+def test_a_difference_makes_full_saves_and_each_further_one_more_of_them() -> None:
+    chain = Chain().saved("b1").inexact("w")
+    counts: list[int] = []
+    for _ in range(3):
+        assert chain.reason == "inexact: w is not what its journal makes" and not chain.usable
+        count = 0
+        while not chain.usable:
+            chain = chain.saved(f"b{count}")
+            count += 1
+        counts.append(count - 1)
+        chain = chain.inexact("w")
+    assert counts == [1, 3, 7]
+
+
+def test_a_muon_is_refused_before_it_could_be_found() -> None:
+    with pytest.raises(Exception, match="Muon is not known to work element by element"):
+        Journal(Training(Muon))
+    assert guard.Chain().strikes == 0

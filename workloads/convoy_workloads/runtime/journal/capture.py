@@ -1,0 +1,245 @@
+"""Takes what each optimizer step consumes, where every torch optimizer begins its step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from convoy_workloads.runtime.journal import allowed, groups
+from convoy_workloads.runtime.journal.allowed import Refused
+from convoy_workloads.runtime.journal.dealing import Owned
+from convoy_workloads.runtime.journal.kernel import kernel_of
+from convoy_workloads.runtime.journal.segment import Head, NoRoom, Share, Writer
+from convoy_workloads.runtime.tiers import values as texts
+from convoy_workloads.runtime.tiers.shard import ALIGN, Box
+
+_ROW = 96
+"""Bytes of an index, at most, for one share in one step."""
+
+
+class Ended(RuntimeError):
+    """The chain has ended; the message says why. The next save is a full one."""
+
+
+class Recorder:
+    """The chain of one optimizer, as far as this rank journals it.
+
+    `start` follows a full save, `begin` hands over memory for the coming steps, `seal` closes it. All are
+    called between two steps, by the thread that makes them. Gradients are copied while the step waits.
+
+    The chain ends (`reason`) when a step could not be made again from what is written: another kernel,
+    other groups, a parameter frozen or written to outside the optimizer (as far as torch counts writes:
+    those through `.data` are for guard.py), no room.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        owned: Sequence[Owned],
+        rank: int = 0,
+        world: int = 1,
+        elementwise: Collection[type] = (),
+    ) -> None:
+        """`owned`: this rank's part (dealing.py). Refused when the optimizer cannot be replayed."""
+        self._optimizer = optimizer
+        self._owned = list(owned)
+        self._rank, self._world = rank, world
+        self._elementwise = tuple(elementwise)
+        self._reason = "no full save yet"
+        self._base = ""
+        self._done = self._segments = 0
+        self._writer: Writer | None = None
+        self._open = False
+        self._paused = False
+        reason = allowed.refusal(optimizer, self._elementwise)
+        if reason:
+            raise Refused(reason)
+        worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
+        for one in self._owned:
+            if id(one.parameter) not in worked:
+                raise Refused(f"{one.name} is no parameter of the optimizer")
+        self._hooks = (
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why the chain has ended; empty while it lasts."""
+        return self._reason
+
+    @property
+    def base(self) -> str:
+        """Name of the full save that the chain begins with."""
+        return self._base
+
+    @property
+    def steps(self) -> int:
+        """Steps since the base that are written."""
+        return self._done
+
+    @property
+    def need(self) -> int:
+        """Bytes that one more step may take, at most."""
+        dense = sum(-(-_bytes(one) // ALIGN) * ALIGN for one in self._owned)
+        return dense + len(self._owned) * _ROW + 2 * len(self._scalars()) + ALIGN
+
+    @property
+    def left(self) -> int:
+        """Bytes that the open segment has left; 0 when none is open."""
+        return 0 if self._writer is None else self._writer.left
+
+    def start(self, base: str) -> None:
+        """A full save of the state as it is now is made, under that name: a chain begins. Refused if not."""
+        reason = allowed.refusal(self._optimizer, self._elementwise)
+        self._writer, self._open, self._base = None, False, base
+        self._done = self._segments = 0
+        self._reason = reason
+        if reason:
+            raise Refused(reason)
+        self._kernel = kernel_of(self._optimizer)
+        self._structure = groups.structure(self._optimizer)
+        self._members = groups.members(self._optimizer)
+        self._versions = groups.versions(self._optimizer)
+
+    def begin(self, target: memoryview) -> None:
+        """The coming steps go to `target`, as many as fit (`need`, `left`). Ended if the chain has."""
+        self._expect()
+        shares = tuple(
+            Share(one.name, one.box[0], one.box[1], tuple(one.parameter.shape)) for one in self._owned
+        )
+        head = Head(
+            self._rank,
+            self._world,
+            self._base,
+            self._segments,
+            self._done,
+            self._structure,
+            self._kernel,
+            shares,
+        )
+        self._writer = Writer(target, head)
+        self._segments += 1
+
+    def save(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
+        """Puts a tensor that no step makes, such as a model's buffer, into the open segment in full."""
+        self._expect()
+        if self._writer is None:
+            raise Ended("no segment is open")
+        try:
+            self._writer.tensor(name, box, shape, tensor)
+        except NoRoom as error:
+            self.end(f"no room in the segment: {error}")
+            self._expect()
+
+    def seal(self, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
+        """Closes the open segment and says how many bytes it has. Ended when it is not worth keeping.
+
+        `values`: by name, the texts of what is no tensor, as it is now (tiers/values.py). `facts`: of the
+        save, such as its step.
+        """
+        self._expect()
+        self._look()
+        self._expect()
+        if self._writer is None:
+            raise Ended("no segment is open")
+        writer, self._writer = self._writer, None
+        try:
+            return writer.seal(self._scalars(), values, facts)
+        except NoRoom as error:
+            self.end(f"no room in the segment: {error}")
+            raise Ended(self._reason) from error
+
+    def end(self, reason: str) -> None:
+        """Ends the chain, if it has not ended."""
+        self._reason = self._reason or reason
+        self._writer = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Steps in here are none of the training's; whoever makes them undoes them bit for bit."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+            if not self._reason:
+                self._versions = groups.versions(self._optimizer)
+
+    def close(self) -> None:
+        """Leaves the optimizer alone."""
+        self.end("closed")
+        for hook in self._hooks:
+            hook.remove()
+
+    def _expect(self) -> None:
+        if self._reason:
+            raise Ended(self._reason)
+
+    def _look(self) -> None:
+        """Ends the chain when something but the optimizer has changed what it works on."""
+        if self._open:
+            self.end("something came before a step had come to its end")
+        elif groups.members(self._optimizer) != self._members:
+            self.end("the optimizer's groups, or which parameters are trained, have changed")
+        elif groups.versions(self._optimizer) != self._versions:
+            self.end("a parameter or its state was written to outside the optimizer")
+
+    def _before(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if self._paused or self._reason:
+            return
+        self._look()
+        reason = (
+            self._reason
+            or allowed.called(args, kwargs)
+            or allowed.hooked(optimizer)
+            or self._kernel.difference(kernel_of(optimizer))
+            or next(filter(None, (allowed.consumed(one.name, one.parameter) for one in self._owned)), "")
+        )
+        if not reason and self._writer is None:
+            reason = "a step was made while no segment was open"
+        if reason:
+            self.end(reason)
+            return
+        try:
+            self._pending = self._scalars(), texts.dumps(groups.scaling(optimizer))
+            self._copy()
+        except (ValueError, TypeError, RuntimeError) as error:  # no reason to end the training
+            self.end(f"the step cannot be written: {error}")
+            return
+        self._open = True
+
+    def _copy(self) -> None:
+        assert self._writer is not None  # noqa: S101 - asked before
+        for number, owned in enumerate(self._owned):
+            gradient = owned.parameter.grad
+            if gradient is None:
+                continue
+            part = gradient
+            for dimension, (start, size) in enumerate(zip(*owned.box)):  # noqa: B905
+                if size != part.shape[dimension]:
+                    part = part.narrow(dimension, start, size)
+            self._writer.gradient(number, gradient, part)
+
+    def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._paused or self._reason or self._writer is None:
+            return
+        self._writer.step(*self._pending)
+        self._open = False
+        self._done += 1
+        self._versions = groups.versions(optimizer)
+
+    def _scalars(self) -> str:
+        return texts.dumps(groups.scalars(self._optimizer))
+
+
+def _bytes(owned: Owned) -> int:
+    size = owned.parameter.element_size()
+    for one in owned.box[1]:
+        size *= one
+    return size

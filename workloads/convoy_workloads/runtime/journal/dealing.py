@@ -1,0 +1,66 @@
+"""Who journals what, where every rank has all gradients: each a part, of nearly the same size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from convoy_workloads.runtime.tiers.shard import Box
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A box of a parameter whose gradients this rank journals."""
+
+    name: str
+    parameter: torch.Tensor
+    box: Box
+
+
+def whole(name: str, parameter: torch.Tensor) -> Owned:
+    """All of a parameter."""
+    return Owned(name, parameter, ((0,) * parameter.dim(), tuple(parameter.shape)))
+
+
+def deal(parameters: Mapping[str, torch.Tensor], rank: int, world: int) -> list[Owned]:
+    """The part of one rank. All ranks give the same names and shapes, and get parts that together are all.
+
+    The largest is dealt first, to the rank with least. Only what is larger than a rank's fair part is cut,
+    along its first dimension: a parameter in one piece can be checked by its rank alone (guard.py).
+    """
+    fair = sum(_bytes(one) for one in parameters.values()) / world
+    boxes: list[Owned] = []
+    for name, one in parameters.items():
+        cuts = min(world, one.shape[0], int(_bytes(one) / fair) + 1) if one.dim() and fair else 1
+        boxes += _cut(name, one, cuts) if cuts > 1 and _bytes(one) > fair else [whole(name, one)]
+    boxes.sort(key=lambda owned: (-_size(owned), owned.name, owned.box))
+    loads = [0] * world
+    mine = []
+    for owned in boxes:
+        least = loads.index(min(loads))
+        loads[least] += _size(owned)
+        if least == rank:
+            mine.append(owned)
+    return mine
+
+
+def _cut(name: str, parameter: torch.Tensor, cuts: int) -> list[Owned]:
+    found = []
+    behind = tuple(parameter.shape[1:])
+    for number in range(cuts):
+        start, end = (parameter.shape[0] * edge // cuts for edge in (number, number + 1))
+        found.append(Owned(name, parameter, ((start, *(0,) * len(behind)), (end - start, *behind))))
+    return found
+
+
+def _size(owned: Owned) -> int:
+    size = owned.parameter.element_size()
+    for one in owned.box[1]:
+        size *= one
+    return size
+
+
+def _bytes(parameter: torch.Tensor) -> int:
+    return parameter.numel() * parameter.element_size()

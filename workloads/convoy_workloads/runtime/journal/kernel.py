@@ -1,0 +1,106 @@
+"""How the steps are computed: another kernel, thread count, device or torch may round differently.
+
+Measured with torch 2.13 on a CPU: fused AdamW differs from the others in its parameters, and SGD in bfloat16
+differs with the number of threads (each thread's share ends in a loop without vectors).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch.optim.optimizer import _default_to_fused_or_foreach
+
+from convoy_workloads.runtime.journal.allowed import OWN
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Two equal ones give equal bits."""
+
+    optimizer: str
+    source: str
+    """Digest of the text of a class that is not torch's; empty for torch's own."""
+    groups: tuple[str, ...]
+    """By group: `fused`, `foreach`, `single`, or `own` for a class that knows none of these."""
+    torch: str
+    device: str
+    """Its type and model."""
+    threads: int
+    """0 where the device is no CPU."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written into a segment."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any]) -> Kernel:
+        """What `to_json` gave; KeyError, TypeError or ValueError for anything else."""
+        kernel = Kernel(
+            body["optimizer"],
+            body["source"],
+            tuple(body["groups"]),
+            body["torch"],
+            body["device"],
+            body["threads"],
+        )
+        texts = (kernel.optimizer, kernel.source, kernel.torch, kernel.device, *kernel.groups)
+        if type(kernel.threads) is not int or not all(isinstance(one, str) for one in texts):
+            raise ValueError("no kernel")
+        return kernel
+
+    def difference(self, other: Kernel) -> str:
+        """In what `other` is not this one; empty when they are equal."""
+        found = [
+            f"{one.name} was {getattr(self, one.name)}, is {getattr(other, one.name)}"
+            for one in fields(self)
+            if getattr(self, one.name) != getattr(other, one.name)
+        ]
+        return "; ".join(found)
+
+
+def kernel_of(optimizer: torch.optim.Optimizer) -> Kernel:
+    """What computes the steps of `optimizer`, as torch itself would choose it now."""
+    kind: Any = type(optimizer)
+    first = next(one for group in optimizer.param_groups for one in group["params"])
+    on_cpu = first.device.type == "cpu"
+    return Kernel(
+        f"{kind.__module__}.{kind.__qualname__}",
+        "" if kind in OWN else _source(kind),
+        tuple(_resolved(group) for group in optimizer.param_groups),
+        str(torch.__version__),
+        _device(first.device),
+        torch.get_num_threads() if on_cpu else 0,
+    )
+
+
+def _resolved(group: Mapping[str, Any]) -> str:
+    if "fused" not in group and "foreach" not in group:
+        return "own"
+    fused, foreach = group.get("fused"), group.get("foreach")
+    if fused is None and foreach is None:
+        _, foreach = _default_to_fused_or_foreach(group["params"], False, use_fused=False)
+    return "fused" if fused else "foreach" if foreach else "single"
+
+
+@functools.lru_cache
+def _device(device: torch.device) -> str:
+    if device.type == "cpu":
+        return f"cpu {torch.backends.cpu.get_cpu_capability()}"
+    if device.type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(device)}"
+    return device.type
+
+
+@functools.lru_cache
+def _source(kind: type) -> str:
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):
+        return "unknown"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

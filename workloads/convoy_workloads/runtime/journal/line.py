@@ -1,0 +1,162 @@
+"""The segments of all ranks as one line of steps, and the gradients of a step put together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from convoy_workloads.runtime.journal.kernel import Kernel
+from convoy_workloads.runtime.journal.segment import Head, Piece, Segment, Share
+from convoy_workloads.runtime.tiers import values as texts
+
+Found = tuple[Segment, Piece]
+
+
+class ReplayError(ValueError):
+    """Segments that do not make a state again; the message says why."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What one step consumed, on all ranks together."""
+
+    groups: Sequence[Mapping[str, Any]]
+    scaling: Mapping[str, Any]
+    gradients: Mapping[str, tuple[Found, ...]]
+    """By parameter, the pieces that together are its gradient. One that is missing had none."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """All steps behind one base."""
+
+    base: str
+    structure: str
+    kernel: Kernel
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of every parameter that is journalled whole, by name."""
+    steps: tuple[Moment, ...]
+    after: Sequence[Mapping[str, Any]]
+
+    def only(self, names: Collection[str]) -> Line:
+        """The same steps of some parameters."""
+        return replace(
+            self,
+            shapes={name: shape for name, shape in self.shapes.items() if name in names},
+            steps=tuple(
+                replace(one, gradients={n: found for n, found in one.gradients.items() if n in names})
+                for one in self.steps
+            ),
+        )
+
+
+def line_up(segments: Iterable[Segment], alone: bool = False) -> Line:
+    """The steps of segments in any order. ReplayError when any is missing or does not belong to the others.
+
+    `alone`: the segments are of one rank, and only the parameters that it journals whole are of interest.
+    """
+    ranks: dict[int, list[Segment]] = {}
+    for one in segments:
+        ranks.setdefault(one.head.rank, []).append(one)
+    if not ranks:
+        raise ReplayError("there are no segments")
+    for rank, found in ranks.items():
+        ranks[rank] = sorted(found, key=lambda one: one.head.number)
+    head = next(iter(ranks.values()))[0].head
+    if not alone and set(ranks) != set(range(head.world)):
+        missing = sorted(set(range(head.world)) - set(ranks))
+        raise ReplayError(f"segments of ranks {missing} are missing")
+    lines = [_steps(found, head) for found in ranks.values()]
+    if len({len(line) for line in lines}) > 1:
+        raise ReplayError("the ranks' steps are not equally many")
+    shapes = _shapes([share for found in ranks.values() for share in found[0].head.shares], alone)
+    lasts = [found[-1] for found in ranks.values()]
+    if not _equal([one.after for one in lasts]):
+        raise ReplayError("the ranks' scalars are not equal")
+    steps = tuple(_moment([line[number] for line in lines], shapes) for number in range(len(lines[0])))
+    return Line(head.base, head.structure, head.kernel, shapes, steps, lasts[0].after)
+
+
+def gather(pieces: Sequence[Found], into: torch.Tensor) -> None:
+    """Copies the pieces of one gradient into a tensor of the parameter's shape."""
+    for segment, piece in pieces:
+        target = into
+        for dimension, (start, size) in enumerate(zip(*piece.share.box)):  # noqa: B905
+            target = target.narrow(dimension, start, size)
+        segment.gradient(piece, target)
+
+
+def _steps(found: Sequence[Segment], head: Head) -> list[tuple[Segment, int]]:
+    """Each step of one rank as its segment and its number there."""
+    steps: list[tuple[Segment, int]] = []
+    for number, one in enumerate(found):
+        if one.head.base != head.base:
+            raise ReplayError(f"a segment follows {one.head.base}, another {head.base}")
+        if (one.head.number, one.head.first) != (number, len(steps)):
+            raise ReplayError(
+                f"rank {one.head.rank} has {number} segments and {len(steps)} steps without a gap behind "
+                f"{head.base}, then segment {one.head.number + 1}, from step {one.head.first + 1} on"
+            )
+        if one.head.structure != head.structure or one.head.world != head.world:
+            raise ReplayError("segments of different optimizers or worlds")
+        if one.head.shares != found[0].head.shares:
+            raise ReplayError(f"rank {one.head.rank} has changed what it journals")
+        difference = head.kernel.difference(one.head.kernel)
+        if difference:
+            raise ReplayError(f"segments of different kernels: {difference}")
+        steps += [(one, number) for number in range(len(one.steps))]
+    return steps
+
+
+def _moment(ranks: Sequence[tuple[Segment, int]], shapes: Mapping[str, tuple[int, ...]]) -> Moment:
+    steps = [segment.steps[number] for segment, number in ranks]
+    if not _equal([[one.groups, one.scaling] for one in steps]):
+        raise ReplayError("the ranks' scalars are not equal")
+    gradients: dict[str, list[Found]] = {}
+    for (segment, _), step in zip(ranks, steps):  # noqa: B905 - `strict` came with Python 3.10
+        for piece in step.pieces:
+            if piece.share.name in shapes:
+                gradients.setdefault(piece.share.name, []).append((segment, piece))
+    for name, found in gradients.items():
+        if sum(_volume(piece.share.sizes) for _, piece in found) != _volume(shapes[name]):
+            raise ReplayError(f"a part of the gradient of {name} is missing")
+        if len({(piece.dtype, piece.strides) for _, piece in found}) > 1:
+            raise ReplayError(f"the parts of the gradient of {name} are not of one kind")
+    whole = {name: tuple(found) for name, found in gradients.items()}
+    return Moment(steps[0].groups, steps[0].scaling, whole)
+
+
+def _shapes(shares: Sequence[Share], alone: bool) -> dict[str, tuple[int, ...]]:
+    """Of the parameters that the shares cover, each element once. The others are an error unless `alone`."""
+    by_name: dict[str, list[Share]] = {}
+    for one in shares:
+        by_name.setdefault(one.name, []).append(one)
+    shapes = {}
+    for name, found in by_name.items():
+        shape = found[0].shape
+        whole = sum(_volume(one.sizes) for one in found) == _volume(shape)
+        apart = not any(_overlap(one, two) for at, one in enumerate(found) for two in found[:at])
+        if any(one.shape != shape for one in found) or not apart or not (whole or alone):
+            raise ReplayError(f"the journalled parts of {name} do not make one parameter")
+        if whole:
+            shapes[name] = shape
+    return shapes
+
+
+def _overlap(one: Share, two: Share) -> bool:
+    edges = zip(one.offsets, one.sizes, two.offsets, two.sizes)  # noqa: B905
+    return all(start < begin + count and begin < start + size for start, size, begin, count in edges)
+
+
+def _equal(found: Sequence[Any]) -> bool:
+    return len(found) == 1 or len({texts.dumps(one) for one in found}) == 1
+
+
+def _volume(sizes: Iterable[int]) -> int:
+    found = 1
+    for size in sizes:
+        found *= size
+    return found

@@ -1,0 +1,123 @@
+"""Makes the state behind a chain again: the program's own optimizer steps with what it had consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_hooks
+
+from convoy_workloads.runtime.journal import allowed, groups
+from convoy_workloads.runtime.journal.kernel import kernel_of
+from convoy_workloads.runtime.journal.line import Line, ReplayError, gather, line_up
+from convoy_workloads.runtime.journal.segment import Segment
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """No hook on all optimizers hears of steps in here: they are none of the training's."""
+    hooks = (torch_hooks._global_optimizer_pre_hooks, torch_hooks._global_optimizer_post_hooks)
+    with _set_aside(*hooks):
+        yield
+
+
+Quiet = Callable[[], "AbstractContextManager[None]"]
+
+
+def replay(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.Tensor],
+    segments: Iterable[Segment],
+    *,
+    elementwise: Collection[type] = (),
+    quiet: Quiet = unheard,
+    each: Callable[[int, int], None] | None = None,
+) -> int:
+    """Takes `optimizer` and its `parameters` from the base to the end of the segments; how many steps.
+
+    Both hold the base. `parameters` names all that the optimizer works on, as their shares were named;
+    `segments` are of all ranks. Gradients are afterwards as they were; scalars of groups are as they were
+    when the last segments were sealed. `quiet` is entered meanwhile; `each` hears of every step done, of
+    how many. ReplayError before anything is changed when the segments do not fit.
+    """
+    line = line_up(segments)
+    check(line, optimizer, parameters, elementwise)
+    with quiet():
+        run(line, optimizer, parameters, each)
+    return len(line.steps)
+
+
+def check(
+    line: Line,
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.Tensor],
+    elementwise: Collection[type] = (),
+) -> None:
+    """ReplayError when `line` is not of such an optimizer."""
+    reason = allowed.refusal(optimizer, elementwise) or line.kernel.difference(kernel_of(optimizer))
+    if reason:
+        raise ReplayError(reason)
+    if line.structure != groups.structure(optimizer):
+        raise ReplayError("the optimizer's groups are not those of the journal")
+    worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    if {id(one) for one in parameters.values()} != worked or len(parameters) != len(worked):
+        raise ReplayError("the names are not those of the optimizer's parameters")
+    for name in {*parameters, *line.shapes}:
+        if name not in parameters or tuple(parameters[name].shape) != line.shapes.get(name):
+            raise ReplayError(f"{name} is not journalled, or with another shape")
+    for moment in line.steps:
+        for name, found in moment.gradients.items():
+            if f"torch.{found[0][1].dtype}" != str(parameters[name].dtype):
+                raise ReplayError(f"the gradient of {name} was {found[0][1].dtype}")
+        if len(moment.groups) != len(optimizer.param_groups):
+            raise ReplayError("a step has another number of groups")
+
+
+def run(
+    line: Line,
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.Tensor],
+    each: Callable[[int, int], None] | None = None,
+) -> None:
+    """The steps themselves, unchecked. Hooks of this one optimizer do not hear of them."""
+    before = {name: one.grad for name, one in parameters.items()}
+    room: dict[tuple[str, tuple[int, ...]], torch.Tensor] = {}
+    with _set_aside(optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
+        try:
+            for number, moment in enumerate(line.steps, 1):
+                for name, one in parameters.items():
+                    found = moment.gradients.get(name)
+                    one.grad = None
+                    if found:
+                        form = (name, found[0][1].strides)
+                        if form not in room:
+                            room[form] = torch.empty_strided(
+                                one.shape, form[1], dtype=one.dtype, device=one.device
+                            )
+                        gather(found, room[form])
+                        one.grad = room[form]
+                groups.put(optimizer, moment.groups)
+                device = next((one.device for one in parameters.values()), torch.device("cpu"))
+                with groups.scaled(optimizer, moment.scaling, device):
+                    optimizer.step()
+                if each is not None:
+                    each(number, len(line.steps))
+            groups.put(optimizer, line.after)
+        finally:
+            for name, one in parameters.items():
+                one.grad = before[name]
+
+
+@contextmanager
+def _set_aside(*hooks: dict[int, Any]) -> Iterator[None]:
+    kept = [dict(one) for one in hooks]
+    for one in hooks:
+        one.clear()
+    try:
+        yield
+    finally:
+        for one, before in zip(hooks, kept):  # noqa: B905 - `strict` came with Python 3.10
+            one.clear()
+            one.update(before)
