@@ -76,7 +76,7 @@ class Agent:
         surveys = Surveys(self.keeper, lambda: self.pods)
         restores = Restores(settings.node, self.keeper, surveys, exchange)
         self._committer = Committer(self.keeper, exchange, self._negotiator, self.pods.decided, self._plan)
-        self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods)
+        self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, self.pods.troubled)
         self._forgetting: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
         self._isolation = Isolation(

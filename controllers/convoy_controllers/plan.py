@@ -238,3 +238,5 @@ class SlotView:
     """Unix seconds, by the operator's clock, at which a step of its ranks was last seen to be over."""
     committed: Mapping[str, CommitView] = field(default_factory=dict)
     """By tier, the newest generation that its agent saw committed."""
+    trouble: tuple[str, str] | None = None
+    """With checkpoints: NO_MEMORY or LOST, and what is said of it."""

@@ -58,6 +58,8 @@ class ConditionType:
     SUSPENDED = "Suspended"
     COMPLETE = "Complete"
     FAILED = "Failed"
+    CHECKPOINTING = "Checkpointing"
+    """Absent for a job without spec.checkpoint.tiers."""
     READY = "Ready"
     """Of an Engine: jobs may name it."""
 
@@ -196,6 +198,30 @@ class Reasons:
     DATA_ERROR = Reason(
         "DataError",
         "rank {rank} on node {node} could not use its data (exit code 20). {stderr}",
+        warning=True,
+    )
+    SAVING = Reason("Saving", "the state is saved every {interval} to: {tiers}")
+    SINGLE_DOMAIN = Reason(
+        "SingleDomain",
+        "the state is saved every {interval} to: {tiers}; but copies are on nodes that share their {key} "
+        "({where}): spread the job's pods, or name another label in spec.checkpoint.tiers.peer.topologyKey",
+    )
+    NO_PEER = Reason(
+        "NoPeer",
+        "all pods are on node {node}: no other node of the job can keep copies, and the state goes with the "
+        "node; spread the pods",
+        warning=True,
+    )
+    NO_CHECKPOINT_MEMORY = Reason(
+        "NoCheckpointMemory",
+        "nothing is saved: on node {node}, {why}. Raise agent.checkpointMemoryMiB of the chart, or "
+        "spec.checkpoint.tiers.local.memory, or use more nodes",
+        warning=True,
+    )
+    CHECKPOINTS_LOST = Reason(
+        "CheckpointsLost",
+        "incarnation {incarnation} began at step 0: {why}. More nodes were lost at once than there are "
+        "copies (spec.checkpoint.tiers.peer.copies)",
         warning=True,
     )
     PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")

@@ -13,7 +13,7 @@ from convoy_agents.outbox import Outbox
 from convoy_agents.pods import assignment
 from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.session import Hooks, PodSession
-from convoy_agents.pods.state import Decided, PeerMoved, PickPort, PodState, Shutdown, Urgency
+from convoy_agents.pods.state import Decided, PeerMoved, PickPort, PodState, Shutdown, Troubled, Urgency
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -124,6 +124,11 @@ class Pods:
         """Ends a pod's launcher without the hub's having said so."""
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
+
+    def troubled(self, uid: str, incarnation: int, kind: str, message: str) -> None:
+        """There is trouble with a pod's checkpoints; without a message, none of that kind any more."""
+        if session := self._sessions.get(uid):
+            session.dispatch(Troubled(incarnation, kind, message))
 
     def decided(self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int) -> None:
         """Tells a pod how the commit of its generation at a tier ended."""

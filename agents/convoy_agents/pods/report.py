@@ -6,6 +6,9 @@ from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2
 
+MAX_TROUBLE = 1024
+"""Characters of what is said of it."""
+
 _STATES = {
     "STARTING": hub_pb2.RankReport.STARTING,
     "RUNNING": hub_pb2.RankReport.RUNNING,
@@ -41,6 +44,9 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
             time_unix_ms=commit.time_ms,
             tier=tier.value,
         )
+    if state.trouble:
+        report.trouble.kind = hub_pb2.Trouble.Kind.Value(state.trouble.kind)
+        report.trouble.message = state.trouble.message[:MAX_TROUBLE]
     return report
 
 

@@ -32,6 +32,8 @@ from convoy_agents.pods.state import (
     Preparing,
     RankState,
     Shutdown,
+    Trouble,
+    Troubled,
     Urgency,
 )
 from convoy_controllers.checkpoint.commit import Verdict
@@ -67,6 +69,8 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return Outcome(replace(state, shutdown=event), to_launcher=frames)
         case Decided():
             return _decided(state, event)
+        case Troubled():
+            return _troubled(state, event)
 
 
 def _from_rank(state: PodState, event: FromRank) -> Outcome:
@@ -196,7 +200,7 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
             known = replace(known, told=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
         return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
-    state = replace(state, assignment=assignment, ranks={}, preparing={}, shutdown=None)
+    state = replace(state, assignment=assignment, ranks={}, preparing={}, shutdown=None, trouble=None)
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
     state = replace(state, told=assignment.incarnation)
@@ -255,6 +259,16 @@ def _decided(state: PodState, event: Decided) -> Outcome:
     return Outcome(
         replace(state, preparing=left, committed=newest), save=True, to_ranks=told, urgency=Urgency.NOW
     )
+
+
+def _troubled(state: PodState, event: Troubled) -> Outcome:
+    if event.incarnation != state.current:
+        return Outcome(state)
+    trouble = Trouble(event.kind, event.message) if event.message else None
+    if trouble is None and state.trouble and state.trouble.kind != event.kind:
+        return Outcome(state)
+    changed = trouble != state.trouble
+    return Outcome(replace(state, trouble=trouble), urgency=Urgency.FOLD if changed else Urgency.NONE)
 
 
 def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:

@@ -54,6 +54,25 @@ class Preparing:
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps a pod's ranks from saving, or from going on where they were."""
+
+    kind: str
+    """NO_MEMORY or LOST."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Troubled:
+    """There is trouble with checkpoints, or none of the kind any more."""
+
+    incarnation: int
+    kind: str
+    message: str
+    """Empty: it is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """The hub wants the launcher to end with `exit_code`."""
 
@@ -90,6 +109,8 @@ class PodState:
     preparing: Mapping[Generation, Preparing] = field(default_factory=dict)
     committed: Mapping[Tier, Committed] = field(default_factory=dict)
     """The newest at each tier."""
+    trouble: Trouble | None = None
+    """Of this incarnation."""
     shutdown: Shutdown | None = None
 
     @property
@@ -165,6 +186,7 @@ Event = (
     | PeerMoved
     | Shutdown
     | Decided
+    | Troubled
 )
 
 

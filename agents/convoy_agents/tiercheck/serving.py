@@ -45,11 +45,14 @@ class Ranks:
         restores: Restores,
         committer: Committer,
         pods: Callable[[], Iterable[PodState]],
+        troubled: Callable[[str, int, str, str], None],
     ) -> None:
+        """`troubled`: (pod uid, incarnation, kind, message) is to be told."""
         self._keeper = keeper
         self._restores = restores
         self._committer = committer
         self._pods = pods
+        self._troubled = troubled
         self._readings: dict[str, Reading] = {}
         """By pod."""
         self._turns: dict[str, asyncio.Lock] = {}
@@ -97,7 +100,10 @@ class Ranks:
         except Failed as error:
             await line.send({"type": "failed", "why": str(error)})
         except (Refused, NoRoom) as error:
-            await line.send(_shortage(error))
+            answer = _shortage(error)
+            why = f"rank {line.rank}: {answer['why']}"
+            self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", why)
+            await line.send(answer)
         except (OSError, ValueError) as error:
             log.error("question not answered", job=plan.job, kind=frame["type"], why=str(error))
             await line.send({"type": "failed", "why": str(error)})
@@ -111,6 +117,7 @@ class Ranks:
         work = holding.reserve(str(line.rank), SLOTS, size, owners, limit)
         slots: list[Path] = await _patiently(line, work)
         self._keeper.measure()
+        self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")
         answer = {"type": "slots", "names": [path.name for path in slots]}
         await line.send({**answer, "copies": plan.memory.copies if plan.memory else 0}, slots, write=True)
 
@@ -167,6 +174,10 @@ class Ranks:
 
     async def _restore(self, plan: Assignment, line: Line, question: Restore) -> None:
         reading = await _patiently(line, self._reading(plan, question))
+        if reading.reply.outcome == reading.reply.LOST:
+            self._troubled(
+                plan.pod_uid, plan.incarnation, "LOST", reading.reply.message or "nothing is whole"
+            )
         found: Record | None = None
         if (chosen := reading.chosen) is not None:
             holding = self._keeper.open(plan.job_uid)

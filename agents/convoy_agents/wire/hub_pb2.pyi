@@ -290,6 +290,7 @@ class PodReport(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     COORDINATOR_NODE_FIELD_NUMBER: _builtins.int
     COORDINATOR_ADDRESS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -312,6 +313,10 @@ class PodReport(_message.Message):
     def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Committed]:
         """at each tier, the newest generation this agent saw committed"""
 
+    @_builtins.property
+    def trouble(self) -> Global___Trouble:
+        """with the checkpoints of this incarnation; absent when there is none"""
+
     def __init__(
         self,
         *,
@@ -324,14 +329,55 @@ class PodReport(_message.Message):
         committed: _abc.Iterable[Global___Committed] | None = ...,
         coordinator_node: _builtins.str = ...,
         coordinator_address: _builtins.str = ...,
+        trouble: Global___Trouble | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_address", b"coordinator_address", "coordinator_node", b"coordinator_node", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_address", b"coordinator_address", "coordinator_node", b"coordinator_node", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodReport: _TypeAlias = PodReport  # noqa: Y015
+
+@_typing.final
+class Trouble(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Trouble._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NO_MEMORY: Trouble._Kind.ValueType  # 0
+        """a rank's share does not fit"""
+        LOST: Trouble._Kind.ValueType  # 1
+        """there were checkpoints, and none was whole any more: the ranks began at step 0"""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    NO_MEMORY: Trouble.Kind.ValueType  # 0
+    """a rank's share does not fit"""
+    LOST: Trouble.Kind.ValueType  # 1
+    """there were checkpoints, and none was whole any more: the ranks began at step 0"""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    kind: Global___Trouble.Kind.ValueType
+    message: _builtins.str
+    """for people"""
+    def __init__(
+        self,
+        *,
+        kind: Global___Trouble.Kind.ValueType = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trouble: _TypeAlias = Trouble  # noqa: Y015
 
 @_typing.final
 class RankReport(_message.Message):

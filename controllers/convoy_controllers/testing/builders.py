@@ -70,6 +70,8 @@ class ToyCluster:
         self.create_errors: dict[str, str] = {}
         self.nodes: dict[str, NodeView] = {}
         """What is known of nodes, where it is not all well."""
+        self.holders: tuple[str, ...] = ()
+        """Nodes whose memory holds checkpoints of the job."""
         self.deaf = False
         """No command reaches a launcher."""
         self.deleted = False
@@ -130,6 +132,7 @@ class ToyCluster:
                 if pod.node
             },
             agent_nodes=NODES,
+            holders=self.holders,
             create_errors=dict(self.create_errors),
         )
 
@@ -202,13 +205,12 @@ class ToyCluster:
             self.views[uid] = replace(view, ranks=ranks, stepped=at)
         return self
 
-    def commit(self, step: int) -> Self:
-        """Every agent knows of a committed generation."""
+    def commit(self, step: int, tier: str = "remote") -> Self:
+        """Every agent knows of a generation that stands at a tier."""
+        at = self.now.timestamp()
         for uid, view in self.views.items():
-            self.views[uid] = replace(
-                view,
-                committed={"remote": CommitView(view.incarnation, step, self.now.timestamp())},
-            )
+            mark = CommitView(view.incarnation, step, at)
+            self.views[uid] = replace(view, committed={**view.committed, tier: mark})
         return self
 
     def silence(self, node: str, seconds: float, **facts: Any) -> Self:

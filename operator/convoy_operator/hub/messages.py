@@ -63,7 +63,13 @@ def slot_view(report: wire.PodReport, node: str) -> SlotView:
             one.tier: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
             for one in report.committed[:MOST_TIERS]
         },
+        trouble=_trouble(report.trouble) if report.HasField("trouble") else None,
     )
+
+
+def _trouble(trouble: wire.Trouble) -> tuple[str, str]:
+    kind = "LOST" if trouble.kind == wire.Trouble.LOST else "NO_MEMORY"
+    return kind, trouble.message[:_STDERR]
 
 
 def skeleton(view: SlotView) -> tuple[object, ...]:
@@ -73,6 +79,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.incarnation,
         view.master_port,
         view.port_incarnation,
+        view.trouble,
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (

@@ -1,0 +1,64 @@
+"""What is said of a job's checkpoints: whether it saves, and what that is worth. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.status import Draft
+from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.trainingjob import TrainingJobStatus
+
+
+class Finding(NamedTuple):
+    """Whether the state is saved as the spec wants it, and why not."""
+
+    holds: bool
+    reason: Reason
+    message: str
+
+
+def say(draft: Draft) -> None:
+    """Sets the condition once an incarnation has formed; trouble that is news is an Event."""
+    found = finding(draft.observed, draft.status)
+    if found is None:
+        if not draft.observed.job.spec.checkpoint.tiers.any:
+            draft.drop(ConditionType.CHECKPOINTING)
+        return
+    old = next((c for c in draft.status.conditions if c.type == ConditionType.CHECKPOINTING), None)
+    if found.reason.warning and (old is None or old.reason != found.reason.name):
+        draft.event(found.reason, found.message)
+    draft.condition(ConditionType.CHECKPOINTING, *found)
+
+
+def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
+    """What there is to say; None while nothing has formed."""
+    spec = observed.job.spec.checkpoint
+    if not spec.tiers.any or not status.membership:
+        return None
+    views = [view for view in observed.slots.values() if view.incarnation == status.incarnation]
+    point = status.checkpoint
+    saved = point is not None and point.incarnation == status.incarnation
+    for view in views:
+        if view.trouble is None:
+            continue
+        kind, why = view.trouble
+        if kind == "NO_MEMORY":
+            reason = Reasons.NO_CHECKPOINT_MEMORY
+            return Finding(False, reason, reason.format(node=view.node, why=why))
+        if not saved:
+            reason = Reasons.CHECKPOINTS_LOST
+            return Finding(False, reason, reason.format(incarnation=status.incarnation, why=why))
+    facts = {"interval": spec.interval, "tiers": ", ".join(spec.tiers.names)}
+    names = sorted({view.node for view in views})
+    if spec.tiers.peer and len(names) == 1:
+        reason = Reasons.NO_PEER
+        return Finding(False, reason, reason.format(node=names[0]))
+    if spec.tiers.peer and names:
+        key = spec.tiers.peer.topology_key
+        known = {name: observed.nodes[name].labels.get(key, "") for name in names if name in observed.nodes}
+        if len(set(known.values())) == 1:
+            where = next(iter(known.values())) or "none has the label"
+            reason = Reasons.SINGLE_DOMAIN
+            return Finding(True, reason, reason.format(key=key, where=where, **facts))
+    return Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))

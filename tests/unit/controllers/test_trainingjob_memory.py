@@ -1,0 +1,174 @@
+"""Jobs that keep their state in the memory of their nodes: who keeps what, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from convoy_controllers.plan import Assign, MemoryTiers, NodeView
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds import terms
+
+BOTH = {"tiers": {"local": {}, "peer": {}}}
+
+
+def job(replicas: int = 3, checkpoint: Any = BOTH, **spec: Any) -> ToyCluster:
+    roles = [{"name": "worker", "replicas": replicas}]
+    return ToyCluster(make_job(roles=roles, checkpoint=checkpoint, **spec), make_engine())
+
+
+def label(cluster: ToyCluster, *values: str, key: str = "topology.kubernetes.io/zone") -> None:
+    """Gives the pods' nodes a label, in the pods' order."""
+    for pod, value in zip(cluster.pods.values(), values, strict=True):
+        assert pod.node is not None
+        view = cluster.nodes.get(pod.node, NodeView(pod.node))
+        cluster.nodes[pod.node] = replace(view, labels={key: value})
+
+
+def assigned(cluster: ToyCluster, incarnation: int = 1) -> dict[str, MemoryTiers | None]:
+    """What each slot's node is told, by node, last word."""
+    return {
+        command.node: command.memory
+        for plan in cluster.plans
+        for command in plan.commands
+        if isinstance(command, Assign) and command.incarnation == incarnation
+    }
+
+
+def test_every_slot_is_told_who_keeps_its_copies() -> None:
+    told = assigned(job().settle())
+    assert len(told) == 3
+    for node, memory in told.items():
+        assert memory is not None and memory.copies == 1 and memory.limit == 0
+        assert len(memory.hosts) == 1 and node not in memory.hosts
+    # Nobody keeps more than one other's.
+    hosts = [memory.hosts[0] for memory in told.values() if memory]
+    assert len(set(hosts)) == 3
+
+
+@pytest.mark.parametrize(
+    "replicas, tiers, copies",
+    [
+        (1, {"local": {}, "peer": {}}, 0),
+        (2, {"local": {}, "peer": {"copies": 4}}, 1),
+        (3, {"local": {}, "peer": {"copies": 2}}, 2),
+        (3, {"local": {}}, 0),
+    ],
+)
+def test_there_are_no_more_copies_than_other_nodes(replicas: int, tiers: Any, copies: int) -> None:
+    for memory in assigned(job(replicas, {"tiers": tiers}).settle()).values():
+        assert memory is not None and memory.copies == copies == len(memory.hosts)
+
+
+def test_the_limit_is_told_in_bytes() -> None:
+    told = assigned(job(checkpoint={"tiers": {"local": {"memory": "3Gi"}}}).settle())
+    assert {memory.limit for memory in told.values() if memory} == {3 * 2**30}
+
+
+def test_a_job_without_memory_tiers_is_told_nothing() -> None:
+    assert set(assigned(job(checkpoint={}).settle()).values()) == {None}
+
+
+def test_slot_0_knows_who_else_holds_something() -> None:
+    cluster = job()
+    cluster.holders = ("elsewhere", "node-0")
+    told = assigned(cluster.settle())
+    first = cluster.pods["job-worker-0"].node
+    members = {pod.node for pod in cluster.pods.values()}
+    for node, memory in told.items():
+        assert memory is not None
+        wanted = tuple(one for one in cluster.holders if one not in members) if node == first else ()
+        assert memory.holders == wanted
+
+
+def test_copies_go_to_another_zone_as_far_as_there_is_room() -> None:
+    cluster = job().settle()
+    label(cluster, "a", "b", "b")
+    zone = {node: view.labels["topology.kubernetes.io/zone"] for node, view in cluster.nodes.items()}
+    cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
+    told = assigned(cluster, 2)
+    apart = [zone[memory.hosts[0]] != zone[node] for node, memory in told.items() if memory]
+    assert sorted(apart) == [False, True, True]
+
+
+def test_the_pods_are_told_where_to_save() -> None:
+    cluster = job(checkpoint={"interval": "30s", "tiers": {"local": {}, "peer": {}}})
+    made = cluster.step().create[0]
+    environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
+    assert environment[terms.ENV_CHECKPOINT_TIERS] == "local,peer"
+    assert environment[terms.ENV_CHECKPOINT_SECONDS] == "30"
+    assert terms.ENV_CHECKPOINT_DIR not in environment
+
+
+def test_watermarks_only_grow_and_the_farthest_tier_of_the_newest_counts() -> None:
+    cluster = job().settle().train(5)
+    cluster.commit(10, "local").settle().wait(60).settle()
+    point = cluster.job.status.checkpoint
+    assert point and (point.step, point.tier) == (10, "local")
+    cluster.commit(10, "peer").settle().wait(60).settle()
+    point = cluster.job.status.checkpoint
+    assert point and (point.step, point.tier) == (10, "peer")
+    cluster.commit(20, "local").settle().wait(60).settle()
+    point = cluster.job.status.checkpoint
+    assert point and (point.step, point.tier) == (20, "local")
+    assert point.watermarks.peer and point.watermarks.peer.step == 10
+    cluster.commit(15, "local").settle().wait(60).settle()
+    assert cluster.job.status.checkpoint and cluster.job.status.checkpoint.step == 20
+
+
+def test_trouble_is_a_condition_and_an_event() -> None:
+    cluster = job().settle()
+    assert cluster.condition["Checkpointing"] == ("True", "SingleDomain")
+    uid = next(iter(cluster.views))
+    cluster.views[uid] = replace(cluster.views[uid], trouble=("NO_MEMORY", "rank 0: 7 bytes are missing"))
+    cluster.settle()
+    assert cluster.condition["Checkpointing"] == ("False", "NoCheckpointMemory")
+    found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
+    assert "7 bytes are missing" in found.message and cluster.views[uid].node in found.message
+    assert cluster.events.count("NoCheckpointMemory") == 1
+    cluster.views[uid] = replace(cluster.views[uid], trouble=("LOST", "nobody has shard 1 of gen-1-10"))
+    cluster.settle()
+    assert cluster.condition["Checkpointing"] == ("False", "CheckpointsLost")
+    # Once something of its own is saved, the loss is history.
+    cluster.commit(3, "local").settle().wait(60).settle()
+    assert cluster.condition["Checkpointing"][0] == "True"
+
+
+@pytest.mark.parametrize(
+    "zones, wanted",
+    [
+        (("a", "b", "a"), ("True", "Saving")),
+        (("a", "a", "a"), ("True", "SingleDomain")),
+        (("", "", ""), ("True", "SingleDomain")),
+        (("a", "", ""), ("True", "Saving")),
+    ],
+)
+def test_one_zone_for_all_is_said(zones: tuple[str, ...], wanted: tuple[str, str]) -> None:
+    cluster = job().settle()
+    label(cluster, *zones)
+    cluster.settle()
+    assert cluster.condition["Checkpointing"] == wanted
+
+
+def test_a_node_alone_has_no_peer() -> None:
+    assert job(1).settle().condition["Checkpointing"] == ("False", "NoPeer")
+    assert job(1, {"tiers": {"local": {}}}).settle().condition["Checkpointing"] == ("True", "Saving")
+    assert "Checkpointing" not in job(1, {}).settle().condition
+
+
+@pytest.mark.parametrize(
+    "memory, wanted",
+    [("512Mi", True), ("1073741824", True), ("1.5Gi", False), ("0", False), ("-1Gi", False), ("8GB", False)],
+)
+def test_amounts_of_memory(memory: str, wanted: bool) -> None:
+    def made() -> Any:
+        return make_job(checkpoint={"tiers": {"local": {"memory": memory}}})
+
+    if wanted:
+        assert made()
+    else:
+        with pytest.raises(ValidationError, match="memory"):
+            made()
