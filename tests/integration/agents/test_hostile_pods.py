@@ -57,9 +57,21 @@ async def test_what_is_no_frame_ends_the_connection(host: Host, data: bytes) -> 
         {"type": "hello", "role": "rank", "incarnation": 1, "rank": 0},
         {"type": "hello", "role": "rank", "incarnation": 3, "rank": 0},
         {"type": "hello", "role": "rank", "incarnation": 2, "rank": True},
+        {"type": "hello", "role": "memory", "incarnation": 2, "rank": 2},
+        {"type": "hello", "role": "memory", "incarnation": 1, "rank": 0},
         {"type": "hello", "role": "launcher", "incarnation": 2**62},
     ],
-    ids=["none", "no role", "another pod's rank", "older", "newer", "no number", "absurd"],
+    ids=[
+        "none",
+        "no role",
+        "another pod's rank",
+        "older",
+        "newer",
+        "no number",
+        "another pod's memory",
+        "older memory",
+        "absurd",
+    ],
 )
 async def test_a_wrong_hello_ends_the_connection(host: Host, hello: dict[str, object]) -> None:
     pod = await dial(host)

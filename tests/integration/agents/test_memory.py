@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host, eventually
+from tests.integration.agents.harness import FakeHub, Host, Pod, eventually
 from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, Rank, damage, held, state, until_held
 
 from convoy_agents.csi import mounts
@@ -177,6 +177,9 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
         await rank.stands(Tier.PEER, 1, 20)
     await two.crash()
     await two.start()
+    await eventually(lambda: bool(two.agent.peer_port))
+    for uid, host in ((A, one), (B, two)):
+        job.launchers[uid] = await host.launcher(uid, 1)
     for shards in await restored(await job.form(2, [(A, one), (B, two)])):
         assert shards == {"0": state(20, 0), "1": state(20, 1)}
 
@@ -260,3 +263,49 @@ async def test_slots_of_ranks_that_left_are_given_to_those_that_came(
     await again[0].reserve()
     slots = sorted(path.name for path in (two.settings.run_dir / "memory" / JOB / "slots").iterdir())
     assert slots == ["0-0", "0-1"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"type": "erase"},
+        {"type": "reserve", "size": -1},
+        {"type": "seal", "slot": "0-0", "step": 1},
+        {"type": "restore", "attempt": 0, "broken": [1]},
+    ],
+)
+async def test_what_is_no_question_ends_the_line(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, question: dict[str, object]
+) -> None:
+    one = await make_host("one")
+    await job.form(1, [(A, one)])
+    pod = await Pod.dial(one.target(A) / "agent.sock", role="memory", incarnation=1, rank=0)
+    pod.say(**question)
+    assert await pod.ended()
+
+
+@pytest.mark.parametrize("slot", ["1-0", "../records", "/etc/passwd", "0-7", ""])
+async def test_a_rank_has_nothing_sealed_but_its_own_free_slots(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, slot: str
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    refused = await ranks[0].ask(
+        type="seal", slot=slot, step=5, length=SIZE, world=2, torch="2.13", plan="same"
+    )
+    assert refused["type"] == "failed" and "free slots" in refused["why"]
+    longer = await ranks[0].ask(
+        type="seal", slot="0-0", step=5, length=100 * SIZE, world=2, torch="2.13", plan="same"
+    )
+    assert longer["type"] == "failed"
+    assert not await held(one)
+
+
+async def test_a_line_of_an_earlier_incarnation_is_cut(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one = await make_host("one")
+    await job.form(1, [(A, one)])
+    pod = await Pod.dial(one.target(A) / "agent.sock", role="memory", incarnation=1, rank=0)
+    await job.form(2, [(A, one)])
+    assert await pod.ended()

@@ -6,9 +6,10 @@ import hashlib
 import os
 import sys
 
-import convoy
 import torch
 from torch.nn.parallel import DistributedDataParallel
+
+import convoy
 
 
 def main(total: int, slow: float) -> None:

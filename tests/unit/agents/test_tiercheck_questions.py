@@ -1,0 +1,78 @@
+"""What a rank may ask of memory, and what is none of its questions."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.pods.fields import MessageError
+from convoy_agents.tiercheck.questions import (
+    Look,
+    Question,
+    Reserve,
+    Restore,
+    Restored,
+    Seal,
+    WantShard,
+    parse,
+)
+
+SEAL = {"type": "seal", "slot": "0-1", "step": 7, "length": 4096, "world": 2, "torch": "2.13", "plan": "p"}
+
+
+@pytest.mark.parametrize(
+    "frame, wanted",
+    [
+        ({"type": "reserve", "size": 10}, Reserve(10)),
+        ({"type": "look", "known": "{}"}, Look("{}")),
+        ({"type": "look"}, Look("")),
+        (SEAL, Seal("0-1", 7, 4096, 2, "2.13", "p")),
+        ({"type": "restore", "attempt": 1, "broken": [["n", "id"]]}, Restore(1, (("n", "id"),))),
+        ({"type": "restore", "attempt": 0}, Restore(0, ())),
+        ({"type": "shard", "shard": "3"}, WantShard("3")),
+        ({"type": "restored"}, Restored()),
+    ],
+)
+def test_questions(frame: dict[str, Any], wanted: Question) -> None:
+    assert parse(frame) == wanted
+
+
+@pytest.mark.parametrize(
+    "frame, word",
+    [
+        ({"type": "erase"}, "erase"),
+        ({"type": "reserve"}, "size"),
+        ({"type": "reserve", "size": -1}, "size"),
+        ({"type": "reserve", "size": True}, "size"),
+        ({"type": "reserve", "size": 2**60}, "size"),
+        ({**SEAL, "slot": 3}, "slot"),
+        ({**SEAL, "step": "7"}, "step"),
+        ({**SEAL, "length": None}, "length"),
+        ({"type": "restore", "attempt": 0, "broken": "all"}, "broken"),
+        ({"type": "restore", "attempt": 0, "broken": [["n"]]}, "broken"),
+        ({"type": "restore", "attempt": 0, "broken": [["n", 1]]}, "broken"),
+        ({"type": "restore", "attempt": 0, "broken": [["n", "i"]] * 5000}, "broken"),
+    ],
+)
+def test_what_is_no_question_is_named(frame: dict[str, Any], word: str) -> None:
+    with pytest.raises(MessageError, match=word):
+        parse(frame)
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+kinds = st.sampled_from(["reserve", "look", "seal", "restore", "shard", "restored", "other"])
+names = st.sampled_from([*SEAL, "size", "known", "attempt", "broken", "shard"])
+
+
+@given(kinds, st.dictionaries(names, json, max_size=4))
+def test_any_frame_is_a_question_or_an_error(kind: str, body: dict[str, Any]) -> None:
+    with contextlib.suppress(MessageError):
+        parse({**body, "type": kind})
