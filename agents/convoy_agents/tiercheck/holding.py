@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -59,6 +59,7 @@ class Holding:
         self._budget = budget
         self._pool = pool
         self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Condition()
         self._vault: Vault | None = None
         self._shares: dict[str, int] = {}
@@ -75,11 +76,28 @@ class Holding:
 
     async def use(self, do: Callable[[Vault], T]) -> T:
         """Lets `do` work with the vault in a thread, nobody else meanwhile. OSError when there is none."""
+        return await self._through(self._use(do))
+
+    async def _use(self, do: Callable[[Vault], T]) -> T:
         async with self._turn:
             vault = await self._open()
             found = await asyncio.to_thread(do, vault)
         await self.changed()
         return found
+
+    async def _through(self, work: Coroutine[Any, Any, T]) -> T:
+        """To its end, even if whoever waits for it is gone: a thread cannot be called back, and what is half
+        done must not be believed to be done.
+        """
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has heard of it, and nobody else needs to
 
     async def look(self, do: Callable[[Vault], T]) -> T:
         """What `do` sees, quickly and without changing anything."""
@@ -105,26 +123,28 @@ class Holding:
                     async with asyncio.timeout(left):
                         await self._changed.wait()
 
-    async def grow(self, purpose: str, size: int, own_limit: int) -> None:
-        """Room for so many bytes for one purpose. Refused, and nothing is changed, when there is none."""
-        async with self._turn:
-            await self._grow(purpose, size, own_limit)
-
     async def _grow(self, purpose: str, size: int, own_limit: int) -> None:
+        """Room for so many bytes for one purpose. Refused, and nothing is changed, when there is none."""
         if size <= self._shares.get(purpose, 0):
             return
         shares = {**self._shares, purpose: size}
         whole = sum(shares.values()) + OVERHEAD
+        await self._open()
         if refusal := self._budget.grow(self.job_uid, whole, own_limit):
             raise Refused(refusal)
-        self._shares = shares
         await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self.job_uid])
         await asyncio.to_thread(write_atomic, self._folder / SHARES, json.dumps(shares).encode())
+        self._shares = shares
 
     async def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int
     ) -> list[Path]:
         """A rank's slots, ready to be written. Refused; NoRoom when others have grown into what it had."""
+        return await self._through(self._reserve(owner, count, size, owners, own_limit))
+
+    async def _reserve(
+        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int
+    ) -> list[Path]:
         async with self._turn:
             # What ranks that are here no more have had, and nobody needs, serves the ones that are.
             vault = await self._open()
@@ -135,17 +155,19 @@ class Holding:
                 if not purpose.startswith(SLOTS) or purpose in mine
             }
             await self._grow(f"{SLOTS}{owner}", count * size, own_limit)
-        names = await self.use(lambda vault: vault.reserve(owner, count, size, owners))
+            names = await asyncio.to_thread(vault.reserve, owner, count, size, owners)
+        await self.changed()
         return [self._folder / "slots" / name for name in names]
 
     async def expect(self, manifest: Manifest, purpose: str, own_limit: int) -> list[int]:
         """A shard is about to come. The chunks that are wanted, by index. Refused, NoRoom."""
+        return await self._through(self._expect(manifest, purpose, own_limit))
 
-        def size(vault: Vault) -> int:
-            return vault.elsewhere + (0 if manifest.id in vault.manifests else manifest.size)
-
-        await self.grow(purpose, await self.look(size), own_limit)
-        return await self.use(lambda vault: vault.expect(manifest))
+    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int) -> list[int]:
+        async with self._turn:
+            vault = await self._open()
+            await self._grow(purpose, vault.room_with(manifest), own_limit)
+            return await asyncio.to_thread(vault.expect, manifest)
 
     async def seal(self, slot: str, generation: Generation, shard: str, length: int, facts: Facts) -> Sealed:
         """Takes the digests of what a rank has written into a slot, and keeps it. OSError, ValueError."""
@@ -161,15 +183,17 @@ class Holding:
 
     async def read(self, key: str, index: int) -> bytes:
         """A chunk of a shard. Damaged when it is not here or not as it was."""
-        async with self._turn:
-            vault = await self._open()
-            return await asyncio.to_thread(vault.read, key, index)
+        return await self._through(self._quietly(lambda vault: vault.read(key, index)))
 
     async def put(self, key: str, index: int, data: bytes) -> None:
         """A chunk of a shard that is expected. Damaged when it is not what the manifest says."""
+        await self._through(self._quietly(lambda vault: vault.put(key, index, data)))
+
+    async def _quietly(self, do: Callable[[Vault], T]) -> T:
+        """As `use`, for what nobody waits for."""
         async with self._turn:
             vault = await self._open()
-            await asyncio.to_thread(vault.put, key, index, data)
+            return await asyncio.to_thread(do, vault)
 
     async def verified(self, key: str) -> Path | None:
         """The file in which a shard lies, every byte of it looked at; None when it is not here, or damaged:
@@ -247,6 +271,9 @@ class Holding:
 
     async def close(self) -> None:
         """Gives all memory back."""
+        await self._through(self._close())
+
+    async def _close(self) -> None:
         async with self._turn:
             self._vault = None
             self._budget.free(self.job_uid)

@@ -82,11 +82,13 @@ class Vault:
         """Ranks, of this incarnation or of an earlier one, in whose slots something lies."""
         return {name.rpartition("-")[0] for name in self._homes.values()}
 
-    @property
-    def elsewhere(self) -> int:
-        """Bytes of shards that lie in no slot, and of those that are on their way."""
-        kept = sum(one.size for key, one in self.manifests.items() if key not in self._homes)
-        return kept + sum(one.manifest.size for one in self._coming.values())
+    def room_with(self, manifest: Manifest) -> int:
+        """Bytes of all shards that lie in no slot, those on their way and this one included."""
+        sizes = {key: one.size for key, one in self.manifests.items() if key not in self._homes}
+        sizes |= {key: one.manifest.size for key, one in self._coming.items()}
+        if manifest.id not in self._homes:
+            sizes[manifest.id] = manifest.size
+        return sum(sizes.values())
 
     @property
     def inventory(self) -> Inventory:
