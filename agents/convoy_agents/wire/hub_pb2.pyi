@@ -77,6 +77,7 @@ class AgentMessage(_message.Message):
     POD_GONE_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     HOLDINGS_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: all the agent knows"""
@@ -101,6 +102,10 @@ class AgentMessage(_message.Message):
     def holdings(self) -> Global___Holdings:
         """whenever this changes"""
 
+    @_builtins.property
+    def store(self) -> Global___StoreReport:
+        """answer to a Store that is to be probed"""
+
     def __init__(
         self,
         *,
@@ -110,12 +115,13 @@ class AgentMessage(_message.Message):
         pod_gone: Global___PodGone | None = ...,
         goodbye: Global___Goodbye | None = ...,
         holdings: Global___Holdings | None = ...,
+        store: Global___StoreReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings", "store"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -186,6 +192,43 @@ class Holdings(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Holdings: _TypeAlias = Holdings  # noqa: Y015
+
+@_typing.final
+class StoreReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    CONDITIONAL_FIELD_NUMBER: _builtins.int
+    CHECKSUMS_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.str
+    reached: _builtins.bool
+    conditional: _builtins.bool
+    """of several conditional writes one wins"""
+    checksums: _builtins.bool
+    """damaged uploads are refused"""
+    message: _builtins.str
+    """for people"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        reached: _builtins.bool = ...,
+        conditional: _builtins.bool = ...,
+        checksums: _builtins.bool = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksums", b"checksums", "conditional", b"conditional", "message", b"message", "name", b"name", "reached", b"reached", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreReport: _TypeAlias = StoreReport  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
@@ -543,6 +586,7 @@ class HubMessage(_message.Message):
     PEER_MOVED_FIELD_NUMBER: _builtins.int
     PULSE_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -559,6 +603,8 @@ class HubMessage(_message.Message):
     def pulse(self) -> Global___Pulse: ...
     @_builtins.property
     def forget(self) -> Global___Forget: ...
+    @_builtins.property
+    def store(self) -> Global___Store: ...
     def __init__(
         self,
         *,
@@ -570,16 +616,77 @@ class HubMessage(_message.Message):
         peer_moved: Global___PeerMoved | None = ...,
         pulse: Global___Pulse | None = ...,
         forget: Global___Forget | None = ...,
+        store: Global___Store | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse", "forget"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse", "forget", "store"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class Store(_message.Message):
+    """A remote store that jobs on this node use; it replaces what was said of that name before. Credentials are
+    kept in the agent's memory alone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    BUCKET_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    PATH_STYLE_FIELD_NUMBER: _builtins.int
+    ACCESS_KEY_FIELD_NUMBER: _builtins.int
+    SECRET_KEY_FIELD_NUMBER: _builtins.int
+    SESSION_TOKEN_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
+    CONDITIONAL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.str
+    """changes with anything of it"""
+    endpoint: _builtins.str
+    """URL; empty for the provider's own"""
+    region: _builtins.str
+    bucket: _builtins.str
+    prefix: _builtins.str
+    path_style: _builtins.bool
+    access_key: _builtins.str
+    secret_key: _builtins.str
+    session_token: _builtins.str
+    probe: _builtins.bool
+    """find out what it can do, and report"""
+    conditional: _builtins.bool
+    """What is known of it: of several conditional writes one wins. Without that nothing is committed there."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+        region: _builtins.str = ...,
+        bucket: _builtins.str = ...,
+        prefix: _builtins.str = ...,
+        path_style: _builtins.bool = ...,
+        access_key: _builtins.str = ...,
+        secret_key: _builtins.str = ...,
+        session_token: _builtins.str = ...,
+        probe: _builtins.bool = ...,
+        conditional: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_key", b"access_key", "bucket", b"bucket", "conditional", b"conditional", "endpoint", b"endpoint", "name", b"name", "path_style", b"path_style", "prefix", b"prefix", "probe", b"probe", "region", b"region", "secret_key", b"secret_key", "session_token", b"session_token", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Store: _TypeAlias = Store  # noqa: Y015
 
 @_typing.final
 class Forget(_message.Message):
@@ -811,6 +918,7 @@ class MemoryTiers(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     HOLDERS_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     copies: _builtins.int
     """of each shard, on other nodes"""
     limit: _builtins.int
@@ -823,6 +931,10 @@ class MemoryTiers(_message.Message):
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
         """for slot 0: nodes beside the members that hold checkpoints of the job"""
 
+    @_builtins.property
+    def store(self) -> Global___StoreUse:
+        """absent without a remote store"""
+
     def __init__(
         self,
         *,
@@ -830,14 +942,46 @@ class MemoryTiers(_message.Message):
         limit: _builtins.int = ...,
         hosts: _abc.Iterable[Global___Place] | None = ...,
         holders: _abc.Iterable[Global___Place] | None = ...,
+        store: Global___StoreUse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "holders", b"holders", "hosts", b"hosts", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "holders", b"holders", "hosts", b"hosts", "limit", b"limit", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemoryTiers: _TypeAlias = MemoryTiers  # noqa: Y015
+
+@_typing.final
+class StoreUse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    EVERY_SECONDS_FIELD_NUMBER: _builtins.int
+    KEEP_LAST_FIELD_NUMBER: _builtins.int
+    KEEP_EVERY_STEPS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    every_seconds: _builtins.int
+    """between two generations that go there"""
+    keep_last: _builtins.int
+    """generations that stay"""
+    keep_every_steps: _builtins.int
+    """and each first one to reach another multiple of it; 0 for none"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        every_seconds: _builtins.int = ...,
+        keep_last: _builtins.int = ...,
+        keep_every_steps: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_seconds", b"every_seconds", "keep_every_steps", b"keep_every_steps", "keep_last", b"keep_last", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreUse: _TypeAlias = StoreUse  # noqa: Y015
 
 @_typing.final
 class Place(_message.Message):
