@@ -32,11 +32,13 @@ from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.exchange import Exchange
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.vouching import Vouching
+from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation
 
 LEAVE_SECONDS = 8.0
@@ -69,13 +71,14 @@ class Agent:
         self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
         self.pods = Pods(Outbox())
         self.keeper = Keeper(settings.run_dir / "memory", settings.checkpoint_memory, self._holdings)
-        self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper))
+        self.remotes = Remotes(self._report_store, settings.copy_rate)
+        self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper, self.remotes))
         self._peers = PeerClient(self.enrolment)
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
         exchange = Exchange(self._peers, settings.copy_rate)
         surveys = Surveys(self.keeper, lambda: self.pods)
-        restores = Restores(settings.node, self.keeper, surveys, exchange)
-        self._committer = Committer(self.keeper, exchange, self._negotiator, self.pods.decided, self._plan)
+        restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes)
+        self._committer = Committer(self.keeper, exchange, self.remotes, self._negotiator, self.pods.decided, self._plan)
         self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, self.pods.troubled)
         self._forgetting: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
@@ -95,6 +98,7 @@ class Agent:
             self._isolation.reached_hub,
             lambda: self.keeper.jobs,
             self._forget,
+            self.remotes.told,
         )
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
@@ -174,6 +178,7 @@ class Agent:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self._committer.close()
                 await self._negotiator.close()
+                await self.remotes.close()
                 await self._peer_server.stop()
                 await self._peers.close()
                 await csi.stop()
@@ -220,6 +225,9 @@ class Agent:
         self._negotiator.forget(uid)
         self._committer.forget(uid)
         self._ranks.forget(uid)
+
+    def _report_store(self, report: hub_pb2.StoreReport) -> None:
+        self.hub.report_store(report)
 
     def _holdings(self) -> None:
         self.hub.holdings_changed()

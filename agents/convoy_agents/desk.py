@@ -45,7 +45,7 @@ class Ledger(Protocol):
     """Where generations in memory are written down, at the agent of slot 0."""
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        """The record of a generation that stands at the tier already."""
+        """The record of a generation that stands at the tier already; None on a volume."""
         ...
 
     async def write(
@@ -124,7 +124,7 @@ class CommitDesk:
     def ask_again(self, job_uid: str) -> None:
         """Rank 0 dialled anew: repeats what it was asked."""
         job = self._jobs.get(job_uid)
-        state = job.lines[Tier.REMOTE].state if job else None
+        state = job.lines[Tier.REMOTE].state if job and job.assignment.memory is None else None
         if job and state and state.writing is not None:
             self._ask_record(job.pod_uid, Generation(state.incarnation, state.writing))
 
@@ -176,7 +176,7 @@ class CommitDesk:
                 self._apply(job, tier, commit.Withdraw(slot, generation))
 
     async def _stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        return None if tier is Tier.REMOTE else await self._ledger.stands(job_uid, tier, generation)
+        return await self._ledger.stands(job_uid, tier, generation)
 
     def _apply(self, job: _Job, tier: Tier, event: commit.Event) -> None:
         line = job.lines[tier]
@@ -197,7 +197,7 @@ class CommitDesk:
             self._write(job, tier, result.write)
 
     def _write(self, job: _Job, tier: Tier, generation: Generation) -> None:
-        if tier is Tier.REMOTE:
+        if job.assignment.memory is None:
             self._ask_record(job.pod_uid, generation)
             return
         said = dict(job.lines[tier].said.get(generation, {}))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -35,6 +36,8 @@ STEADY_SECONDS = 10.0
 """A session that held so long was a good one: the next dial begins with the shortest pause."""
 MAX_UNANSWERED = 64
 """Heartbeats whose answer is awaited."""
+MAX_REPORTS = 64
+"""Of stores, that wait to be sent."""
 MAX_HOPS = 5
 """Redirects followed without a pause between them."""
 
@@ -59,6 +62,8 @@ class Node:
     """Uids of the jobs whose checkpoints lie in this node's memory."""
     forget: Callable[[str], None]
     """A job is over: its memory is given back."""
+    store: Callable[[hub_pb2.Store], None]
+    """A remote store is told of."""
 
 
 class _Redirected(Exception):
@@ -85,6 +90,7 @@ class HubLink:
         """Its address, as long as it has not been dialled in vain."""
         self._unreachable = ""
         self._holdings_due = False
+        self._store_reports: deque[hub_pb2.StoreReport] = deque(maxlen=MAX_REPORTS)
         self._beats: dict[int, float] = {}
         """By their sent_unix_ms: when heartbeats of this session were sent, oldest first."""
         self.peer_address = ""
@@ -92,6 +98,11 @@ class HubLink:
 
     def wake(self) -> None:
         """The outbox has something new."""
+        self._wake.set()
+
+    def report_store(self, report: hub_pb2.StoreReport) -> None:
+        """The hub is to hear what a store can do."""
+        self._store_reports.append(report)
         self._wake.set()
 
     def holdings_changed(self) -> None:
@@ -198,6 +209,8 @@ class HubLink:
                 self._answered(message.pulse.sent_unix_ms)
             elif message.WhichOneof("body") == "forget":
                 self._pods.forget(message.forget.job_uid)
+            elif message.WhichOneof("body") == "store":
+                self._pods.store(message.store)
             else:
                 self._pods.command(message)
         # The stream has ended: its status says why.
@@ -243,6 +256,8 @@ class HubLink:
             if self._holdings_due:
                 self._holdings_due = False
                 yield hub_pb2.AgentMessage(holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()))
+            while self._store_reports:
+                yield hub_pb2.AgentMessage(store=self._store_reports.popleft())
             gone, changed = outbox.take(now)
             for uid in gone:
                 yield hub_pb2.AgentMessage(pod_gone=hub_pb2.PodGone(pod_uid=uid))

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from e2e.setup.torch_source import pip_arguments
 
+WITHOUT_DEPENDENCIES = ("boto3", "botocore", "s3transfer", "jmespath", "moto")
+"""botocore asks for an older python-dateutil than kubernetes does, and works with the later one."""
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".venv"
 STAMP = FOLDER / ".made-from"
@@ -22,7 +24,7 @@ STAMP = FOLDER / ".made-from"
 
 def made_from() -> str:
     """A digest of all that decides what the environment holds."""
-    inputs = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
+    inputs = [(ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt", __file__)]
     return hashlib.sha256(b"\0".join([*inputs, sys.version.encode(), str(ROOT).encode()])).hexdigest()
 
 
@@ -42,9 +44,11 @@ def main() -> None:
         venv.create(FOLDER, with_pip=True)
     pip = [str(FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command = [*pip, *pip_arguments(), "-c", "constraints.txt", "-e", ".[dev]"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, check=False, timeout=3000)
-    if done.returncode:
-        raise SystemExit(done.returncode)
+    beside = [*pip, "--no-deps", "-c", "constraints.txt", *WITHOUT_DEPENDENCIES]
+    for one in (command, beside):
+        done = subprocess.run(one, cwd=ROOT, env=os.environ, check=False, timeout=3000)
+        if done.returncode:
+            raise SystemExit(done.returncode)
     partial = STAMP.with_suffix(".partial")
     partial.write_text(made_from())
     partial.replace(STAMP)

@@ -40,6 +40,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreUse:
+    """The remote store that some of the job's generations go to."""
+
+    name: str
+    every_seconds: int
+    keep_last: int
+    keep_every_steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryTiers:
     """What of the job its nodes keep in memory."""
 
@@ -51,6 +61,7 @@ class MemoryTiers:
     """Nodes that keep the copies of this slot's shards; fewer than `copies` where there are no more."""
     holders: tuple[Place, ...] = ()
     """Known to slot 0 alone: nodes beside the members that hold checkpoints of the job."""
+    store: StoreUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +153,8 @@ def from_json(data: Mapping[str, Any]) -> Assignment:
     fields["members"] = tuple(Member(**entry) for entry in fields["members"])
     if memory := fields.get("memory"):
         places = {name: tuple(Place(**entry) for entry in memory[name]) for name in ("hosts", "holders")}
-        fields["memory"] = MemoryTiers(**{**memory, **places})
+        store = StoreUse(**memory["store"]) if memory.get("store") else None
+        fields["memory"] = MemoryTiers(**{**memory, **places, "store": store})
     assignment = Assignment(**fields)
     _check(assignment)
     return assignment
@@ -154,7 +166,12 @@ def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
         message.limit,
         tuple(Place(entry.node, entry.peer_address) for entry in message.hosts),
         tuple(Place(entry.node, entry.peer_address) for entry in message.holders),
+        _store(message.store) if message.HasField("store") else None,
     )
+
+
+def _store(message: hub_pb2.StoreUse) -> StoreUse:
+    return StoreUse(message.name, message.every_seconds, max(1, message.keep_last), message.keep_every_steps)
 
 
 def _check(assignment: Assignment) -> None:

@@ -17,11 +17,15 @@ from convoy_agents.tiercheck.exchange import Exchange, Outdated, Unreachable
 from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import stands_at
+from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Reading
+from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.vault import Damaged, Vault
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
+UPLOAD_SECONDS = 3600.0
+"""For all slots to bring a generation to the store; then it stays in memory alone."""
 COPY_SECONDS = 300.0
 """For one node to take its copies of a generation; then the generation stays without them."""
 
@@ -45,12 +49,16 @@ class Committer:
         self,
         keeper: Keeper,
         exchange: Exchange,
+        remotes: Remotes,
         asks: Asks,
         decided: Decide,
         plan: Callable[[str], Assignment | None],
     ) -> None:
         self._keeper = keeper
         self._exchange = exchange
+        self._remotes = remotes
+        self._uploads: dict[str, asyncio.Task[None]] = {}
+        """By pod; one at a time."""
         self._asks = asks
         self._decided = decided
         self._plan = plan
@@ -103,10 +111,12 @@ class Committer:
         for key, task in list(self._tasks.items()):
             if key[0] == uid:
                 task.cancel()
+        if uid in self._uploads:
+            self._uploads[uid].cancel()
 
     async def close(self) -> None:
         """Ends every task."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._uploads.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -135,6 +145,8 @@ class Committer:
             if not await self._take(uid, plan, holding, Tier.LOCAL, generation, answer):
                 await holding.give_up(said.shards.values())
                 return
+            if answer.record is not None and answer.record.remote:
+                self._upload(uid, plan, holding, generation, set(said.shards.values()))
             if plan.memory and plan.memory.copies and await copying:
                 answer = await self._asks.ask(plan, Tier.PEER, generation)
                 if await self._take(uid, plan, holding, Tier.PEER, generation, answer):
@@ -143,6 +155,53 @@ class Committer:
                 await holding.give_up(said.shards.values())
         finally:
             copying.cancel()
+
+    def _upload(
+        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: set[str]
+    ) -> None:
+        """Begins to bring shards to the store, if the pod's last ones are there."""
+        if uid in self._uploads:
+            log.warning("upload skipped: the last one is under way", job=plan.job, **generation._asdict())
+            return
+        holding.uploading |= keys
+        task = asyncio.create_task(self._store(uid, plan, holding, generation, keys))
+        self._uploads[uid] = task
+
+        def ended(done: asyncio.Task[None]) -> None:
+            self._uploads.pop(uid, None)
+            if not done.cancelled() and (error := done.exception()):
+                log.error("upload failed", job=plan.job, exc_info=error)
+
+        task.add_done_callback(ended)
+
+    async def _store(
+        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: set[str]
+    ) -> None:
+        deadline = time.monotonic() + UPLOAD_SECONDS
+        pause = Backoff(first=1.0, cap=30.0)
+        left = sorted(keys)
+        try:
+            while time.monotonic() < deadline and (now := self._plan(uid)) is not None:
+                if now.incarnation != plan.incarnation:
+                    return
+                try:
+                    if left:
+                        await self._remotes.upload(plan, holding, left[0])
+                        left.pop(0)
+                        continue
+                    answer = await self._asks.ask(plan, Tier.REMOTE, generation)
+                except (Damaged, Stopped) as error:
+                    log.error("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
+                    return
+                except StoreError as error:
+                    log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
+                else:
+                    if answer.verdict is not Verdict.EXPIRED:
+                        await self._take(uid, plan, holding, Tier.REMOTE, generation, answer)
+                        return
+                await asyncio.sleep(pause.next())
+        finally:
+            await holding.uploaded(keys)
 
     async def _copied(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: list[str]

@@ -53,6 +53,8 @@ class Holding:
         self.job_uid = job_uid
         self.pinned: set[str] = set()
         """Shards that are being read: they stay."""
+        self.uploading: set[str] = set()
+        """Shards that are on their way to a store: they stay."""
         self.seen = 0
         """The latest incarnation that anybody has asked about; earlier ones are refused."""
         self._folder = folder
@@ -230,7 +232,7 @@ class Holding:
                 vault.record(record)
             for tier in tiers:
                 vault.advance(tier, record.generation)
-            vault.collect(self.pinned)
+            vault.collect(self.pinned | self.uploading)
             return True
 
         return await self.use(keep)
@@ -240,7 +242,7 @@ class Holding:
 
         def forget(vault: Vault) -> None:
             vault.given_up.update(keys)
-            vault.collect(self.pinned)
+            vault.collect(self.pinned | self.uploading)
 
         await self.use(forget)
 
@@ -254,7 +256,7 @@ class Holding:
                 vault.record(record)
             vault.branch(branch)
             vault.begin(branch.incarnation, dict(marks))
-            vault.collect(self.pinned)
+            vault.collect(self.pinned | self.uploading)
 
         await self.use(note)
 
@@ -265,9 +267,14 @@ class Holding:
         def forget(vault: Vault) -> None:
             for key in dropped:
                 vault.drop(key)
-            vault.collect()
+            vault.collect(self.uploading)
 
         await self.use(forget)
+
+    async def uploaded(self, keys: Collection[str]) -> None:
+        """These shards need not stay for their upload any more."""
+        self.uploading.difference_update(keys)
+        await self.use(lambda vault: vault.collect(self.pinned | self.uploading))
 
     async def close(self) -> None:
         """Gives all memory back."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 
 from convoy_agents.desk import Said
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.remote import Remotes
+from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
+
+OVERDUE = 4
+"""Times the interval after which a generation that has not got to the store gives way to the next."""
 
 log = structlog.get_logger()
 
@@ -20,8 +27,12 @@ log = structlog.get_logger()
 class KeptLedger:
     """Beside the shards, in the same memory: the slots that have asked take the record along."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, remotes: Remotes) -> None:
         self._keeper = keeper
+        self._remotes = remotes
+        self._chosen: dict[str, tuple[Generation, float]] = {}
+        """By job, the newest generation that is to go to its store, and when it was chosen."""
+        self._sweeping: set[asyncio.Task[None]] = set()
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
         """The record of a generation that stands at the tier already."""
@@ -47,11 +58,50 @@ class KeptLedger:
         if tier is Tier.LOCAL:
             parent = await holding.look(lambda vault: vault.marks.get(Tier.LOCAL))
             record = _record(plan, generation, parent, said)
+            if record is not None and await self._goes_remote(plan, generation):
+                record = replace(record, remote=True)
         else:
             record = await holding.look(lambda vault: vault.records.get(meant(vault, generation)))
         if record is None:
             return False
+        if tier is Tier.REMOTE and not await self._store(plan, record):
+            return False
         return await holding.committed(record, plan.incarnation, *stands_at(plan, tier))
+
+    async def _goes_remote(self, plan: Assignment, generation: Generation) -> bool:
+        """Whether it is time, and the one before has got there, or has had its time."""
+        use = plan.memory.store if plan.memory else None
+        if use is None:
+            return False
+        now = time.monotonic()
+        before = self._chosen.get(plan.job_uid)
+        if before is not None:
+            mark = await self._keeper.open(plan.job_uid).look(lambda vault: vault.marks.get(Tier.REMOTE))
+            there = mark is not None and mark >= before[0]
+            if now - before[1] < use.every_seconds * (1 if there else OVERDUE):
+                return False
+        self._chosen[plan.job_uid] = (generation, now)
+        return True
+
+    async def _store(self, plan: Assignment, record: Record) -> bool:
+        try:
+            if not await self._remotes.commit(plan, record):
+                return False
+        except StoreError as error:
+            log.warning(
+                "not committed in the store", job=plan.job, why=str(error), **record.generation._asdict()
+            )
+            return False
+        task = asyncio.create_task(self._sweep(plan))
+        self._sweeping.add(task)
+        task.add_done_callback(self._sweeping.discard)
+        return True
+
+    async def _sweep(self, plan: Assignment) -> None:
+        try:
+            await self._remotes.sweep(plan)
+        except StoreError as error:
+            log.warning("store not swept", job=plan.job, why=str(error))
 
 
 def stands_at(plan: Assignment, tier: Tier) -> tuple[Tier, ...]:

@@ -20,13 +20,15 @@ from convoy_agents.tiercheck.exchange import (
     marks_to_wire,
 )
 from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.remote import Remotes
+from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records, restore
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.lineage import branch_of
-from convoy_controllers.checkpoint.records import Inventory, merge
+from convoy_controllers.checkpoint.records import Branch, Inventory, merge
 
 DECIDE_SECONDS = 60.0
 """For all members to answer: each has a live pod, so its agent is there or comes back."""
@@ -84,11 +86,15 @@ class Reading:
 class Restores:
     """Of one node."""
 
-    def __init__(self, node: str, keeper: Keeper, surveys: Surveys, exchange: Exchange) -> None:
+    def __init__(
+        self, node: str, keeper: Keeper, surveys: Surveys, exchange: Exchange, remotes: Remotes
+    ) -> None:
         self._node = node
         self._keeper = keeper
         self._surveys = surveys
         self._exchange = exchange
+        self._remotes = remotes
+        self._telling: set[asyncio.Task[None]] = set()
         self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
         self._fetching: dict[str, asyncio.Lock] = {}
 
@@ -126,14 +132,23 @@ class Restores:
         }
         found = await self._members(plan, members)
         silent = await self._others(plan, others, found)
-        while silent and time.monotonic() - began < UNHEARD_SECONDS:
-            if not restore.unheard_of(_held(found), plan.incarnation):
+        stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
+        while (silent or trouble) and time.monotonic() - began < UNHEARD_SECONDS:
+            if not restore.unheard_of(_held(found, stored), plan.incarnation):
                 break
             await asyncio.sleep(1.0)
             silent = await self._others(plan, silent, found)
+            if trouble:
+                stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
-        reply = _reply(plan, found, {**members, **others}, broken, sorted(silent))
+        reply = _reply(plan, found, stored, {**members, **others}, broken, sorted(silent))
+        if trouble and reply.outcome != hub_pb2.ResumeReply.FOUND:
+            # What is nowhere in memory may well be in the store: no work is thrown away on a guess.
+            raise Failed(trouble)
+        if trouble:
+            reply.message = "; ".join(filter(None, (reply.message, trouble)))
+        self._tell(plan, records.branch(reply.branch))
         log.info(
             "decided what to go on from",
             job=plan.job,
@@ -143,6 +158,37 @@ class Restores:
             seconds=round(time.monotonic() - began, 3),
         )
         return reply
+
+    async def _store(self, plan: Assignment, branch: Branch) -> tuple[Inventory | None, str]:
+        """What the job's store holds, once it has heard that this incarnation looks; or why that is not
+        known."""
+        if not (plan.memory and plan.memory.store):
+            return None, ""
+        try:
+            await self._remotes.branch(plan, branch)
+            return await self._remotes.inventory(plan), ""
+        except StoreError as error:
+            log.warning("store not read", job=plan.job, why=str(error))
+            return None, str(error)
+
+    def _tell(self, plan: Assignment, branch: Branch) -> None:
+        """Has the store know where the incarnation began; a store that is away learns it with no commit."""
+        if not (plan.memory and plan.memory.store):
+            return
+
+        async def tell() -> None:
+            pause = Backoff(first=1.0, cap=30.0)
+            while (now := self._surveys.plan(plan.job_uid)) and now.incarnation == plan.incarnation:
+                try:
+                    await self._remotes.branch(plan, branch)
+                    return
+                except StoreError as error:
+                    log.warning("store not told where it began", job=plan.job, why=str(error))
+                await asyncio.sleep(pause.next())
+
+        task = asyncio.create_task(tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     async def _members(self, plan: Assignment, places: Mapping[str, Place]) -> dict[str, Surveyed]:
         """What all of them hold. Failed when one does not answer in time."""
@@ -252,13 +298,15 @@ class Restores:
             for node in order:
                 if node == self._node:
                     continue
+                limit = plan.memory.limit if plan.memory else 0
                 try:
-                    await self._exchange.take(
-                        by_node[node], holding, key, plan.memory.limit if plan.memory else 0
-                    )
+                    if node == restore.REMOTE:
+                        await self._remotes.fetch(plan, holding, key, limit)
+                    else:
+                        await self._exchange.take(by_node[node], holding, key, limit)
                     reading.fetched.add(key)
                     return broken
-                except (Unreachable, Damaged) as error:
+                except (Unreachable, Damaged, StoreError, Stopped) as error:
                     log.warning("shard not read", job=plan.job, node=node, why=str(error))
                     broken.append((node, key))
                 except Shortage as error:
@@ -267,19 +315,21 @@ class Restores:
         return broken
 
 
-def _held(found: Mapping[str, Surveyed]) -> dict[str, Inventory]:
-    return {node: one.inventory for node, one in found.items()}
+def _held(found: Mapping[str, Surveyed], stored: Inventory | None) -> dict[str, Inventory]:
+    held = {node: one.inventory for node, one in found.items()}
+    return held if stored is None else {**held, restore.REMOTE: stored}
 
 
 def _reply(
     plan: Assignment,
     found: Mapping[str, Surveyed],
+    stored: Inventory | None,
     places: Mapping[str, Place],
     broken: Broken,
     silent: Sequence[str],
 ) -> hub_pb2.ResumeReply:
     """The decision, as it is told to every slot. Pure."""
-    held = _held(found)
+    held = _held(found, stored)
     known = merge(held.values())
     chosen = restore.plan(held, broken)
     notes = [f"{node} does not answer" for node in silent]
@@ -300,7 +350,7 @@ def _reply(
         names = sorted({node for links in chosen.shards.values() for link in links for node in link.places})
         number = {node: index for index, node in enumerate(names)}
         reply.places.extend(
-            hub_pb2.Place(node=node, peer_address=places[node].peer_address) for node in names
+            hub_pb2.Place(node=node, peer_address=places[node].peer_address if node else "") for node in names
         )
         for shard in sorted(chosen.shards, key=_by_number):
             links = [

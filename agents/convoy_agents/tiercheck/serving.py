@@ -27,7 +27,9 @@ from convoy_controllers.checkpoint.records import Record
 T = TypeVar("T")
 
 SLOTS = 2
-"""Of each rank: one holds what the watermarks stand on while the other is written."""
+"""Of each rank: one holds what the watermarks stand on while the other is written. One more where shards
+go to a store: they stay until they are there.
+"""
 LOOK_SECONDS = 5.0
 """After which a rank hears how things stand although nothing has changed."""
 WAIT_SECONDS = 5.0
@@ -114,7 +116,8 @@ class Ranks:
         holding = self._keeper.open(plan.job_uid)
         owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
         limit = plan.memory.limit if plan.memory else 0
-        work = holding.reserve(str(line.rank), SLOTS, size, owners, limit)
+        count = SLOTS + bool(plan.memory and plan.memory.store)
+        work = holding.reserve(str(line.rank), count, size, owners, limit)
         slots: list[Path] = await _patiently(line, work)
         self._keeper.measure()
         self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")

@@ -92,6 +92,8 @@ class Record:
     """Version of torch that saved it."""
     saved: float = 0.0
     """Unix seconds."""
+    remote: bool = False
+    """Whether it is to go to the remote store as well."""
 
     @property
     def text(self) -> bytes:
@@ -100,6 +102,7 @@ class Record:
             {
                 "generation": _pair(self.generation),
                 "parent": _pair(self.parent),
+                "remote": self.remote,
                 "saved": self.saved,
                 "shards": dict(self.shards),
                 "torch": self.torch,
@@ -180,6 +183,7 @@ def record(text: bytes) -> Record:
             world=_count(data["world"]),
             torch=str(data["torch"]),
             saved=float(data["saved"]),
+            remote=bool(data["remote"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedError(f"record: {type(error).__name__}: {error}") from error

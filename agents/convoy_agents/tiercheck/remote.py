@@ -1,0 +1,199 @@
+"""The remote stores that the hub has told of, and what this node's jobs read and write there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from convoy_agents.pods.assignment import Assignment
+from convoy_agents.tiercheck.exchange import OTHERS
+from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
+from convoy_agents.tiercheck.stores.probe import probe
+from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.upload import download, upload
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.records import Branch, Inventory, Record
+from convoy_controllers.checkpoint.retention import Keep
+
+T = TypeVar("T")
+
+THREADS = 8
+"""For calls to stores; each upload has its own besides."""
+MAX_STORES = 64
+READ_SECONDS = 60.0
+"""For one chunk to be read from memory, or written to it."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Known:
+    message: hub_pb2.Store = field(repr=False)
+    blobs: S3
+
+
+class Remotes:
+    """`report` tells the hub what a store can do."""
+
+    def __init__(self, report: Callable[[hub_pb2.StoreReport], None], rate: float = 0.0) -> None:
+        """`rate`: most bytes per second of one upload; 0 for no bound."""
+        self._report = report
+        self._rate = rate
+        self._known: dict[str, _Known] = {}
+        self._pool = ThreadPoolExecutor(THREADS, "store")
+        self._probing: set[asyncio.Task[None]] = set()
+
+    def told(self, message: hub_pb2.Store) -> None:
+        """The hub says where a store is, and with which credentials."""
+        known = self._known.get(message.name)
+        credentials = Credentials(message.access_key, message.secret_key, message.session_token)
+        if known is not None and _place(known.message) == _place(message):
+            known.blobs.renew(credentials)
+            known.message = message
+        else:
+            while len(self._known) >= MAX_STORES:
+                del self._known[next(iter(self._known))]
+            self._known[message.name] = _Known(message, _connect(message, credentials))
+        log.info("store known", store=message.name, version=message.version[:12])
+        if message.probe:
+            task = asyncio.create_task(self._probe(self._known[message.name]))
+            self._probing.add(task)
+            task.add_done_callback(self._probing.discard)
+
+    def of(self, plan: Assignment) -> Store:
+        """The job's part of its store. StoreError when the hub has not told of it."""
+        use = plan.memory.store if plan.memory else None
+        known = self._known.get(use.name) if use else None
+        if use is None or known is None:
+            name = use.name if use else ""
+            raise StoreError(f"store {name!r}: the operator has not told of it yet", retriable=True)
+        return Store(
+            known.blobs,
+            plan.job.partition("/")[0],
+            plan.job_uid,
+            conditional=known.message.conditional,
+            fence=lambda: False,
+        )
+
+    async def inventory(self, plan: Assignment) -> Inventory:
+        """What is there of the job. StoreError."""
+        store = self.of(plan)
+        return await self._run(store.inventory)
+
+    async def branch(self, plan: Assignment, branch: Branch) -> None:
+        """An incarnation begins, or says where it began. StoreError."""
+        store = self.of(plan)
+        await self._run(lambda: store.put_branch(branch))
+
+    async def upload(self, plan: Assignment, holding: Holding, key: str) -> None:
+        """Brings a shard of this node's memory there. StoreError, Damaged."""
+        store, stop, loop = self.of(plan), threading.Event(), asyncio.get_running_loop()
+        manifest = await holding.look(lambda vault: vault.manifests.get(key))
+        if manifest is None:
+            raise Damaged(f"shard {key} is not here")
+
+        def read(index: int) -> bytes:
+            return asyncio.run_coroutine_threadsafe(holding.read(key, index), loop).result(READ_SECONDS)
+
+        try:
+            done = await self._run(
+                lambda: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
+            )
+        finally:
+            stop.set()
+        log.info(
+            "shard uploaded",
+            job=plan.job,
+            shard=manifest.shard,
+            sent=done.sent_bytes,
+            skipped=done.skipped_bytes,
+            seconds=round(done.seconds, 2),
+            **manifest.generation._asdict(),
+        )
+
+    async def fetch(self, plan: Assignment, holding: Holding, key: str, limit: int) -> None:
+        """Brings a shard from there to this node's memory. StoreError, Damaged, Refused, NoRoom."""
+        store, stop, loop = self.of(plan), threading.Event(), asyncio.get_running_loop()
+        manifest = await self._run(lambda: store.manifest(key))
+        if manifest is None:
+            raise Damaged(f"manifest {key} is not in {store.where}")
+        wanted = await holding.expect(manifest, OTHERS, limit)
+
+        def write(index: int, data: bytes) -> None:
+            asyncio.run_coroutine_threadsafe(holding.put(key, index, data), loop).result(READ_SECONDS)
+
+        try:
+            await self._run(lambda: download(store, manifest, write, stop=stop, wanted=wanted))
+        finally:
+            stop.set()
+        await holding.use(lambda vault: vault.admit(key))
+
+    async def commit(self, plan: Assignment, record: Record) -> bool:
+        """Writes a generation down there; whether it stands. StoreError.
+
+        False when a later incarnation has begun there: it may know nothing of this one, which was cut off.
+        """
+        store = self.of(plan)
+
+        def write() -> bool:
+            begun = max(store.inventory().branches, default=0)
+            return begun <= plan.incarnation and store.commit(record)
+
+        return await self._run(write)
+
+    async def sweep(self, plan: Assignment) -> None:
+        """Deletes what the job need not keep there. StoreError."""
+        store = self.of(plan)
+        use = plan.memory.store if plan.memory else None
+        keep = Keep(use.keep_last, use.keep_every_steps) if use else Keep()
+        gone = await self._run(lambda: store.sweep(keep))
+        log.info(
+            "store swept",
+            job=plan.job,
+            records=len(gone.records),
+            manifests=len(gone.manifests),
+            chunks=len(gone.chunks),
+        )
+
+    async def close(self) -> None:
+        """Waits for nothing that is under way."""
+        for task in self._probing:
+            task.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _probe(self, known: _Known) -> None:
+        message = known.message
+        report = hub_pb2.StoreReport(name=message.name, version=message.version)
+        try:
+            found = await self._run(lambda: probe(known.blobs))
+            report.reached, report.message = True, found.summary
+            report.conditional, report.checksums = found.conditional, found.checksums
+        except (StoreError, OSError, ValueError) as error:
+            report.message = str(error)[:1024]
+        self._report(report)
+
+    async def _run(self, do: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, do)
+
+
+def _connect(message: hub_pb2.Store, credentials: Credentials) -> S3:
+    return S3(
+        message.bucket,
+        credentials,
+        endpoint_url=message.endpoint,
+        region=message.region or "us-east-1",
+        prefix=message.prefix,
+        addressing="path" if message.path_style else "auto",
+    )
+
+
+def _place(message: hub_pb2.Store) -> tuple[object, ...]:
+    return message.endpoint, message.region, message.bucket, message.prefix, message.path_style

@@ -1,0 +1,246 @@
+"""Blobs in a bucket of an S3 API, by boto3. Imported only where a store is one: boto3 is large."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import hashlib
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, SSLError
+
+from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.errors import StoreError
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 60.0
+_BUSY = "the store is busy or down; it is tried again"
+_KEYS = "the access key is wrong; correct the Secret of the CheckpointStore"
+_EXPIRED = "the credentials have expired; renew the Secret of the CheckpointStore"
+_FULL = "the store is full; make room or keep fewer generations"
+_ADVICE: Mapping[str, tuple[str, bool]] = {
+    "AccessDenied": (
+        "the credentials may not do this; grant s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject",
+        False,
+    ),
+    "BadDigest": ("the bytes were damaged on their way; they are sent again", True),
+    "ConditionalRequestConflict": ("another writes the same at this moment; it is tried again", True),
+    "ExpiredToken": (_EXPIRED, False),
+    "InsufficientStorage": (_FULL, False),
+    "InvalidAccessKeyId": (_KEYS, False),
+    "InvalidToken": (_EXPIRED, False),
+    "NoSuchBucket": ("there is no such bucket; make it, or correct the CheckpointStore", False),
+    "NotImplemented": ("the store cannot do this", False),
+    "QuotaExceeded": (_FULL, False),
+    "RequestTimeTooSkewed": ("this node's clock is wrong; set it", False),
+    "RequestTimeout": (_BUSY, True),
+    "SignatureDoesNotMatch": (_KEYS, False),
+    "SlowDown": (_BUSY, True),
+    "TokenRefreshRequired": (_EXPIRED, False),
+    "XAmzContentChecksumMismatch": ("the bytes were damaged on their way; they are sent again", True),
+    "XMinioStorageFull": (_FULL, False),
+}
+_CANNOT = frozenset({400, 405, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Of the store. Not shown anywhere."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
+
+
+class S3:
+    """One bucket, or the part of it below a prefix."""
+
+    def __init__(
+        self,
+        bucket: str,
+        credentials: Credentials,
+        *,
+        endpoint_url: str = "",
+        region: str = "us-east-1",
+        prefix: str = "",
+        addressing: Literal["auto", "path", "virtual"] = "auto",
+        checksum: Literal["crc32", "md5"] = "crc32",
+        ca_file: str = "",
+        attempts: int = 2,
+        connections: int = 32,
+        connect_seconds: float = CONNECT_SECONDS,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
+        """`attempts`: in all, of boto3's own, within one operation."""
+        self._bucket = bucket
+        self._prefix = "".join(f"{part}/" for part in prefix.split("/") if part)
+        self._checksum = checksum
+        self._where = f"bucket {bucket} at {endpoint_url or 'AWS'}"
+        self._endpoint, self._region, self._ca_file = endpoint_url, region, ca_file
+        self._config = Config(
+            signature_version="s3v4",
+            connect_timeout=connect_seconds,
+            read_timeout=read_seconds,
+            max_pool_connections=connections,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            # Within TLS the bytes need no SHA-256 besides: it is slower than the network.
+            s3={"addressing_style": addressing, "payload_signing_enabled": endpoint_url.startswith("http:")},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            tcp_keepalive=True,
+        )
+        self._client = self._connect(credentials)
+
+    def renew(self, credentials: Credentials) -> None:
+        """Other credentials from now on; what is under way goes on with those it has."""
+        self._client = self._connect(credentials)
+
+    @property
+    def where(self) -> str:
+        """The place, for messages."""
+        return self._where
+
+    def put(self, key: str, data: digest.Buffer) -> None:
+        """As `Blobs.put`."""
+        body = bytes(data)
+        with self._asking("put", key):
+            self._put(key, body, body)
+
+    def create(self, key: str, data: digest.Buffer) -> bool:
+        """As `Blobs.create`, if the store honours If-None-Match."""
+        body = bytes(data)
+        with self._asking("create", key):
+            try:
+                self._put(key, body, body, IfNoneMatch="*")
+            except ClientError as error:
+                if _code(error) in {"PreconditionFailed", "412"}:
+                    return False
+                raise
+        return True
+
+    def get(self, key: str, span: tuple[int, int] | None = None) -> bytes | None:
+        """As `Blobs.get`."""
+        part = {"Range": f"bytes={span[0]}-{span[0] + span[1] - 1}"} if span else {}
+        with self._asking("get", key):
+            try:
+                found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, **part)
+            except ClientError as error:
+                if _code(error) in {"NoSuchKey", "404"}:
+                    return None
+                raise
+            with contextlib.closing(found["Body"]) as body:
+                return bytes(body.read())
+
+    def names(self, folder: str) -> Listing:
+        """As `Blobs.names`."""
+        start = f"{self._prefix}{folder}/"
+        now: float | None = None
+        written: dict[str, float] = {}
+        with self._asking("list", folder):
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/"):
+                now = _date(page) if now is None else now
+                for one in page.get("Contents", ()):
+                    written[one["Key"][len(start) :]] = one["LastModified"].timestamp()
+        return Listing(time.time() if now is None else now, written)
+
+    def touch(self, key: str) -> bool:
+        """As `Blobs.touch`: a copy onto itself."""
+        full = self._prefix + key
+        source = {"Bucket": self._bucket, "Key": full}
+        with self._asking("touch", key):
+            try:
+                self._client.copy_object(
+                    Bucket=self._bucket, Key=full, CopySource=source, MetadataDirective="REPLACE"
+                )
+            except ClientError as error:
+                if _code(error) in {"NoSuchKey", "404"} or _status(error) in _CANNOT:
+                    return False
+                raise
+        return True
+
+    def remove(self, key: str) -> None:
+        """As `Blobs.remove`."""
+        with self._asking("delete", key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+
+    def tidy(self, folder: str, before: float) -> None:
+        """As `Blobs.tidy`: an upload that breaks off leaves nothing, since none has parts."""
+
+    def refuses_damage(self, key: str) -> bool:
+        """As `Blobs.refuses_damage`."""
+        with self._asking("put", key):
+            try:
+                self._put(key, b"as it arrives", b"as it was sent")
+            except ClientError as error:
+                if 400 <= _status(error) < 500:
+                    return True
+                raise
+        return False
+
+    def _connect(self, credentials: Credentials) -> Any:
+        session = boto3.session.Session(
+            aws_access_key_id=credentials.access_key,
+            aws_secret_access_key=credentials.secret_key,
+            aws_session_token=credentials.session_token or None,
+            region_name=self._region,
+        )
+        return session.client(
+            "s3", endpoint_url=self._endpoint or None, verify=self._ca_file or None, config=self._config
+        )
+
+    def _put(self, key: str, body: bytes, checked: bytes, **more: str) -> None:
+        """`checked`: the bytes whose checksum goes with the body."""
+        if self._checksum == "crc32":
+            more["ChecksumCRC32"] = _base64(zlib.crc32(checked).to_bytes(4, "big"))
+        else:
+            more["ContentMD5"] = _base64(hashlib.md5(checked, usedforsecurity=False).digest())
+        self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=body, **more)
+
+    @contextlib.contextmanager
+    def _asking(self, operation: str, key: str) -> Iterator[None]:
+        what = f"{self._where}: {operation} {self._prefix}{key}"
+        try:
+            yield
+        except ClientError as error:
+            # Its own message may repeat what was sent.
+            status, code = _status(error), _code(error)
+            advice, retriable = _ADVICE.get(code, (_BUSY if status >= 500 else "", status >= 500))
+            if status == 429:
+                advice, retriable = _BUSY, True
+            end = f"; {advice}" if advice else ""
+            raise StoreError(f"{what}: HTTP {status} {code}{end}", retriable=retriable) from error
+        except (SSLError, ParamValidationError) as error:
+            advice = "the endpoint, its certificate or the CA of the CheckpointStore is wrong"
+            raise StoreError(f"{what}: {type(error).__name__}; {advice}", retriable=False) from error
+        except BotoCoreError as error:
+            raise StoreError(
+                f"{what}: {type(error).__name__}; the store is not reached; it is tried again", retriable=True
+            ) from error
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _date(page: Mapping[str, Any]) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+    except (KeyError, ValueError):
+        return None
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

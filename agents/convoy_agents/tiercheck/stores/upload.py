@@ -1,0 +1,223 @@
+"""Shards to a store and back: chunks in parallel, each looked at, with limits on rate, memory and retries."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from convoy_agents.backoff import Backoff
+from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
+from convoy_controllers.checkpoint.records import Chunk, Manifest
+
+T = TypeVar("T")
+
+_LOOK_SECONDS = 0.25
+"""How soon a thread that waits hears that another one has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often what may succeed later is tried again."""
+
+    attempts: int = 5
+    """Of one operation."""
+    budget: int = 50
+    """Retries of all operations together: a store that is down is not asked for each chunk."""
+    first_seconds: float = 0.2
+    cap_seconds: float = 5.0
+
+
+class Wait(Protocol):
+    """As `threading.Event`."""
+
+    def wait(self, timeout: float) -> bool:
+        """Until it is set, or so many seconds; whether it is set."""
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A shard that is in the store."""
+
+    sent_bytes: int
+    skipped_bytes: int
+    """Of chunks that were there, or come twice."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """A shard that was read from the store."""
+
+    received_bytes: int
+    seconds: float
+
+
+class Rate:
+    """A token bucket that starts empty; each waits for its own bytes, in the order of asking."""
+
+    def __init__(self, bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._free = clock()
+        self._lock = threading.Lock()
+
+    def delay(self, size: int) -> float:
+        """Seconds to wait before so many bytes are moved; they count as moved."""
+        if not self._rate:
+            return 0.0
+        with self._lock:
+            now = self._clock()
+            # What was not used is not saved up.
+            self._free = max(self._free, now) + size / self._rate
+            return self._free - now
+
+
+def upload(
+    store: Store,
+    manifest: Manifest,
+    read: Callable[[int], digest.Buffer],
+    *,
+    stop: Wait,
+    threads: int = 8,
+    cap_bytes_per_second: float = 0,
+    retries: Retries | None = None,
+    broken: Collection[str] = (),
+) -> Uploaded:
+    """Puts the chunks that are not there yet, and then the manifest. Again after any error: it goes on.
+
+    `read`: a chunk's bytes by its index, from several threads. `broken`: digests of chunks whose bytes in the
+    store are known to be damaged. Stopped, StoreError, or Damaged when what is read is not the chunk.
+    """
+    began = time.monotonic()
+    work = _Work(stop, cap_bytes_per_second, retries or Retries())
+    there = work.retried(store.promised)
+    first = {chunk.digest: index for index, chunk in reversed(list(enumerate(manifest.chunks)))}
+    old = [name for name in first if name in there and not there[name] and name not in broken]
+    lost = work.retried(lambda: store.touch(old))
+    missing = sorted(
+        index for name, index in first.items() if name not in there or name in lost or name in broken
+    )
+
+    def send(index: int) -> None:
+        chunk = manifest.chunks[index]
+        work.pace(chunk.length)
+        work.retried(lambda: store.put_chunk(chunk, read(index)))
+
+    work.each(send, missing, threads)
+    work.retried(lambda: store.put_manifest(manifest))
+    sent = sum(manifest.chunks[index].length for index in missing)
+    return Uploaded(sent, manifest.size - sent, time.monotonic() - began)
+
+
+def download(
+    store: Store,
+    manifest: Manifest,
+    write: Callable[[int, bytes], None],
+    *,
+    stop: Wait,
+    wanted: Collection[int] | None = None,
+    threads: int = 8,
+    cap_bytes_per_second: float = 0,
+    retries: Retries | None = None,
+) -> Downloaded:
+    """Gets the chunks of these indices, or all; each is looked at, and written once or more, in any order.
+
+    `write`: takes a chunk by its index, from several threads. Stopped, StoreError, or Damaged when a chunk is
+    not there or is damaged when read twice.
+    """
+    began = time.monotonic()
+    work = _Work(stop, cap_bytes_per_second, retries or Retries())
+    places: dict[Chunk, list[int]] = {}
+    for index in range(len(manifest.chunks)) if wanted is None else sorted(wanted):
+        places.setdefault(manifest.chunks[index], []).append(index)
+
+    def receive(chunk: Chunk) -> None:
+        work.pace(chunk.length)
+        try:
+            data = work.retried(lambda: store.get_chunk(chunk))
+        except Damaged:
+            # On its way, or where it lies.
+            data = work.retried(lambda: store.get_chunk(chunk))
+        for index in places[chunk]:
+            write(index, data)
+
+    work.each(receive, list(places), threads)
+    return Downloaded(sum(chunk.length for chunk in places), time.monotonic() - began)
+
+
+class _Work:
+    """Threads that stop together."""
+
+    def __init__(self, stop: Wait, cap_bytes_per_second: float, retries: Retries) -> None:
+        self._stop = stop
+        self._rate = Rate(cap_bytes_per_second)
+        self._retries = retries
+        self._left = retries.budget
+        self._lock = threading.Lock()
+        self._failed = False
+
+    def each(self, work: Callable[[T], None], items: Sequence[T], threads: int) -> None:
+        """Works on all of them; the first error ends it and is raised."""
+        waiting = iter(items)
+        count = min(threads, len(items))
+        if count:
+            with ThreadPoolExecutor(count, "shard") as pool:
+                ends = [pool.submit(self._run, work, waiting) for _ in range(count)]
+            errors = [error for end in ends if (error := end.exception())]
+            # Others only stopped because of it.
+            for error in sorted(errors, key=lambda one: isinstance(one, Stopped)):
+                raise error
+
+    def pace(self, size: int) -> None:
+        """Waits until so many bytes may be moved."""
+        self._pause(self._rate.delay(size))
+
+    def retried(self, do: Callable[[], T]) -> T:
+        """Does it, as often as is allowed."""
+        backoff = Backoff(self._retries.first_seconds, self._retries.cap_seconds)
+        for attempt in range(1, self._retries.attempts + 1):
+            self._see_wanted()
+            try:
+                return do()
+            except StoreError as error:
+                if not error.retriable or attempt == self._retries.attempts or not self._spend():
+                    raise
+            self._pause(backoff.next())
+        raise AssertionError("at least one attempt is made")
+
+    def _run(self, work: Callable[[T], None], waiting: Iterator[T]) -> None:
+        try:
+            while True:
+                with self._lock:
+                    item = next(waiting)
+                work(item)
+        except StopIteration:
+            return
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _spend(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        self._see_wanted()
+        while (left := until - time.monotonic()) > 0:
+            self._stop.wait(min(left, _LOOK_SECONDS))
+            self._see_wanted()
+
+    def _see_wanted(self) -> None:
+        if self._failed or self._stop.is_set():
+            raise Stopped

@@ -1,0 +1,244 @@
+"""An S3 server in this process, and a proxy before it that does to requests what networks and stores do."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+BUCKET = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    sent: int | None = None
+    """Bytes of the body after which the connection breaks; None for all."""
+
+
+Forward = Callable[[Request], Answer]
+Fault = Callable[[Request, Forward], Answer | None]
+"""What is answered; None breaks the connection."""
+
+
+def refuse(status: int, code: str = "SlowDown", message: str = "") -> Fault:
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+    return lambda request, forward: Answer(status, {"content-type": "application/xml"}, body)
+
+
+def drop(request: Request, forward: Forward) -> None:
+    """The request gets lost."""
+
+
+def lose(request: Request, forward: Forward) -> None:
+    """The answer gets lost."""
+    forward(request)
+
+
+def duplicate(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    return forward(request)
+
+
+def cut(request: Request, forward: Forward) -> Answer:
+    answer = forward(request)
+    return replace(answer, sent=len(answer.body) // 2)
+
+
+def flip(request: Request, forward: Forward) -> Answer:
+    answer = forward(request)
+    middle = len(answer.body) // 2
+    spoilt = answer.body[:middle] + bytes([answer.body[middle] ^ 16]) + answer.body[middle + 1 :]
+    return replace(answer, body=spoilt)
+
+
+def without(header: str) -> Fault:
+    """A server that does not know the header."""
+
+    def strip(request: Request, forward: Forward) -> Answer:
+        headers = {name: value for name, value in request.headers.items() if name != header}
+        return forward(replace(request, headers=headers))
+
+    return strip
+
+
+def empty_list(request: Request, forward: Forward) -> Answer:
+    """A server that lists late."""
+    answer = forward(request)
+    start = answer.body.find(b"<Contents>")
+    end = answer.body.rfind(b"</Contents>") + len(b"</Contents>")
+    return answer if start < 0 else replace(answer, body=answer.body[:start] + answer.body[end:])
+
+
+def check_crc32(request: Request, forward: Forward) -> Answer | None:
+    """A server that looks at checksums."""
+    expected = request.headers.get("x-amz-checksum-crc32")
+    if expected and base64.b64decode(expected) != zlib.crc32(request.body).to_bytes(4, "big"):
+        return refuse(400, "BadDigest")(request, forward)
+    return forward(request)
+
+
+def meet(barrier: threading.Barrier) -> Fault:
+    """All of these requests are there before the first goes on."""
+
+    def wait(request: Request, forward: Forward) -> Answer:
+        barrier.wait(20)
+        return forward(request)
+
+    return wait
+
+
+@dataclass
+class _Rule:
+    fault: Fault
+    method: str
+    path: str
+    times: int
+
+
+class FaultProxy:
+    def __init__(self, port: int) -> None:
+        self.seen: list[Request] = []
+        self._port = port
+        self._rules: list[_Rule] = []
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                try:
+                    super().handle_one_request()
+                except ConnectionError:
+                    self.close_connection = True
+
+            def __getattr__(self, name: str) -> Callable[[], None]:
+                if name.startswith("do_"):
+                    return lambda: proxy.handle(self)
+                raise AttributeError(name)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def inject(self, fault: Fault, method: str = "", path: str = "", times: int = 1_000_000) -> None:
+        """Does this to so many requests of the method whose path has this in it. The latest rule counts."""
+        with self._lock:
+            self._rules.insert(0, _Rule(fault, method, path, times))
+
+    def heal(self) -> None:
+        with self._lock:
+            self._rules.clear()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        body = handler.rfile.read(int(headers.get("content-length", 0)))
+        request = Request(handler.command, handler.path, headers, body)
+        with self._lock:
+            self.seen.append(request)
+            fault = self._fault(request)
+        answer = fault(request, self._forward) if fault else self._forward(request)
+        if answer is None:
+            handler.close_connection = True
+            return
+        handler.send_response_only(answer.status)
+        for name, value in answer.headers.items():
+            if name not in {"connection", "content-length", "transfer-encoding"}:
+                handler.send_header(name, value)
+        length = answer.headers.get("content-length", "0") if request.method == "HEAD" else len(answer.body)
+        if answer.status != 204:
+            handler.send_header("content-length", str(length))
+        handler.end_headers()
+        handler.wfile.write(answer.body[: answer.sent])
+        handler.close_connection = answer.sent is not None
+
+    def _fault(self, request: Request) -> Fault | None:
+        for rule in self._rules:
+            if rule.times and rule.method in {"", request.method} and rule.path in request.path:
+                rule.times -= 1
+                return rule.fault
+        return None
+
+    def _forward(self, request: Request) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        try:
+            headers = {
+                name: value for name, value in request.headers.items() if name not in {"expect", "connection"}
+            }
+            connection.request(request.method, request.path, request.body or None, headers)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+
+@contextmanager
+def s3_server() -> Iterator[int]:
+    """The port of a server with an empty bucket."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        port = server.get_host_and_port()[1]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("PUT", f"/{BUCKET}")
+        assert connection.getresponse().status == 200
+        connection.close()
+        yield port
+    finally:
+        server.stop()
+
+
+def age(key: str, seconds: float) -> None:
+    """An object of the server was written so much earlier."""
+    _objects()[key].last_modified -= timedelta(seconds=seconds)
+
+
+def spoil(key: str, data: bytes) -> None:
+    """An object's bytes are others by now, and nothing tells."""
+    _objects()[key].value = data
+
+
+def keys(prefix: str) -> set[str]:
+    return {key for key in _objects() if key.startswith(prefix)}
+
+
+def _objects() -> Any:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys
