@@ -107,6 +107,7 @@ class MemoryJob:
     folder: Path
     copies: int = 1
     limit: int = 0
+    store: hub_pb2.StoreUse | None = None
     launchers: dict[str, Pod] = field(default_factory=dict)
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
@@ -121,6 +122,8 @@ class MemoryJob:
             plan = assignment("job", incarnation, slot, [(uid, host, 1) for uid, host in members])
             plan.memory.copies = min(self.copies, len(members) - 1)
             plan.memory.limit = self.limit
+            if self.store:
+                plan.memory.store.CopyFrom(self.store)
             plan.memory.hosts.extend(at(hosts[node]) for node in placed[host.node].hosts)
             if not slot:
                 plan.memory.holders.extend(at(one) for one in holders)

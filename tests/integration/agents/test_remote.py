@@ -1,0 +1,233 @@
+"""Checkpoints that real agents bring to a store: what outlives all memory, and a store that is not there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, held, state
+from tests.unit.agents import fault_proxy
+from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
+
+from convoy_agents.tiercheck import restoring
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+A, B, C, D = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with fault_proxy.s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(server: int) -> Iterator[FaultProxy]:
+    found = FaultProxy(server)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"clusters/{uuid4()}"
+
+
+@pytest.fixture
+def job(hub: FakeHub, folder: Path) -> MemoryJob:
+    use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2)
+    return MemoryJob(hub, folder, store=use)
+
+
+async def tell(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host, probe: bool = False) -> None:
+    """The hub says where the store is."""
+    for host in hosts:
+        await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
+        store = hub_pb2.Store(
+            name="s3",
+            version="1",
+            endpoint=proxy.url,
+            bucket=BUCKET,
+            prefix=prefix,
+            path_style=True,
+            access_key="key",
+            secret_key="secret",
+            conditional=True,
+            probe=probe,
+        )
+        hub.send(host.node, store=store)
+
+
+async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) -> None:
+    for rank in ranks:
+        assert (await rank.save(step))["type"] == "sealed"
+    for rank in ranks:
+        for tier in tiers:
+            await rank.stands(tier, incarnation, step)
+
+
+async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
+    found = []
+    for rank in ranks:
+        answer = await rank.restore()
+        assert answer["type"] == "restore", answer.said
+        shards = {shard: await rank.read(shard) for shard in answer["shards"]}
+        assert all(isinstance(data, bytes) for data in shards.values())
+        found.append(shards)
+    return found  # type: ignore[return-value]
+
+
+async def test_all_memory_is_lost_and_the_store_brings_it_back(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await tell(hub, proxy, prefix, one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
+    report = await hub.report(A, lambda report: {commit.tier for commit in report.committed} >= {"remote"})
+    assert [commit.step for commit in report.committed if commit.tier == "remote"] == [10]
+    await one.stop()
+    await two.stop()
+    again = await job.form(2, [(C, three), (D, four)])
+    for shards in await reads(again):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+    for rank in again:
+        await rank.ask(type="restored")
+        await rank.reserve()
+    # And it goes on from there, in memory and in the store.
+    await saved(again, 2, 20, Tier.PEER, Tier.REMOTE)
+    assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
+
+
+async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
+    make_host: HostMaker,
+    hub: FakeHub,
+    job: MemoryJob,
+    proxy: FaultProxy,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    await tell(hub, proxy, prefix, one, two, three)
+    job.copies = 0
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.REMOTE)
+    await one.stop()
+    await two.stop()
+    proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
+    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
+    (rank,) = await job.form(2, [(C, three)])
+    refused = await rank.restore()
+    assert refused["type"] == "failed" and BUCKET in refused["why"]
+    proxy.heal()
+    found = await rank.restore()
+    assert found["generation"] == [1, 10]
+    assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
+
+
+async def test_what_memory_has_is_restored_without_the_store(
+    make_host: HostMaker,
+    hub: FakeHub,
+    job: MemoryJob,
+    proxy: FaultProxy,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await tell(hub, proxy, prefix, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.PEER)
+    proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
+    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
+    again = await job.form(2, [(A, one), (B, two)])
+    answer = await again[0].restore()
+    assert answer["generation"] == [1, 10] and BUCKET in answer["message"]
+
+
+async def test_an_upload_outlives_a_store_that_stumbles(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await tell(hub, proxy, prefix, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    proxy.inject(fault_proxy.refuse(503), method="PUT", times=6)
+    proxy.inject(fault_proxy.lose, method="PUT", path="/records/", times=1)
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.REMOTE)
+    job.copies = 0
+    inventory = await one.agent.remotes.inventory(one.agent.pods.get(A).state.assignment)  # type: ignore
+    assert set(inventory.records) == {Generation(1, 10)} and len(inventory.manifests) == 2
+
+
+async def test_generations_go_to_the_store_no_more_often_than_is_asked(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    job.store = hub_pb2.StoreUse(name="s3", every_seconds=3600, keep_last=2)
+    one, two = await make_host("one"), await make_host("two")
+    await tell(hub, proxy, prefix, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.PEER, Tier.REMOTE)
+    for step in (20, 30, 40):
+        await saved(ranks, 1, step, Tier.PEER)
+    marks = await one.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+    assert marks[Tier.REMOTE] == Generation(1, 10)
+    records = await one.agent.keeper.open(JOB).look(lambda vault: dict(vault.records))
+    assert not records[Generation(1, 40)].remote
+
+
+async def test_a_run_that_was_replaced_commits_nothing_there(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    job.copies = 0
+    await tell(hub, proxy, prefix, one, two, three)
+    (old,) = await job.begin(1, [(A, one)])
+    # Incarnation 2 is elsewhere, and node one hears nothing of it.
+    await job.begin(2, [(C, three)])
+    await old.save(10)
+    await old.stands(Tier.LOCAL, 1, 10)
+    plan = one.agent.pods.get(A).state.assignment  # type: ignore[union-attr]
+    assert plan is not None
+    holding = one.agent.keeper.open(JOB)
+    (record,) = (await holding.look(lambda vault: dict(vault.records))).values()
+    assert record.remote
+    for key in record.shards.values():
+        await one.agent.remotes.upload(plan, holding, key)
+    assert not await one.agent.remotes.commit(plan, record)
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+async def test_an_agent_tells_what_a_store_can_do(
+    make_host: HostMaker, hub: FakeHub, proxy: FaultProxy, prefix: str, conditional: bool
+) -> None:
+    one = await make_host("one")
+    if not conditional:
+        proxy.inject(fault_proxy.without("if-none-match"))
+    await tell(hub, proxy, prefix, one, probe=True)
+    said = await hub.until(lambda node, said: said.HasField("store"))
+    assert (said.store.name, said.store.version, said.store.reached) == ("s3", "1", True)
+    assert said.store.conditional == conditional
+    assert ("conditional" in said.store.message) != conditional or conditional
+
+
+async def test_an_agent_tells_why_a_store_cannot_be_used(
+    make_host: HostMaker, hub: FakeHub, proxy: FaultProxy, prefix: str
+) -> None:
+    one = await make_host("one")
+    proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
+    await tell(hub, proxy, prefix, one, probe=True)
+    said = await hub.until(lambda node, said: said.HasField("store"))
+    assert not said.store.reached and BUCKET in said.store.message
+    assert "secret" not in said.store.message
