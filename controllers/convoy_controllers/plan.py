@@ -51,6 +51,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreUse:
+    """A CheckpointStore to which memory is uploaded, and what stays there."""
+
+    name: str
+    every_seconds: int
+    """Between two generations that go there."""
+    keep_last: int
+    keep_every_steps: int
+    """Besides, the first generation at or after each multiple of it; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryTiers:
     """What of a job its nodes keep in memory, as the agent of a slot is told."""
 
@@ -61,6 +73,7 @@ class MemoryTiers:
     """Nodes that keep the copies of the slot's shards."""
     holders: tuple[str, ...] = ()
     """For slot 0: nodes beside the members that hold checkpoints of the job."""
+    store: StoreUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generated import write_or_check
 from convoy_crds.meta import GROUP, VERSION
@@ -77,6 +78,21 @@ KINDS = (
             _column("Age", ".metadata.creationTimestamp", "date"),
             _column("Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
             _column("Description", ".spec.description", wide=True),
+        ),
+    ),
+    Kind(
+        CheckpointStore,
+        "checkpointstores",
+        ("cstore",),
+        "Cluster",
+        (
+            _column("Bucket", ".spec.s3.bucket"),
+            _column("Endpoint", ".spec.s3.endpoint"),
+            _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+            _column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+            _column("Probed", ".status.probedAt", "date", wide=True),
+            _column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
         ),
     ),
 )

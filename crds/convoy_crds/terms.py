@@ -61,7 +61,7 @@ class ConditionType:
     CHECKPOINTING = "Checkpointing"
     """Absent for a job without spec.checkpoint.tiers."""
     READY = "Ready"
-    """Of an Engine: jobs may name it."""
+    """Of an Engine: jobs may name it. Of a CheckpointStore: checkpoints can be committed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,48 @@ class Reasons:
         "spec.engine.name: Engine {name!r} is for {role_kind}, not for a TrainingJob; name a training engine",
         warning=True,
     )
+    UNKNOWN_STORE = Reason(
+        "UnknownStore",
+        "spec.checkpoint.tiers.remote.store: there is no CheckpointStore {name!r}; create it or name one of: "
+        "{known}",
+        warning=True,
+    )
+    STORE_NOT_ALLOWED = Reason(
+        "StoreNotAllowed",
+        "spec.checkpoint.tiers.remote.store: CheckpointStore {name!r} is not for jobs of namespace "
+        "{namespace!r}; add it to the store's spec.allowedNamespaces, or name another store",
+        warning=True,
+    )
     INVALID_PARAMS = Reason(
         "InvalidParams", "{path}: {why}; see the parameters of Engine {name!r}", warning=True
     )
     INVALID_SPEC = Reason("InvalidSpec", "{path}: {why}", warning=True)
     INVALID_SCHEMA = Reason("InvalidSchema", "spec.paramsSchema: {why}", warning=True)
+
+    PROBED = Reason("Probed", "checkpoints can be committed there: {what}")
+    NOT_PROBED = Reason("NotProbed", "nobody has tried it out yet: {why}")
+    SECRET_NOT_FOUND = Reason(
+        "SecretNotFound",
+        "spec.s3.credentialsSecret: Secret {name!r} in namespace {namespace!r} cannot be read: {why}",
+        warning=True,
+    )
+    SECRET_INCOMPLETE = Reason(
+        "SecretIncomplete",
+        "spec.s3.credentialsSecret: Secret {name!r} in namespace {namespace!r} has no {missing}; add it",
+        warning=True,
+    )
+    STORE_UNREACHABLE = Reason(
+        "StoreUnreachable",
+        "the agent of node {node} could not use it: {why}; it is tried again",
+        warning=True,
+    )
+    NO_CONDITIONAL_WRITES = Reason(
+        "NoConditionalWrites",
+        "it ignores conditional writes (If-None-Match), so two incarnations could commit over one another: "
+        "jobs commit nothing there. Amazon S3, Cloudflare R2 and recent releases of MinIO, Ceph and versitygw "
+        "have them: upgrade, or use another store",
+        warning=True,
+    )
 
     WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are placed")
     BACK_OFF = Reason(
@@ -224,6 +261,11 @@ class Reasons:
         "copies (spec.checkpoint.tiers.peer.copies)",
         warning=True,
     )
+    STORE_NOT_READY = Reason(
+        "StoreNotReady",
+        "nothing goes to CheckpointStore {name!r}, only to memory: {why}",
+        warning=True,
+    )
     PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")
     PEER_LOST = Reason(
         "PeerLost", "rank {rank} on node {node} lost a peer (exit code 76). {stderr}", warning=True
@@ -295,8 +337,8 @@ class Reasons:
     SUSPENDED = Reason("Suspended", "{state}; spec.suspend: false (convoy resume) lets it run on")
     SUSPENDED_UNSAVED = Reason(
         "SuspendedWithoutCheckpoint",
-        "its last steps were not saved: {state}; see its events and the volume of spec.checkpoint.tiers; "
-        "spec.suspend: false (convoy resume) lets it run on",
+        "its last steps were not saved: {state}; see its events, and its volume or store "
+        "(spec.checkpoint.tiers); spec.suspend: false (convoy resume) lets it run on",
         warning=True,
     )
     SPEC_CHANGED = Reason(

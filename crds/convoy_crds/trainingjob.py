@@ -130,10 +130,26 @@ class Recovery(Model):
 
 
 class RemoteTier(Model):
-    """Checkpoints on a volume that every worker mounts."""
+    """Checkpoints that outlive the cluster's memory: in a store, or on a volume that every worker mounts."""
 
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    model_config = validated(
+        Rule(
+            "has(self.claimName) != has(self.store)",
+            "remote needs exactly one of claimName (a volume, to which the ranks write themselves) and store "
+            "(a CheckpointStore, to which memory is uploaded)",
+        )
+    )
+
+    claim_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """PersistentVolumeClaim in the job's namespace; ReadWriteMany when the job spans nodes."""
+    store: DnsLabel | None = None
+    """CheckpointStore to which the nodes' agents upload what is in memory."""
+    every: Duration = "10m"
+    """Shortest time between two generations that go to the store."""
+    keep_last: Annotated[int, Field(ge=1, le=100)] = 2
+    """Newest generations that stay in the store."""
+    keep_every_steps: Annotated[int, Field(ge=0)] = 0
+    """Besides, the first generation at or after each multiple of so many steps stays; 0 for none."""
 
 
 class LocalTier(Model):
@@ -162,8 +178,14 @@ class Tiers(Model):
             ".peer",
         ),
         Rule(
-            "!(has(self.local) && has(self.remote))",
-            "a volume (remote) cannot be combined with memory (local) yet: choose one",
+            "!has(self.remote) || !has(self.remote.store) || has(self.local)",
+            "what goes to a store is read from memory: add local: {}",
+            ".remote",
+        ),
+        Rule(
+            "!has(self.local) || !has(self.remote) || !has(self.remote.claimName)",
+            "ranks that write to a volume (remote.claimName) keep nothing in memory (local): take local away, "
+            "or name a store (remote.store) instead of the claim",
             ".remote",
         ),
     )
@@ -176,6 +198,16 @@ class Tiers(Model):
     def any(self) -> bool:
         """Whether the job's state is saved at all."""
         return self.local is not None or self.remote is not None
+
+    @property
+    def volume(self) -> str | None:
+        """The claim of the volume to which the ranks write themselves."""
+        return self.remote.claim_name if self.remote else None
+
+    @property
+    def store(self) -> str | None:
+        """The CheckpointStore to which memory is uploaded."""
+        return self.remote.store if self.remote else None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -224,12 +224,12 @@ class Vault:
 
     def record(self, record: Record) -> None:
         """A generation was committed."""
-        write_atomic(self._folder / "records" / record.generation.name, record.text)
+        write_atomic(self._folder / "records" / record.generation.name, records.seal(record.text))
         self.records[record.generation] = record
 
     def branch(self, branch: Branch) -> None:
         """An incarnation begins, or says where it began."""
-        write_atomic(self._folder / "branches" / str(branch.incarnation), branch.text)
+        write_atomic(self._folder / "branches" / str(branch.incarnation), records.seal(branch.text))
         self.branches[branch.incarnation] = branch
 
     def begin(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
@@ -285,20 +285,19 @@ class Vault:
 
     def _keep(self, manifest: Manifest) -> None:
         key = manifest.id
-        body = json.dumps(
-            {
-                "slot": self._homes.get(key, ""),
-                "manifest": manifest.text.decode(),
-                "facts": self.facts.get(key),
-            }
-        ).encode()
-        write_atomic(self._folder / "manifests" / key, body)
+        body = {
+            "slot": self._homes.get(key, ""),
+            "manifest": manifest.text.decode(),
+            "facts": self.facts.get(key),
+        }
+        text = records.seal(json.dumps(body).encode())
+        write_atomic(self._folder / "manifests" / key, text)
         self.manifests[key] = manifest
 
     def _recover(self) -> None:
         for path, data in self._texts("manifests"):
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                body = json.loads(data)
+                body = json.loads(records.unseal(data))
                 manifest = records.manifest(body["manifest"].encode())
                 slot = str(body["slot"])
                 there = self.slot(slot) if slot else self._file(manifest.id)
@@ -309,20 +308,22 @@ class Vault:
                         self.facts[manifest.id] = Facts(*body["facts"])
                     continue
             path.unlink(missing_ok=True)
-        for _, data in self._texts("records"):
+        for path, data in self._texts("records"):
             with contextlib.suppress(MalformedError):
-                record = records.record(data)
-                self.records[record.generation] = record
-        for _, data in self._texts("branches"):
+                record = records.record(records.unseal(data))
+                if record.generation.name == path.name:
+                    self.records[record.generation] = record
+        for path, data in self._texts("branches"):
             with contextlib.suppress(MalformedError):
-                branch = records.branch(data)
-                self.branches[branch.incarnation] = branch
+                branch = records.branch(records.unseal(data))
+                if str(branch.incarnation) == path.name:
+                    self.branches[branch.incarnation] = branch
         # What was on its way to an earlier agent is sent again.
         for path in (self._folder / "files").iterdir():
             if path.name not in self.manifests:
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            state = json.loads((self._folder / "state.json").read_bytes())
+            state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation = int(state["incarnation"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
 
@@ -338,7 +339,7 @@ class Vault:
             "incarnation": self.incarnation,
             "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
         }
-        write_atomic(self._folder / "state.json", json.dumps(state).encode())
+        write_atomic(self._folder / "state.json", records.seal(json.dumps(state).encode()))
 
 
 def _size(path: Path) -> int:

@@ -203,6 +203,19 @@ def branch(text: bytes) -> Branch:
         raise MalformedError(f"branch: {type(error).__name__}: {error}") from error
 
 
+def seal(text: bytes) -> bytes:
+    """A text with the SHA-256 of itself: a flipped bit in a parent or a world size is seen."""
+    return text + b"\n" + hashlib.sha256(text).hexdigest().encode() + b"\n"
+
+
+def unseal(data: bytes) -> bytes:
+    """Reads what `seal` gave; MalformedError for anything else."""
+    text = data[: -len(seal(b""))]
+    if seal(text) != data:
+        raise MalformedError("it is not as it was written")
+    return text
+
+
 def merge(inventories: Collection[Inventory]) -> Inventory:
     """What all of them know together. A decided branch replaces one that was still looking."""
     branches: dict[int, Branch] = {}

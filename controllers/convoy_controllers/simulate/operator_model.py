@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convoy_controllers.plan import Plan
+from convoy_controllers.simulate import stores
 from convoy_controllers.simulate.api import Api, ApiError, Refused, Stored
 from convoy_controllers.simulate.happenings import Planned, Tell
 from convoy_controllers.simulate.hub import Hub
@@ -208,6 +209,7 @@ class OperatorModel:
             job=job,
             engine=self._engines.get(named),
             known_engines=tuple(sorted(self._engines)),
+            store=stores.named(job),
             pods=pods,
             slots=self._hub.slots(own),
             nodes=self._hub.nodes(pods),

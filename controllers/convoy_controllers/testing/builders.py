@@ -17,6 +17,7 @@ from convoy_controllers.simulate.performing import Hands
 from convoy_controllers.simulate.sight import Sight
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
@@ -40,6 +41,26 @@ def make_engine(name: str = "gpt", **spec: Any) -> Engine:
         **spec,
     }
     return Engine.model_validate({"metadata": {"name": name}, "spec": body})
+
+
+def make_store(name: str = "s3", ready: str = "True", why: str = "", **spec: Any) -> CheckpointStore:
+    """A CheckpointStore for all namespaces; `ready`: status of its condition, `why`: what that says."""
+    body = {"s3": {"bucket": "bucket", "credentialsSecret": "keys"}, "allowedNamespaces": ["*"], **spec}
+    condition = {
+        "type": "Ready",
+        "status": ready,
+        "reason": "Probed" if ready == "True" else "StoreUnreachable",
+        "message": why,
+        "lastTransitionTime": NOW,
+        "observedGeneration": 1,
+    }
+    return CheckpointStore.model_validate(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
+            "spec": body,
+            "status": {"observedGeneration": 1, "conditions": [condition] if ready else []},
+        }
+    )
 
 
 def make_job(name: str = "job", **spec: Any) -> TrainingJob:
@@ -67,6 +88,7 @@ class ToyCluster:
         self._cluster.submit(job)
         self._last = self._api.jobs[self._name].job
         self.engine = engine
+        self.stores: dict[str, CheckpointStore] = {}
         self.create_errors: dict[str, str] = {}
         self.nodes: dict[str, NodeView] = {}
         """What is known of nodes, where it is not all well."""
@@ -124,6 +146,8 @@ class ToyCluster:
             job=self.job,
             engine=self.engine,
             known_engines=("gpt",) if self.engine else (),
+            store=self.stores.get(self.job.spec.checkpoint.tiers.store or ""),
+            known_stores=tuple(self.stores),
             pods=tuple(self.pods.values()),
             slots=dict(self.views),
             nodes={

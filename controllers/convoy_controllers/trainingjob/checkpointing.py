@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
+from convoy_controllers.trainingjob.validity import store_not_allowed, unknown_store
 from convoy_crds.terms import ConditionType, Reason, Reasons
 from convoy_crds.trainingjob import TrainingJobStatus
 
@@ -49,6 +50,8 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
         if not saved:
             reason = Reasons.CHECKPOINTS_LOST
             return Finding(False, reason, reason.format(incarnation=status.incarnation, why=why))
+    if stuck := _store(observed):
+        return stuck
     facts = {"interval": spec.interval, "tiers": ", ".join(spec.tiers.names)}
     names = sorted({view.node for view in views})
     if spec.tiers.peer and len(names) == 1:
@@ -62,3 +65,18 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
             reason = Reasons.SINGLE_DOMAIN
             return Finding(True, reason, reason.format(key=key, where=where, **facts))
     return Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))
+
+
+def _store(observed: Observed) -> Finding | None:
+    """Why nothing goes to the job's CheckpointStore; memory is saved to all the same."""
+    named = observed.job.spec.checkpoint.tiers.store
+    if named is None:
+        return None
+    if wrong := unknown_store(observed) or store_not_allowed(observed):
+        return Finding(False, wrong.reason, wrong.message)
+    conditions = observed.store.status.conditions if observed.store else []
+    for condition in conditions:
+        if condition.type == ConditionType.READY and condition.status == "False":
+            reason = Reasons.STORE_NOT_READY
+            return Finding(False, reason, reason.format(name=named, why=condition.message))
+    return None

@@ -9,15 +9,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from convoy_controllers.checkpoint.placement import Host, place
-from convoy_controllers.plan import Assign, Command, Member, MemoryTiers, PickPort, PodView
+from convoy_controllers.plan import Assign, Command, Member, MemoryTiers, PickPort, PodView, StoreUse
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import birth
 from convoy_crds.layout import Slot, command, present, without, world_size
-from convoy_crds.meta import in_bytes
+from convoy_crds.meta import in_bytes, seconds
 from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import Phase, TrainingJob, TrainingJobStatus
+from convoy_crds.trainingjob import Phase, Tiers, TrainingJob, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
 """How long, after a fault, an elastic job waits for a pod that is on its way before it goes on without it."""
@@ -218,7 +218,19 @@ def _memory(observed: Observed, members: Collection[Member]) -> dict[str, Memory
         for name in sorted(names)
     ]
     limit = in_bytes(tiers.local.memory) if tiers.local.memory else 0
-    return {name: MemoryTiers(copies, limit, placed.hosts) for name, placed in place(hosts, copies).items()}
+    store = _store(tiers)
+    return {
+        name: MemoryTiers(copies, limit, placed.hosts, store=store)
+        for name, placed in place(hosts, copies).items()
+    }
+
+
+def _store(tiers: Tiers) -> StoreUse | None:
+    """Where memory is uploaded to, and how often."""
+    remote = tiers.remote
+    if remote is None or remote.store is None:
+        return None
+    return StoreUse(remote.store, seconds(remote.every), remote.keep_last, remote.keep_every_steps)
 
 
 def _first(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convoy_controllers.plan import NodeView, PodView, SlotView
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
 
@@ -18,6 +19,10 @@ class Observed:
     engine: Engine | None = None
     """The Engine that `spec.engine` names, if it exists."""
     known_engines: tuple[str, ...] = ()
+    store: CheckpointStore | None = None
+    """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names, if it exists."""
+    known_stores: tuple[str, ...] = ()
+    """Those that jobs of its namespace may name."""
     pods: tuple[PodView, ...] = ()
     """Pods labelled with the job's name, its own and others'."""
     slots: Mapping[str, SlotView] = field(default_factory=dict)

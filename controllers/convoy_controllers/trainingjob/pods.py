@@ -37,7 +37,7 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
         # The kubelet would expand $(NAME) and take $$ for $.
         values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True).replace("$", "$$")
     tiers = job.spec.checkpoint.tiers
-    if tiers.remote:
+    if tiers.volume:
         values[terms.ENV_CHECKPOINT_DIR] = f"{terms.CHECKPOINT_PATH}/{job.metadata.uid}"
     if tiers.local:
         values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
@@ -55,9 +55,8 @@ def _volumes(job: TrainingJob) -> tuple[list[dict[str, Any]], list[dict[str, Any
         {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
         {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
     ]
-    if remote := job.spec.checkpoint.tiers.remote:
-        claim = {"claimName": remote.claim_name}
-        volumes.append({"name": CHECKPOINT_VOLUME, "persistentVolumeClaim": claim})
+    if claim := job.spec.checkpoint.tiers.volume:
+        volumes.append({"name": CHECKPOINT_VOLUME, "persistentVolumeClaim": {"claimName": claim}})
         mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": terms.CHECKPOINT_PATH})
     return volumes, mounts
 

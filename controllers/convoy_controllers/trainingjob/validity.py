@@ -71,6 +71,25 @@ def invalid_params(observed: Observed) -> Violation | None:
     return Violation(reason, reason.format(path=path, why=why, name=named.name))
 
 
+def unknown_store(observed: Observed) -> Violation | None:
+    """The job names a CheckpointStore that does not exist; heals when it is created."""
+    named = observed.job.spec.checkpoint.tiers.store
+    if named is None or observed.store is not None:
+        return None
+    known = ", ".join(sorted(observed.known_stores)) or "none exists for this namespace yet"
+    return Violation(Reasons.UNKNOWN_STORE, Reasons.UNKNOWN_STORE.format(name=named, known=known))
+
+
+def store_not_allowed(observed: Observed) -> Violation | None:
+    """The CheckpointStore is not for jobs of this namespace; heals when it is."""
+    namespace, store = observed.job.metadata.namespace, observed.store
+    named = observed.job.spec.checkpoint.tiers.store
+    if named is None or store is None or store.spec.allows(namespace):
+        return None
+    reason = Reasons.STORE_NOT_ALLOWED
+    return Violation(reason, reason.format(name=named, namespace=namespace))
+
+
 def long_command(observed: Observed) -> Violation | None:
     """A command that no agent would take (convoy_agents.pods.assignment.MAX_COMMAND)."""
     job = observed.job
@@ -92,6 +111,8 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     engine_not_ready,
     wrong_role_kind,
     invalid_params,
+    unknown_store,
+    store_not_allowed,
     long_command,
 )
 

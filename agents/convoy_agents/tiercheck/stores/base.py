@@ -19,7 +19,6 @@ comes first, the other one sees it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 import secrets
 import time
@@ -179,7 +178,7 @@ class Store:
         Undecided and decided ones have names of their own, so that a late undecided one replaces nothing.
         """
         key = self._key("branches", str(branch.incarnation))
-        text = _sealed(branch.text)
+        text = records.seal(branch.text)
         if branch.decided:
             if not self._once(key, text):
                 return False
@@ -197,7 +196,7 @@ class Store:
         is written, when something it stands on is not there.
         """
         key = self._key("records", record.generation.name)
-        text = _sealed(record.text)
+        text = records.seal(record.text)
         standing = self._blobs.get(key)
         if standing is not None:
             return standing == text
@@ -207,11 +206,11 @@ class Store:
     def inventory(self) -> Inventory:
         """What is here. What is malformed is reported and passed over."""
         found: dict[Generation, Record] = {}
-        for name, record in self._read("records", lambda text: records.record(_opened(text))):
+        for name, record in self._read("records", lambda text: records.record(records.unseal(text))):
             if self._fits("records", name, record.generation.name):
                 found[record.generation] = record
         branches: dict[int, Branch] = {}
-        said = self._read("branches", lambda text: records.branch(_opened(text)))
+        said = self._read("branches", lambda text: records.branch(records.unseal(text)))
         # A decided one comes last, and stays.
         for name, branch in sorted(said, key=lambda one: one[1].decided):
             if self._fits("branches", name, f"{branch.incarnation}{'' if branch.decided else _LOOKING}"):
@@ -395,17 +394,6 @@ class Store:
 def _check(chunk: Chunk, data: digest.Buffer) -> None:
     if len(data) != chunk.length or digest.digest(data) != chunk.digest:
         raise Damaged(f"chunk {chunk.digest} is damaged")
-
-
-def _sealed(text: bytes) -> bytes:
-    return text + b"\n" + hashlib.sha256(text).hexdigest().encode() + b"\n"
-
-
-def _opened(data: bytes) -> bytes:
-    text = data[: -len(_sealed(b""))]
-    if _sealed(text) != data:
-        raise MalformedError("it is not as it was written")
-    return text
 
 
 def _digests(manifests: Iterable[Manifest]) -> set[str]:

@@ -1,0 +1,48 @@
+"""All that a decision about a CheckpointStore may look at. Nothing here holds a credential."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from convoy_crds.checkpointstore import CheckpointStore
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What an agent found out when it tried the store."""
+
+    node: str
+    at: datetime
+    reached: bool
+    conditional: bool = False
+    """Of several conditional writes one wins."""
+    checksums: bool = False
+    message: str = ""
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What is known of the Secret, but for its content."""
+
+    unreadable: str = ""
+    """Why it cannot be read; empty when it can."""
+    missing: tuple[str, ...] = ()
+    """Keys that it lacks, or that are empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A snapshot of the store and what was found out about it."""
+
+    store: CheckpointStore
+    namespace: str = ""
+    """The operator's, where the Secret is."""
+    secret: Secret = field(default_factory=Secret)
+    probe: Probe | None = None
+    """The last one with what the store and its Secret are now."""
+    asked: str = ""
+    """The node whose agent is trying it at this moment."""
+    fresh: bool = False
+    """The store, its Secret or this leader is so new that an answer may still come."""

@@ -1,0 +1,105 @@
+"""Whether checkpoints can be committed to a store, and if not, what to do about it. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from convoy_controllers.checkpointstore.observed import Observed
+from convoy_controllers.plan import Event, Plan
+from convoy_crds.checkpointstore import Capabilities, CheckpointStoreStatus
+from convoy_crds.meta import Condition
+from convoy_crds.terms import ConditionType, Reason, Reasons
+
+RECHECK_SECONDS = 60.0
+"""Between two looks at the Secret: credentials that were changed are in use after no more than that."""
+FRESH_SECONDS = 10.0
+"""Between two looks while what was found out before still stands."""
+_MESSAGE = 4096
+
+
+class Finding(NamedTuple):
+    """Whether the store is ready, and why."""
+
+    holds: bool
+    reason: Reason
+    message: str
+
+
+def plan(observed: Observed, now: datetime) -> Plan:
+    """Sets the Ready condition and what the store can do; a reason that is news is an Event."""
+    store = observed.store
+    generation = store.metadata.generation
+    old = next((c for c in store.status.conditions if c.type == ConditionType.READY), None)
+    found = finding(observed)
+    if (
+        found.reason is Reasons.NOT_PROBED
+        and observed.fresh
+        and old is not None
+        and old.status == "True"
+        and old.observed_generation == generation
+    ):
+        # Renewed credentials, or a new leader, that an agent is about to try: no news yet.
+        return Plan(requeue_after=FRESH_SECONDS)
+    value = "True" if found.holds else "False"
+    unmoved = old is not None and old.status == value
+    condition = Condition(
+        type=ConditionType.READY,
+        status="True" if found.holds else "False",
+        reason=found.reason.name,
+        message=found.message[:_MESSAGE],
+        last_transition_time=(
+            old.last_transition_time if old is not None and unmoved else now.replace(microsecond=0)
+        ),
+        observed_generation=generation,
+    )
+    status = _status(observed, condition)
+    if status.to_dict() == store.status.to_dict():
+        return Plan(requeue_after=RECHECK_SECONDS)
+    news = old is None or old.reason != found.reason.name
+    event = news and found.reason is not Reasons.NOT_PROBED
+    events = (Event(found.reason, found.message),) if event else ()
+    return Plan(status=status.to_dict(), events=events, requeue_after=RECHECK_SECONDS)
+
+
+def finding(observed: Observed) -> Finding:
+    """What there is to say of the store: the Secret first, then what an agent found."""
+    secret, probe = observed.secret, observed.probe
+    facts = {"name": observed.store.spec.s3.credentials_secret, "namespace": observed.namespace}
+    if secret.unreadable:
+        return _not(Reasons.SECRET_NOT_FOUND, why=secret.unreadable, **facts)
+    if secret.missing:
+        return _not(Reasons.SECRET_INCOMPLETE, missing=" and no ".join(secret.missing), **facts)
+    if probe is None:
+        return _not(Reasons.NOT_PROBED, why=_unprobed(observed))
+    if not probe.reached:
+        return _not(Reasons.STORE_UNREACHABLE, node=probe.node, why=probe.message or "it gave no reason")
+    if not probe.conditional:
+        return _not(Reasons.NO_CONDITIONAL_WRITES)
+    what = probe.message or "an agent tried it out"
+    return Finding(True, Reasons.PROBED, Reasons.PROBED.format(what=what))
+
+
+def _not(reason: Reason, **facts: object) -> Finding:
+    return Finding(False, reason, reason.format(**facts))
+
+
+def _unprobed(observed: Observed) -> str:
+    if observed.asked:
+        return f"the agent of node {observed.asked} is asked"
+    return "an agent is asked as soon as one can be (check the convoy-agent DaemonSet)"
+
+
+def _status(observed: Observed, condition: Condition) -> CheckpointStoreStatus:
+    """The status with this condition; what was found out earlier stays until something else is."""
+    old, probe = observed.store.status, observed.probe
+    capabilities = old.capabilities
+    if probe is not None and probe.reached:
+        capabilities = Capabilities(conditional_writes=probe.conditional, checksums=probe.checksums)
+    return CheckpointStoreStatus(
+        observed_generation=observed.store.metadata.generation,
+        conditions=[condition],
+        capabilities=capabilities,
+        probed_by=probe.node if probe is not None else old.probed_by,
+        probed_at=probe.at.replace(microsecond=0) if probe is not None else old.probed_at,
+    )

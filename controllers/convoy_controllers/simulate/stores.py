@@ -1,0 +1,16 @@
+"""Stores of a simulated cluster: whichever a job names is there, and works."""
+
+from __future__ import annotations
+
+from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.trainingjob import TrainingJob
+
+
+def named(job: TrainingJob) -> CheckpointStore | None:
+    """The store that a job names; None when it names none."""
+    name = job.spec.checkpoint.tiers.store
+    if name is None:
+        return None
+    s3 = {"bucket": "simulated", "credentialsSecret": "simulated"}
+    spec = {"s3": s3, "allowedNamespaces": ["*"]}
+    return CheckpointStore.model_validate({"metadata": {"name": name}, "spec": spec})

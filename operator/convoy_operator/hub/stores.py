@@ -1,0 +1,280 @@
+"""CheckpointStores as the hub keeps them: resolved with their Secret, sent to the agents that need them, and
+tried out by one agent at a time.
+
+Credentials are in the messages here and on the wire to agents, and nowhere else: nothing of a message is
+logged or shown, and what plans see holds none. A report is believed only of the agent that was asked, and
+only on what the store is now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import structlog
+from pydantic import ValidationError
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
+from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
+from convoy_operator import errors, views
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.hub import credentials
+from convoy_operator.keys import CHECKPOINT_STORE, Key
+from convoy_operator.queue import WorkQueue
+from convoy_operator.resources import SECRETS
+from convoy_operator.views import Parent
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+Send = Callable[[wire.HubMessage], None]
+
+ANSWER_SECONDS = 90.0
+"""For an agent's answer: it tries a store that does not answer for a while itself."""
+FRESH_SECONDS = 30.0
+"""For which what was known of a store stands although nobody has tried what it is now."""
+LEAST_SECONDS, MOST_SECONDS = 5.0, 300.0
+"""Between two tries of a store that cannot be reached; doubling."""
+AGAIN_SECONDS = 3600.0
+"""Between two tries of one that can."""
+_MESSAGE = 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The stream of one node's agent, and what it was told of stores."""
+
+    send: Send = field(repr=False)
+    told: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """By name, version and whether it has conditional writes."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """One store."""
+
+    spec: CheckpointStoreSpec
+    secret: Secret
+    message: wire.Store | None = field(default=None, repr=False)
+    """None while the Secret is not there, or not whole."""
+    since: float = 0.0
+    """When it became what it is."""
+    probe: Probe | None = None
+    conditional: bool = False
+    """As it was when it was last reached."""
+    asked: str = ""
+    """The node whose agent is to answer by `due`."""
+    last: str = ""
+    """The node asked last."""
+    due: float = 0.0
+    """The next try is no earlier."""
+    failures: int = 0
+    """Tries in a row that did not reach it."""
+
+    @property
+    def version(self) -> str:
+        """Of all that agents are told."""
+        return self.message.version if self.message is not None else ""
+
+
+class Stores:
+    """All CheckpointStores. Used from the event loop alone."""
+
+    def __init__(
+        self,
+        world: World,
+        queue: WorkQueue[Key],
+        gateway: ApiGateway,
+        namespace: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`namespace`: the operator's, where the Secrets are."""
+        self._world = world
+        self._queue = queue
+        self._gateway = gateway
+        self._namespace = namespace
+        self._clock = clock
+        self._wall = wall
+        self._known: dict[str, _Known] = {}
+        self._lines: dict[str, _Line] = {}
+        world.checkpoint_stores.listen(self._gone)
+
+    # What reconciles ask.
+
+    async def resolve(self, parent: Parent) -> None:
+        """Looks up the Secret; what is new goes to the agents that have what was before, or need it."""
+        try:
+            store = CheckpointStore.model_validate(parent.raw)
+        except ValidationError:
+            self._known.pop(parent.name, None)
+            return
+        secret, message = await self._read(store)
+        current = self._world.checkpoint_stores.get("", parent.name)
+        if current is None or current.uid != parent.uid:
+            return
+        known = self._known.get(parent.name)
+        if known is None or known.version != (message.version if message is not None else ""):
+            known = _Known(store.spec, secret, message, since=self._clock())
+            self._known[parent.name] = known
+            log.info("store is new", store=parent.name, whole=message is not None)
+        known.spec, known.secret = store.spec, secret
+        self._spread(parent.name, known)
+        self._try(parent.name, known)
+
+    def observed(self, store: CheckpointStore) -> Observed | None:
+        """What the plan of a store is shown; None for one that was not resolved."""
+        known = self._known.get(store.metadata.name)
+        if known is None:
+            return None
+        fresh = self._clock() < known.since + FRESH_SECONDS
+        return Observed(store, self._namespace, known.secret, known.probe, known.asked, fresh)
+
+    async def _read(self, store: CheckpointStore) -> tuple[Secret, wire.Store | None]:
+        name = store.spec.s3.credentials_secret
+        try:
+            raw = await self._gateway.get(SECRETS, self._namespace, name)
+        except errors.NotFound:
+            return Secret(unreadable="there is none; create it"), None
+        except errors.Forbidden:
+            why = "the operator may not; name it in operator.storeSecrets of the chart, or leave that empty"
+            return Secret(unreadable=why), None
+        data = credentials.decoded(raw)
+        if lacking := credentials.missing(data):
+            return Secret(missing=lacking), None
+        return Secret(), credentials.message(store, data)
+
+    # What streams tell.
+
+    def join(self, node: str, send: Send) -> None:
+        """A stream of a node's agent has begun: it is told the stores of the jobs on the node."""
+        self.leave(node)
+        line = self._lines[node] = _Line(send)
+        for name in self._used_on(node):
+            if known := self._known.get(name):
+                self._tell(line, name, known)
+
+    def leave(self, node: str) -> None:
+        """The stream of a node's agent has ended, and with it what it was asked."""
+        if self._lines.pop(node, None) is None:
+            return
+        for name, known in self._known.items():
+            if known.asked == node:
+                self._failed(name, known)
+
+    def ensure(self, node: str, name: str) -> None:
+        """Before a node's agent is told of a job that uses a store: it is told the store, unless it knows."""
+        line, known = self._lines.get(node), self._known.get(name)
+        if line is not None and known is not None:
+            self._tell(line, name, known)
+
+    def report(self, node: str, report: wire.StoreReport) -> None:
+        """The agent of a node says what it found out."""
+        known = self._known.get(report.name)
+        if known is None or not node or known.asked != node or known.version != report.version:
+            log.info("a store's report that nobody waits for", node=node)
+            return
+        known.probe = Probe(
+            node=node,
+            at=datetime.fromtimestamp(self._wall(), UTC),
+            reached=report.reached,
+            conditional=report.reached and report.conditional,
+            checksums=report.reached and report.checksums,
+            message=report.message[:_MESSAGE],
+        )
+        log.info("store was tried", store=report.name, node=node, reached=report.reached)
+        if not report.reached:
+            self._failed(report.name, known)
+            return
+        known.asked, known.failures, known.due = "", 0, self._clock() + AGAIN_SECONDS
+        # An outage says nothing of what the store can do: only an answer changes this.
+        known.conditional = report.conditional
+        self._spread(report.name, known)
+        self._wake(report.name)
+
+    # Time.
+
+    def look(self) -> None:
+        """Has stores tried out whose time has come."""
+        for name, known in self._known.items():
+            self._try(name, known)
+
+    def _try(self, name: str, known: _Known) -> None:
+        if known.message is None or self._clock() < known.due:
+            return
+        if known.asked:
+            log.info("an agent did not say what it found of a store", store=name, node=known.asked)
+            self._failed(name, known)
+            return
+        node = self._next(known)
+        if not node:
+            return
+        known.asked = known.last = node
+        known.due = self._clock() + ANSWER_SECONDS
+        self._tell(self._lines[node], name, known, probe=True)
+
+    def _next(self, known: _Known) -> str:
+        """The node whose agent is asked: the same again after it succeeded, else the one after it."""
+        if known.last in self._lines and not known.failures:
+            return known.last
+        nodes = sorted(self._lines)
+        return next((node for node in nodes if node > known.last), nodes[0] if nodes else "")
+
+    def _failed(self, name: str, known: _Known) -> None:
+        known.asked = ""
+        known.due = self._clock() + min(MOST_SECONDS, LEAST_SECONDS * 2.0 ** min(known.failures, 16))
+        known.failures += 1
+        self._wake(name)
+
+    # Who is told.
+
+    def _spread(self, name: str, known: _Known) -> None:
+        """Tells all who know an earlier version, and the nodes of the jobs that use the store."""
+        if known.message is None:
+            return
+        users = self._users(name, known.spec)
+        for node, line in self._lines.items():
+            if node in users or name in line.told:
+                self._tell(line, name, known)
+
+    def _tell(self, line: _Line, name: str, known: _Known, *, probe: bool = False) -> None:
+        news = (known.version, known.conditional)
+        if known.message is None or (line.told.get(name) == news and not probe):
+            return
+        line.told[name] = news
+        message = wire.Store()
+        message.CopyFrom(known.message)
+        message.conditional, message.probe = known.conditional, probe
+        line.send(wire.HubMessage(store=message))
+
+    def _users(self, name: str, spec: CheckpointStoreSpec) -> set[str]:
+        """Nodes with pods of the jobs that use a store and may."""
+        return {
+            pod.view.node
+            for key in self._world.jobs_of_store(name)
+            if spec.allows(key.namespace)
+            for pod in self._world.own_pods(key)
+            if pod.view.node
+        }
+
+    def _used_on(self, node: str) -> Iterable[str]:
+        """Stores of the jobs that have pods on a node and may use them."""
+        for key in sorted(self._world.jobs_on(node)):
+            job = self._world.jobs.get(key.namespace, key.name)
+            name = views.store_of(job.raw) if job is not None else ""
+            known = self._known.get(name)
+            if known is None or not known.spec.allows(key.namespace):
+                continue
+            if any(pod.view.node == node for pod in self._world.own_pods(key)):
+                yield name
+
+    def _wake(self, name: str) -> None:
+        self._queue.add(Key(CHECKPOINT_STORE, "", name))
+
+    def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._known.pop(before.name, None)
