@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -78,9 +78,11 @@ class Agent:
         exchange = Exchange(self._peers, settings.copy_rate)
         surveys = Surveys(self.keeper, lambda: self.pods)
         restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes)
-        self._committer = Committer(self.keeper, exchange, self.remotes, self._negotiator, self.pods.decided, self._plan)
+        self._committer = Committer(
+            self.keeper, exchange, self.remotes, self._negotiator, self.pods.decided, self._plan
+        )
         self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, self.pods.troubled)
-        self._forgetting: set[asyncio.Task[None]] = set()
+        self._side: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
         self._isolation = Isolation(
             settings.node,
@@ -219,6 +221,9 @@ class Agent:
     def _advanced(self, pod: PodState) -> None:
         self.desk.advanced(pod)
         self._negotiator.advanced(pod)
+        holding = self.keeper.get(pod.assignment.job_uid) if pod.assignment else None
+        if holding is not None and pod.seen > holding.seen:
+            self._spawn(holding.see(pod.seen))
 
     def _pod_left(self, uid: str) -> None:
         self.desk.forget(uid)
@@ -233,6 +238,9 @@ class Agent:
         self.hub.holdings_changed()
 
     def _forget(self, job_uid: str) -> None:
-        task = asyncio.create_task(self.keeper.forget(job_uid))
-        self._forgetting.add(task)
-        task.add_done_callback(self._forgetting.discard)
+        self._spawn(self.keeper.forget(job_uid))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._side.add(task)
+        task.add_done_callback(self._side.discard)

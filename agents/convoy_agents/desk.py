@@ -201,21 +201,19 @@ class CommitDesk:
             self._ask_record(job.pod_uid, generation)
             return
         said = dict(job.lines[tier].said.get(generation, {}))
-        task = asyncio.create_task(self._write_down(job, tier, generation, said))
+        task = asyncio.create_task(self._write_down(job, job.assignment, tier, generation, said))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
     async def _write_down(
-        self, job: _Job, tier: Tier, generation: Generation, said: Mapping[int, Said]
+        self, job: _Job, plan: Assignment, tier: Tier, generation: Generation, said: Mapping[int, Said]
     ) -> None:
-        plan = job.assignment
         try:
             written = await self._ledger.write(plan, tier, generation, said)
         except OSError as error:
             log.error("generation not written down", job=plan.job, why=str(error), **generation._asdict())
             written = False
-        if written:
-            self._apply(job, tier, commit.Recorded(generation))
+        self._apply(job, tier, commit.Recorded(generation) if written else commit.Unwritten(generation))
 
     def _drop(self, job_uid: str) -> None:
         job = self._jobs.pop(job_uid)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-MAX_CONNECTIONS = 136
-"""Of one pod: 64 ranks with two each, the launcher, and a few that are being replaced."""
+MAX_CONNECTIONS = 208
+"""Of one pod: 64 ranks with three each, the launcher, and a few that are being replaced."""
+MAX_LINES = 4
+"""To memory, of one rank: two, and two that are being replaced."""
 HELLO_SECONDS = 10.0
 """A connection that has not said hello by then is closed."""
 FRAMES_PER_SECOND = 200.0

@@ -205,6 +205,8 @@ class PodSession:
     ) -> None:
         if why := self.state.refuses_rank(hello.incarnation, hello.rank):
             raise MessageError(why)
+        if sum(one.rank == hello.rank for one in self._memories) >= limits.MAX_LINES:
+            raise MessageError("too many lines to memory")
         connection.incarnation, connection.rank = hello.incarnation, hello.rank
         self._memories.add(connection)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -16,7 +17,6 @@ from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.exchange import Exchange, Outdated, Unreachable
 from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.keeper import Keeper
-from convoy_agents.tiercheck.ledger import stands_at
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Reading
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
@@ -26,8 +26,8 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
 """For all slots to bring a generation to the store; then it stays in memory alone."""
-COPY_SECONDS = 300.0
-"""For one node to take its copies of a generation; then the generation stays without them."""
+PARTIAL_SECONDS = 150.0
+"""For the other ranks of a pod to seal what one has sealed; then it is given up."""
 
 log = structlog.get_logger()
 
@@ -63,6 +63,7 @@ class Committer:
         self._decided = decided
         self._plan = plan
         self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
+        self._partial: dict[tuple[str, Generation], asyncio.Task[None]] = {}
 
     async def sealed(self, uid: str) -> None:
         """A rank of the pod has sealed something, or an agent begins: what is whole is to be committed."""
@@ -72,21 +73,43 @@ class Committer:
             return
         shards = {str(rank) for rank in plan.ranks}
 
-        def whole(vault: Vault) -> list[tuple[Generation, Said]]:
+        def look(vault: Vault) -> tuple[list[tuple[Generation, Said]], list[Generation]]:
             if vault.incarnation != plan.incarnation:
-                return []
+                return [], []
             floor = vault.marks.get(Tier.PEER)
-            return [
-                (generation, Said(ids, vault.facts[next(iter(ids.values()))]))
-                for generation, ids in vault.sealed(shards, plan.incarnation).items()
-                if ids.keys() == shards
-                and len({vault.facts[key] for key in ids.values()}) == 1
-                and not vault.given_up.intersection(ids.values())
-                and (floor is None or generation > floor)
-            ]
+            whole, parts = [], []
+            for generation, ids in vault.sealed(shards, plan.incarnation).items():
+                if vault.given_up.intersection(ids.values()) or (floor and generation <= floor):
+                    continue
+                if ids.keys() == shards and len({vault.facts[key] for key in ids.values()}) == 1:
+                    whole.append((generation, Said(ids, vault.facts[next(iter(ids.values()))])))
+                else:
+                    parts.append(generation)
+            return whole, parts
 
-        for generation, said in await holding.look(whole):
+        whole, parts = await holding.look(look)
+        for generation, said in whole:
             self._start(uid, generation, self._commit(uid, plan, holding, generation, said))
+        for generation in parts:
+            key = (uid, generation)
+            if key not in self._partial:
+                task = asyncio.create_task(self._give_up_later(uid, plan, holding, generation, shards))
+                self._partial[key] = task
+                task.add_done_callback(partial(self._forgotten, key))
+
+    def _forgotten(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
+        self._partial.pop(key, None)
+
+    async def _give_up_later(
+        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, shards: set[str]
+    ) -> None:
+        """A rank whose save failed must not keep the others' slots for good."""
+        await asyncio.sleep(PARTIAL_SECONDS)
+        if (uid, generation) in self._tasks:
+            return
+        found = await holding.look(lambda vault: vault.sealed(shards, plan.incarnation).get(generation, {}))
+        log.warning("generation given up: a rank has not saved it", job=plan.job, **generation._asdict())
+        await holding.give_up(found.values(), plan.incarnation)
 
     async def adopt(self, uid: str, reading: Reading) -> set[str]:
         """What was restored may have lost copies: it gets the places that its successors will have. The
@@ -108,7 +131,7 @@ class Committer:
 
     def forget(self, uid: str) -> None:
         """The pod left; what it has sealed stays until it is superseded."""
-        for key, task in list(self._tasks.items()):
+        for key, task in [*self._tasks.items(), *self._partial.items()]:
             if key[0] == uid:
                 task.cancel()
         if uid in self._uploads:
@@ -116,7 +139,7 @@ class Committer:
 
     async def close(self) -> None:
         """Ends every task."""
-        tasks = [*self._tasks.values(), *self._uploads.values()]
+        tasks = [*self._tasks.values(), *self._partial.values(), *self._uploads.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,18 +166,38 @@ class Committer:
         try:
             answer = await self._asks.ask(plan, Tier.LOCAL, generation, said)
             if not await self._take(uid, plan, holding, Tier.LOCAL, generation, answer):
-                await holding.give_up(said.shards.values())
+                await holding.give_up(said.shards.values(), plan.incarnation)
                 return
             if answer.record is not None and answer.record.remote:
                 self._upload(uid, plan, holding, generation, set(said.shards.values()))
-            if plan.memory and plan.memory.copies and await copying:
-                answer = await self._asks.ask(plan, Tier.PEER, generation)
-                if await self._take(uid, plan, holding, Tier.PEER, generation, answer):
-                    return
-            if plan.memory and plan.memory.copies:
-                await holding.give_up(said.shards.values())
+            await self._stand_with_peers(uid, plan, holding, generation, copying)
+        except Damaged as error:
+            # It stands, and cannot have its copies: nobody gets beyond it, so the ranks begin again.
+            log.error("SHARD DAMAGED BEFORE ITS COPIES WERE MADE", job=plan.job, why=str(error))
+            self._decided(uid, Tier.LOCAL, generation, Verdict.STALE, plan.incarnation + 1)
         finally:
             copying.cancel()
+
+    async def _stand_with_peers(
+        self,
+        uid: str,
+        plan: Assignment,
+        holding: Holding,
+        generation: Generation,
+        copying: asyncio.Task[bool],
+        tell: bool = True,
+    ) -> None:
+        """Asks for the peer tier once the copies are there, for as long as the incarnation lasts: what stands
+        locally cannot be given up, and keeps a slot of every rank until it has its copies."""
+        if not await copying:
+            return
+        pause = Backoff(first=0.5, cap=10.0)
+        while (now := self._plan(uid)) is not None and now.incarnation == plan.incarnation:
+            answer = await self._asks.ask(plan, Tier.PEER, generation)
+            if answer.verdict is not Verdict.EXPIRED:
+                await self._take(uid, plan, holding, Tier.PEER, generation, answer, tell)
+                return
+            await asyncio.sleep(pause.next())
 
     def _upload(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: set[str]
@@ -206,9 +249,14 @@ class Committer:
     async def _copied(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: list[str]
     ) -> None:
-        if await self._copy(uid, plan, holding, dict(zip(keys, keys, strict=True))):
-            answer = await self._asks.ask(plan, Tier.PEER, generation)
-            await self._take(uid, plan, holding, Tier.PEER, generation, answer)
+        copying = asyncio.create_task(self._copy(uid, plan, holding, dict(zip(keys, keys, strict=True))))
+        try:
+            # The pod's own saves are what is told of.
+            await self._stand_with_peers(uid, plan, holding, generation, copying, tell=False)
+        except Damaged as error:
+            log.error("no copies of what was restored", job=plan.job, why=str(error))
+        finally:
+            copying.cancel()
 
     async def _take(
         self,
@@ -218,14 +266,20 @@ class Committer:
         tier: Tier,
         generation: Generation,
         answer: Answer,
+        tell: bool = True,
     ) -> bool:
         """Notes how it ended; whether the generation stands."""
-        if answer.record is not None and answer.verdict is Verdict.COMMITTED:
-            noted = await holding.committed(answer.record, plan.incarnation, *stands_at(plan, tier))
-            if not noted:
-                return False
-        self._decided(uid, tier, generation, answer.verdict, answer.seen)
-        return answer.verdict is Verdict.COMMITTED
+        committed = answer.verdict is Verdict.COMMITTED
+        if (
+            committed
+            and answer.record is not None
+            and not await holding.committed(answer.record, plan.incarnation, tier)
+        ):
+            return False
+        # Without copies the peer tier is a matter between agents: no watermark promises what is not there.
+        if tell and (tier is not Tier.PEER or (plan.memory and plan.memory.copies)):
+            self._decided(uid, tier, generation, answer.verdict, answer.seen)
+        return committed
 
     async def _copy(self, uid: str, plan: Assignment, holding: Holding, ids: Mapping[str, str]) -> bool:
         """Whether every host has its copies of these shards."""
@@ -236,12 +290,12 @@ class Committer:
     async def _send(
         self, uid: str, plan: Assignment, host: Place, holding: Holding, ids: Mapping[str, str]
     ) -> bool:
-        deadline = time.monotonic() + COPY_SECONDS
-        pause = Backoff(first=0.05, cap=2.0)
+        """Tries for as long as the incarnation lasts. Damaged when there is nothing right to send."""
+        pause = Backoff(first=0.05, cap=5.0)
         left = list(ids.values())
-        while left and time.monotonic() < deadline:
-            now = self._plan(uid) or plan
-            if now.incarnation != plan.incarnation:
+        while left:
+            now = self._plan(uid)
+            if now is None or now.incarnation != plan.incarnation:
                 return False
             hosts = now.memory.hosts if now.memory else ()
             place = next((one for one in hosts if one.node == host.node), host)
@@ -250,13 +304,10 @@ class Committer:
                     left.pop(0)
                     pause.reset()
                     continue
-            except Unreachable as error:
+            except (Unreachable, OSError) as error:
                 log.info("no copy", job=plan.job, node=host.node, why=str(error))
             except Outdated as error:
                 log.info("copy refused", job=plan.job, why=str(error))
                 return False
-            except Damaged as error:
-                log.info("nothing to copy", job=plan.job, why=str(error))
-                return False
             await asyncio.sleep(pause.next())
-        return not left
+        return True

@@ -7,6 +7,8 @@ its manifests too.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +16,8 @@ import xxhash
 
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
+_own = threading.local()
+"""Each thread's buffer."""
 Buffer = bytes | bytearray | memoryview
 
 
@@ -28,11 +32,24 @@ def cut(length: int) -> Iterator[tuple[int, int]]:
         yield offset, min(MAX_CHUNK, length - offset)
 
 
-def chunks(view: memoryview, pool: ThreadPoolExecutor | None = None) -> tuple[Chunk, ...]:
-    """The chunks of these bytes; on all threads of a pool, since xxhash lets go of the interpreter's lock."""
-    parts = [(view[offset : offset + size], size) for offset, size in cut(len(view))]
+def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tuple[Chunk, ...]:
+    """The chunks of a file's first bytes. ValueError when it has not so many.
+
+    Read, not mapped: a pod that may write the file may also shorten it, and whoever looks at a page that is
+    gone is killed. On all threads of a pool, since reading and xxhash let go of the interpreter's lock.
+    """
     run = pool.map if pool else map
-    return tuple(
-        Chunk(name, size)
-        for name, (_, size) in zip(run(lambda part: digest(part[0]), parts), parts, strict=True)
-    )
+    return tuple(run(lambda part: _chunk(fd, *part), list(cut(length))))
+
+
+def _chunk(fd: int, offset: int, size: int) -> Chunk:
+    buffer = getattr(_own, "buffer", None)
+    if buffer is None:
+        buffer = _own.buffer = memoryview(bytearray(MAX_CHUNK))
+    done = 0
+    while done < size:
+        count = os.preadv(fd, [buffer[done:size]], offset + done)
+        if not count:
+            raise ValueError(f"the file ends before byte {offset + size}")
+        done += count
+    return Chunk(digest(buffer[:size]), size)

@@ -14,7 +14,7 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Place
-from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
 from convoy_agents.tiercheck.memory import NoRoom
 from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
@@ -24,12 +24,12 @@ from convoy_controllers.checkpoint.records import Inventory, MalformedError
 from convoy_controllers.checkpoint.retention import Watermarks
 
 CALL_SECONDS = 15.0
+HOLDER_SECONDS = 3.0
+"""For a node beside the job to tell what it holds: it may be gone."""
 PIECE_SECONDS = 30.0
 """For one chunk: a peer that moves nothing for so long is given up."""
 RESUME_SECONDS = 90.0
 """For which slot 0's agent may hold the question what to go on from."""
-OTHERS = "shards of others"
-"""What room is reserved for beside the slots: copies, and what is fetched to be read."""
 
 log = structlog.get_logger()
 
@@ -91,10 +91,11 @@ class Exchange:
         parts = []
         try:
             stub = await self._stubs.shards(place)
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(CALL_SECONDS if member else HOLDER_SECONDS):
                 async for part in stub.Survey(request):
                     parts.append(part)
-            return _surveyed(parts)
+            # Megabytes, for large shards.
+            return await asyncio.to_thread(_surveyed, parts)
         except (grpc.aio.AioRpcError, TimeoutError, MalformedError, ValueError) as error:
             raise Unreachable(f"{place.node}: {describe(error)}") from error
 
@@ -131,9 +132,12 @@ class Exchange:
             if not offer.chunks:
                 return True
             # A whole shard may take long, but not longer than its chunks may.
+            failed: list[Exception] = []
             reply = await stub.Give(
-                self._pieces(holding, key, offer.chunks), timeout=PIECE_SECONDS * len(offer.chunks)
+                self._pieces(holding, key, offer.chunks, failed), timeout=PIECE_SECONDS * len(offer.chunks)
             )
+            if failed:
+                raise failed[0]
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             raise Unreachable(f"{place.node}: {describe(error)}") from error
         if not reply.whole:
@@ -141,10 +145,16 @@ class Exchange:
         return bool(reply.whole)
 
     async def _pieces(
-        self, holding: Holding, key: str, chunks: Iterable[int]
+        self, holding: Holding, key: str, chunks: Iterable[int], failed: list[Exception]
     ) -> AsyncIterator[hub_pb2.Piece]:
+        """What goes wrong here ends the stream and is left in `failed`: raised, it would look to the caller
+        as if somebody had cancelled it."""
         for index in chunks:
-            data = await holding.read(key, index)
+            try:
+                data = await holding.read(key, index)
+            except (Damaged, OSError) as error:
+                failed.append(error)
+                return
             await self._pace.take(len(data))
             metrics.COPIED_BYTES.labels("sent").inc(len(data))
             yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=data)

@@ -55,13 +55,17 @@ class Holding:
         """Shards that are being read: they stay."""
         self.uploading: set[str] = set()
         """Shards that are on their way to a store: they stay."""
+        self.claimed: set[str] = set()
+        """Shards that others count on as their copies, whatever else they were fetched for."""
         self.seen = 0
         """The latest incarnation that anybody has asked about; earlier ones are refused."""
+        self.closed = False
         self._folder = folder
         self._budget = budget
         self._pool = pool
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._seals: dict[tuple[str, Generation], asyncio.Task[Sealed]] = {}
         self._changed = asyncio.Condition()
         self._vault: Vault | None = None
         self._shares: dict[str, int] = {}
@@ -72,9 +76,9 @@ class Holding:
         found = await asyncio.to_thread(_read_shares, self._folder / SHARES)
         async with self._turn:
             self._shares = found
-            self._budget.shares[self.job_uid] = sum(found.values()) + OVERHEAD
+            self._budget.shares[self.job_uid] = _whole(found)
             vault = await self._open()
-            self.seen = max(vault.incarnation, max(vault.branches, default=0))
+            self.seen = max(vault.seen, vault.incarnation, max(vault.branches, default=0))
 
     async def use(self, do: Callable[[Vault], T]) -> T:
         """Lets `do` work with the vault in a thread, nobody else meanwhile. OSError when there is none."""
@@ -130,7 +134,7 @@ class Holding:
         if size <= self._shares.get(purpose, 0):
             return
         shares = {**self._shares, purpose: size}
-        whole = sum(shares.values()) + OVERHEAD
+        whole = _whole(shares)
         await self._open()
         if refusal := self._budget.grow(self.job_uid, whole, own_limit):
             raise Refused(refusal)
@@ -161,27 +165,72 @@ class Holding:
         await self.changed()
         return [self._folder / "slots" / name for name in names]
 
-    async def expect(self, manifest: Manifest, purpose: str, own_limit: int) -> list[int]:
-        """A shard is about to come. The chunks that are wanted, by index. Refused, NoRoom."""
-        return await self._through(self._expect(manifest, purpose, own_limit))
+    async def expect(
+        self, manifest: Manifest, purpose: str, own_limit: int, *, claim: bool = False
+    ) -> list[int]:
+        """A shard is about to come. The chunks that are wanted, by index. Refused, NoRoom.
 
-    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int) -> list[int]:
+        `claim`: its owner counts on it from now on.
+        """
+        return await self._through(self._expect(manifest, purpose, own_limit, claim))
+
+    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, claim: bool) -> list[int]:
         async with self._turn:
             vault = await self._open()
             await self._grow(purpose, vault.room_with(manifest), own_limit)
-            return await asyncio.to_thread(vault.expect, manifest)
+            wanted = await asyncio.to_thread(vault.expect, manifest)
+            if claim:
+                self.claimed.add(manifest.id)
+            return wanted
 
     async def seal(self, slot: str, generation: Generation, shard: str, length: int, facts: Facts) -> Sealed:
-        """Takes the digests of what a rank has written into a slot, and keeps it. OSError, ValueError."""
+        """Takes the digests of what a rank has written into one of its free slots, and keeps it. OSError,
+        ValueError.
+
+        Goes on without whoever asked; who asks again for the same waits for the same.
+        """
+        under_way = self._seals.get((slot, generation))
+        if under_way is None:
+            under_way = asyncio.create_task(self._seal(slot, generation, shard, length, facts))
+            self._seals[slot, generation] = under_way
+
+            def ended(task: asyncio.Task[Sealed]) -> None:
+                self._seals.pop((slot, generation), None)
+                self._ended(task)
+
+            under_way.add_done_callback(ended)
+        return await asyncio.shield(under_way)
+
+    async def _seal(self, slot: str, generation: Generation, shard: str, length: int, facts: Facts) -> Sealed:
         began = time.monotonic()
-        manifest = await asyncio.to_thread(self._digest, slot, generation, shard, length)
-        await self.use(lambda vault: vault.seal(manifest, slot, facts))
+
+        def take(vault: Vault) -> None:
+            if vault.incarnation != generation.incarnation:
+                raise ValueError("nothing was restored in this incarnation, or a later one has begun")
+            if slot not in vault.writable(shard):
+                raise ValueError(f"{slot} is none of the rank's free slots")
+            vault.sealing.add(slot)
+
+        async with self._turn:
+            take(await self._open())
+        try:
+            manifest = await asyncio.to_thread(self._digest, slot, generation, shard, length)
+        except BaseException:
+            await self._use(lambda vault: vault.sealing.discard(slot))
+            raise
+
+        def keep(vault: Vault) -> None:
+            vault.sealing.discard(slot)
+            if vault.incarnation != generation.incarnation:
+                raise ValueError("a later incarnation has begun")
+            vault.seal(manifest, slot, facts)
+
+        await self._use(keep)
         return Sealed(manifest, time.monotonic() - began)
 
     def _digest(self, slot: str, generation: Generation, shard: str, length: int) -> Manifest:
-        path = self._folder / "slots" / slot
-        with path.open("rb") as file, memory.mapped(file.fileno(), length) as view:
-            return Manifest(generation, shard, digest.chunks(view, self._pool), length)
+        with (self._folder / "slots" / slot).open("rb") as file:
+            return Manifest(generation, shard, digest.chunks(file.fileno(), length, self._pool), length)
 
     async def read(self, key: str, index: int) -> bytes:
         """A chunk of a shard. Damaged when it is not here or not as it was."""
@@ -217,8 +266,11 @@ class Holding:
         return None
 
     def _whole(self, path: Path, manifest: Manifest) -> bool:
-        with path.open("rb") as file, memory.mapped(file.fileno(), manifest.size) as view:
-            return digest.chunks(view, self._pool) == manifest.chunks
+        try:
+            with path.open("rb") as file:
+                return digest.chunks(file.fileno(), manifest.size, self._pool) == manifest.chunks
+        except (OSError, ValueError):
+            return False
 
     async def committed(self, record: Record, incarnation: int, *tiers: Tier) -> bool:
         """A generation stands at these tiers by the word of this incarnation: what it replaces may go.
@@ -226,7 +278,7 @@ class Holding:
         """
 
         def keep(vault: Vault) -> bool:
-            if vault.incarnation != incarnation:
+            if vault.incarnation != incarnation or self.seen > incarnation:
                 return False
             if record.generation not in vault.records:
                 vault.record(record)
@@ -237,39 +289,67 @@ class Holding:
 
         return await self.use(keep)
 
-    async def give_up(self, keys: Iterable[str]) -> None:
-        """These shards will not be committed, or get no copies; they go unless a watermark stands on them."""
+    async def give_up(self, keys: Iterable[str], incarnation: int) -> None:
+        """These shards will not be committed; they go unless a watermark stands on them. Not once a later
+        incarnation has looked: it may just have chosen them.
+        """
 
         def forget(vault: Vault) -> None:
-            vault.given_up.update(keys)
-            vault.collect(self.pinned | self.uploading)
+            if self.seen <= incarnation:
+                vault.given_up.update(keys)
+                vault.collect(self.pinned | self.uploading)
 
         await self.use(forget)
 
     async def begin(
         self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]
-    ) -> None:
-        """An incarnation goes on from here."""
+    ) -> bool:
+        """An incarnation goes on from here. False, and nothing is changed, when a later one has begun."""
 
-        def note(vault: Vault) -> None:
+        def note(vault: Vault) -> bool:
+            if branch.incarnation < max(vault.incarnation, self.seen):
+                return False
+            if branch.incarnation > vault.incarnation:
+                self.claimed.clear()
             for record in known:
                 vault.record(record)
             vault.branch(branch)
             vault.begin(branch.incarnation, dict(marks))
             vault.collect(self.pinned | self.uploading)
+            return True
 
-        await self.use(note)
+        return await self.use(note)
+
+    async def see(self, incarnation: int) -> None:
+        """A later incarnation is heard of: earlier ones get nothing committed here any more."""
+        if incarnation > self.seen:
+            self.seen = incarnation
+            await self.use(lambda vault: vault.see(incarnation))
 
     async def unpin(self, dropped: Collection[str]) -> None:
-        """What was kept to be read may go; these shards go, whose place is elsewhere."""
-        self.pinned.clear()
+        """What was kept to be read may go; of these shards, whose place is elsewhere, all on which nobody
+        counts.
+        """
+        await self._through(self._unpin(dropped))
 
-        def forget(vault: Vault) -> None:
-            for key in dropped:
+    async def _unpin(self, dropped: Collection[str]) -> None:
+        def forget(vault: Vault) -> int:
+            self.pinned.clear()
+            for key in set(dropped) - self.claimed - self.uploading:
                 vault.drop(key)
             vault.collect(self.uploading)
+            return vault.room
 
-        await self.use(forget)
+        async with self._turn:
+            vault = await self._open()
+            self._shares[OTHERS] = await asyncio.to_thread(forget, vault)
+            # Other jobs may need what this one did for its restore.
+            size = max(_whole(self._shares), await asyncio.to_thread(memory.used, self._folder))
+            await asyncio.to_thread(memory.open_share, self._folder, size)
+            self._budget.shares[self.job_uid] = size
+            text = json.dumps(self._shares).encode()
+            await asyncio.to_thread(write_atomic, self._folder / SHARES, text)
+        await self.changed()
 
     async def uploaded(self, keys: Collection[str]) -> None:
         """These shards need not stay for their upload any more."""
@@ -282,11 +362,14 @@ class Holding:
 
     async def _close(self) -> None:
         async with self._turn:
+            self.closed = True
             self._vault = None
             self._budget.free(self.job_uid)
             await asyncio.to_thread(memory.close_share, self._folder)
 
     async def _open(self) -> Vault:
+        if self.closed:
+            raise OSError("the job is over: its memory is given back")
         if self._vault is None:
             if self.job_uid not in self._budget.shares:
                 if refusal := self._budget.grow(self.job_uid, OVERHEAD):
@@ -297,9 +380,17 @@ class Holding:
 
 
 OVERHEAD = 8 * 1024 * 1024
-"""For manifests, records and the file system itself."""
+"""For records and the file system itself."""
+OTHERS = "shards of others"
+"""What room is reserved for beside the slots: copies, and what is fetched to be read."""
 SHARES = "shares.json"
 SLOTS = "slots of "
+
+
+def _whole(shares: Mapping[str, int]) -> int:
+    """Bytes for these purposes, with manifests, of some 50 bytes for each chunk of 4 MiB, and records."""
+    size = sum(shares.values())
+    return size + size // 8192 + OVERHEAD
 
 
 def _read_shares(path: Path) -> dict[str, int]:

@@ -72,15 +72,16 @@ class Keeper:
 
     async def forget(self, job_uid: str) -> None:
         """The job is over: its memory is given back."""
-        holding = self._holdings.pop(job_uid, None)
+        holding = self._holdings.get(job_uid)
         if holding is None:
             return
-        log.info("memory given back", job_uid=job_uid)
         try:
             await holding.close()
         except OSError as error:
             log.error("memory not given back", job_uid=job_uid, why=str(error))
-            self._holdings[job_uid] = holding
+            return
+        log.info("memory given back", job_uid=job_uid)
+        self._holdings.pop(job_uid, None)
         self._told()
 
     def measure(self) -> None:

@@ -66,7 +66,7 @@ class KeptLedger:
             return False
         if tier is Tier.REMOTE and not await self._store(plan, record):
             return False
-        return await holding.committed(record, plan.incarnation, *stands_at(plan, tier))
+        return await holding.committed(record, plan.incarnation, tier)
 
     async def _goes_remote(self, plan: Assignment, generation: Generation) -> bool:
         """Whether it is time, and the one before has got there, or has had its time."""
@@ -102,12 +102,6 @@ class KeptLedger:
             await self._remotes.sweep(plan)
         except StoreError as error:
             log.warning("store not swept", job=plan.job, why=str(error))
-
-
-def stands_at(plan: Assignment, tier: Tier) -> tuple[Tier, ...]:
-    """Where a generation stands with this tier: without copies nothing more is waited for."""
-    alone = tier is Tier.LOCAL and not (plan.memory and plan.memory.copies)
-    return (Tier.LOCAL, Tier.PEER) if alone else (tier,)
 
 
 def meant(vault: Vault, generation: Generation) -> Generation:

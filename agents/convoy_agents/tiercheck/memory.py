@@ -58,9 +58,20 @@ def left(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def used(folder: Path) -> int:
+    """Bytes that are taken."""
+    found = os.statvfs(folder)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
 def allocate(path: Path, size: int) -> None:
-    """A file of so many bytes whose pages exist. NoRoom when they do not fit; then it is as before."""
+    """A file of at least so many bytes whose pages exist. NoRoom when they do not fit; then it is as before.
+
+    It never becomes shorter: what lies in it may be needed.
+    """
     there = path.stat().st_size if path.exists() else 0
+    if there >= size:
+        return
     if (wanted := size - there) > (free := left(path.parent)):
         raise NoRoom(wanted, free)
     try:

@@ -12,8 +12,7 @@ from typing import TypeVar
 import structlog
 
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.exchange import OTHERS
-from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.holding import OTHERS, Holding
 from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
 from convoy_agents.tiercheck.stores.probe import probe

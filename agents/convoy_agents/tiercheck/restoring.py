@@ -19,6 +19,7 @@ from convoy_agents.tiercheck.exchange import (
     marks_from_wire,
     marks_to_wire,
 )
+from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
@@ -36,6 +37,8 @@ UNHEARD_SECONDS = 30.0
 """For which nodes that do not answer are waited for while an incarnation is unheard of: they may know what it
 has done. After that its work counts as lost with them.
 """
+FETCH_SECONDS = 20.0
+"""For which a place that does not answer is asked for a shard again before another is."""
 PATIENCE_SECONDS = 150.0
 """For a slot to hear what was decided."""
 MAX_DECISIONS = 64
@@ -96,7 +99,7 @@ class Restores:
         self._remotes = remotes
         self._telling: set[asyncio.Task[None]] = set()
         self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
-        self._fetching: dict[str, asyncio.Lock] = {}
+        self._fetching: dict[tuple[str, str], asyncio.Lock] = {}
 
     # At the agent of slot 0.
 
@@ -134,7 +137,12 @@ class Restores:
         silent = await self._others(plan, others, found)
         stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
         while (silent or trouble) and time.monotonic() - began < UNHEARD_SECONDS:
-            if not restore.unheard_of(_held(found, stored), plan.incarnation):
+            held = _held(found, stored)
+            best = await asyncio.to_thread(restore.plan, held, broken)
+            if isinstance(best, restore.Restore) and not best.passed:
+                if not restore.unheard_of(held, plan.incarnation):
+                    break
+            elif best is None and plan.incarnation == 1:
                 break
             await asyncio.sleep(1.0)
             silent = await self._others(plan, silent, found)
@@ -142,7 +150,9 @@ class Restores:
                 stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
-        reply = _reply(plan, found, stored, {**members, **others}, broken, sorted(silent))
+        reply = await asyncio.to_thread(
+            _reply, plan, found, stored, {**members, **others}, broken, sorted(silent)
+        )
         if trouble and reply.outcome != hub_pb2.ResumeReply.FOUND:
             # What is nowhere in memory may well be in the store: no work is thrown away on a guess.
             raise Failed(trouble)
@@ -246,7 +256,8 @@ class Restores:
         branch = records.branch(reply.branch)
         known = [records.record(text) for text in reply.records]
         holding.pinned |= {link.id for chain in reply.chains for link in chain.links}
-        await holding.begin(branch, marks_from_wire(reply.marks), known)
+        if not await holding.begin(branch, marks_from_wire(reply.marks), known):
+            raise Failed("a later incarnation of this job has begun here")
         return Reading(plan, attempt, reply, set(plan.ranks))
 
     async def _ask(self, plan: Assignment, attempt: int, broken: Broken) -> hub_pb2.ResumeReply:
@@ -285,20 +296,31 @@ class Restores:
         """
         plan = reading.plan
         holding = self._keeper.open(plan.job_uid)
-        lock = self._fetching.setdefault(key, asyncio.Lock())
-        broken: list[tuple[str, str]] = []
-        async with lock:
-            holding.pinned.add(key)
-            if await holding.verified(key) is not None:
-                return []
-            if any(place.node == self._node for place in places):
-                broken.append((self._node, key))
-            order = restore.order([place.node for place in places], self._node, plan.slot)
-            by_node = {place.node: place for place in places}
-            for node in order:
-                if node == self._node:
-                    continue
-                limit = plan.memory.limit if plan.memory else 0
+        lock = self._fetching.setdefault((plan.job_uid, key), asyncio.Lock())
+        try:
+            async with lock:
+                return await self._fetch(reading, holding, key, places)
+        finally:
+            if not lock.locked():
+                self._fetching.pop((plan.job_uid, key), None)
+
+    async def _fetch(
+        self, reading: Reading, holding: Holding, key: str, places: Sequence[Place]
+    ) -> list[tuple[str, str]]:
+        plan = reading.plan
+        holding.pinned.add(key)
+        if await holding.verified(key) is not None:
+            return []
+        broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
+        order = restore.order([place.node for place in places], self._node, plan.slot)
+        by_node = {place.node: place for place in places}
+        limit = plan.memory.limit if plan.memory else 0
+        for node in order:
+            if node == self._node:
+                continue
+            deadline = time.monotonic() + FETCH_SECONDS
+            pause = Backoff(first=0.2, cap=5.0)
+            while True:
                 try:
                     if node == restore.REMOTE:
                         await self._remotes.fetch(plan, holding, key, limit)
@@ -306,12 +328,18 @@ class Restores:
                         await self._exchange.take(by_node[node], holding, key, limit)
                     reading.fetched.add(key)
                     return broken
-                except (Unreachable, Damaged, StoreError, Stopped) as error:
-                    log.warning("shard not read", job=plan.job, node=node, why=str(error))
-                    broken.append((node, key))
                 except Shortage as error:
                     raise Failed(f"no memory on {self._node} for a shard: {error}") from error
-        self._fetching.pop(key, None)
+                except (Unreachable, StoreError) as error:
+                    # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
+                    log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
+                    if time.monotonic() > deadline:
+                        break
+                except (Damaged, Stopped) as error:
+                    log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
+                    break
+                await asyncio.sleep(pause.next())
+            broken.append((node, key))
         return broken
 
 

@@ -13,8 +13,8 @@ import grpc
 import structlog
 
 from convoy_agents.channels import caller_node
-from convoy_agents.tiercheck.exchange import OTHERS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
-from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.exchange import PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
+from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.surveying import Surveys
@@ -26,6 +26,8 @@ from convoy_controllers.checkpoint.records import MalformedError, Manifest
 
 MAX_GIVES = 16
 """Shards that come at once; each holds a chunk or two in memory."""
+MAX_TAKES = 16
+"""Shards that are fetched at once; the others wait."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -40,6 +42,7 @@ class ShardService:
         self._surveys = surveys
         self._restores = restores
         self._gives = asyncio.Semaphore(MAX_GIVES)
+        self._takes = asyncio.Semaphore(MAX_TAKES)
 
     async def Survey(
         self, request: hub_pb2.SurveyRequest, context: Context
@@ -80,7 +83,8 @@ class ShardService:
         if verdict is not None:
             return verdict
         try:
-            wanted = await holding.expect(manifest, OTHERS, plan.memory.limit if plan.memory else 0)
+            limit = plan.memory.limit if plan.memory else 0
+            wanted = await holding.expect(manifest, OTHERS, limit, claim=True)
         except Shortage as error:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:
@@ -117,12 +121,14 @@ class ShardService:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not here")
         if not request.chunks:
             yield hub_pb2.Piece(manifest=manifest.text)
-        for index in request.chunks:
-            try:
-                data = await holding.read(request.id, index)
-            except (Damaged, OSError) as error:
-                await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
-            yield hub_pb2.Piece(index=index, data=data)
+            return
+        async with self._takes:
+            for index in request.chunks:
+                try:
+                    data = await holding.read(request.id, index)
+                except (Damaged, OSError) as error:
+                    await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
+                yield hub_pb2.Piece(index=index, data=data)
 
 
 def _fits(vault: Vault, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:

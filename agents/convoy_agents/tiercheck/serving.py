@@ -57,7 +57,11 @@ class Ranks:
         self._troubled = troubled
         self._readings: dict[str, Reading] = {}
         """By pod."""
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[tuple[str, int], asyncio.Lock] = {}
+        self._fetched: dict[str, set[str]] = {}
+        """By job, shards that are here to be read alone."""
+        self._kept: dict[str, set[str]] = {}
+        """By job, those of them that its pods are to keep."""
 
     async def serve(self, pod: Callable[[], PodState], line: Line) -> None:
         """Answers a rank until it hangs up, or its incarnation is over. MessageError for what is no question.
@@ -76,7 +80,8 @@ class Ranks:
     def forget(self, uid: str) -> None:
         """The pod left."""
         self._readings.pop(uid, None)
-        self._turns.pop(uid, None)
+        for key in [key for key in self._turns if key[0] == uid]:
+            del self._turns[key]
 
     async def _answer(self, plan: Assignment, line: Line, frame: dict[str, Any]) -> None:
         question = parse(frame)
@@ -152,21 +157,12 @@ class Ranks:
         owner, holding = str(line.rank), self._keeper.open(plan.job_uid)
         generation = Generation(plan.incarnation, seal.step)
 
-        def there(vault: Vault) -> str:
-            """What is wrong with it; "sealed" when it is an answer that got lost."""
-            if generation in vault.sealed([owner], plan.incarnation):
-                return "sealed"
-            if vault.incarnation != plan.incarnation:
-                return "nothing was restored in this incarnation"
-            return (
-                "" if seal.slot in vault.writable(owner) else f"{seal.slot} is none of the rank's free slots"
-            )
+        def there(vault: Vault) -> bool:
+            """Then it is an answer that got lost."""
+            return generation in vault.sealed([owner], plan.incarnation)
 
-        why = await holding.look(there)
-        if why and why != "sealed":
-            raise ValueError(why)
         seconds = 0.0
-        if not why:
+        if not await holding.look(there):
             facts = Facts(seal.world, seal.torch, seal.plan)
             done = await holding.seal(seal.slot, generation, owner, seal.length, facts)
             seconds = done.seconds
@@ -200,7 +196,7 @@ class Ranks:
     async def _reading(self, plan: Assignment, question: Restore) -> Reading:
         """One for all ranks of the pod."""
         uid = plan.pod_uid
-        async with self._turns.setdefault(uid, asyncio.Lock()):
+        async with self._turns.setdefault((uid, plan.incarnation), asyncio.Lock()):
             known = self._readings.get(uid)
             if (
                 known is None
@@ -246,9 +242,14 @@ class Ranks:
         """All ranks of a pod have read everything: copies are made of what the next losses may take."""
         plan = reading.plan
         holding: Holding = self._keeper.open(plan.job_uid)
-        kept = await self._committer.adopt(plan.pod_uid, reading)
+        kept = self._kept.setdefault(plan.job_uid, set())
+        fetched = self._fetched.setdefault(plan.job_uid, set())
+        kept |= await self._committer.adopt(plan.pod_uid, reading)
+        fetched |= reading.fetched
         if not any(one.plan.job_uid == plan.job_uid for one in self._readings.values()):
-            await holding.unpin(reading.fetched.difference(kept))
+            await holding.unpin(fetched - kept)
+            self._kept.pop(plan.job_uid, None)
+            self._fetched.pop(plan.job_uid, None)
 
     def _plans(self, plan: Assignment) -> list[Assignment]:
         """Of all pods of the job that are here, in this incarnation."""

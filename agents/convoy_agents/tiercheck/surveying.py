@@ -20,10 +20,10 @@ class Surveys:
         self._pods = pods
 
     def plan(self, job_uid: str) -> Assignment | None:
-        """The newest assignment of the job to a pod of this node."""
+        """The newest assignment of the job to a pod of this node; of several the one of the lowest slot."""
         plans = [one.assignment for one in self._pods() if one.assignment]
         mine = [plan for plan in plans if plan.job_uid == job_uid]
-        return max(mine, key=lambda plan: plan.incarnation, default=None)
+        return max(mine, key=lambda plan: (plan.incarnation, -plan.slot), default=None)
 
     async def answer(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
         """All that is held. From then on earlier incarnations are refused here: nobody commits behind the
@@ -40,6 +40,7 @@ class Surveys:
         holding.seen = incarnation
 
         def look(vault: Vault) -> Surveyed:
+            vault.see(incarnation)
             if member and incarnation not in vault.branches:
                 vault.branch(Branch(incarnation, decided=False))
             return Surveyed(True, incarnation, dict(vault.marks), vault.inventory)

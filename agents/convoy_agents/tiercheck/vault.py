@@ -68,6 +68,10 @@ class Vault:
         self.marks: dict[Tier, Generation] = {}
         self.incarnation = 0
         """The latest this node has a part in."""
+        self.seen = 0
+        """The latest that has asked what is here: earlier ones get nothing committed any more."""
+        self.sealing: set[str] = set()
+        """Slots of which digests are being taken: nobody writes there."""
         self.given_up: set[str] = set()
         """Shards that were withdrawn: no watermark will come to stand on them."""
         self.facts: dict[str, Facts] = {}
@@ -82,13 +86,17 @@ class Vault:
         """Ranks, of this incarnation or of an earlier one, in whose slots something lies."""
         return {name.rpartition("-")[0] for name in self._homes.values()}
 
-    def room_with(self, manifest: Manifest) -> int:
-        """Bytes of all shards that lie in no slot, those on their way and this one included."""
+    @property
+    def room(self) -> int:
+        """Bytes of all shards that lie in no slot, those on their way included."""
         sizes = {key: one.size for key, one in self.manifests.items() if key not in self._homes}
         sizes |= {key: one.manifest.size for key, one in self._coming.items()}
-        if manifest.id not in self._homes:
-            sizes[manifest.id] = manifest.size
         return sum(sizes.values())
+
+    def room_with(self, manifest: Manifest) -> int:
+        """The same once this one is on its way."""
+        known = manifest.id in self.manifests or manifest.id in self._coming
+        return self.room + (0 if known else manifest.size)
 
     @property
     def inventory(self) -> Inventory:
@@ -108,7 +116,7 @@ class Vault:
         `owners`: all who use slots now; what others have left, and nobody needs, is given up.
         """
         names = [f"{owner}-{number}" for number in range(count)]
-        used = set(self._homes.values())
+        used = self.sealing.union(self._homes.values())
         for path in (self._folder / "slots").iterdir():
             if path.name.rpartition("-")[0] not in {owner, *owners} and path.name not in used:
                 path.unlink()
@@ -125,16 +133,14 @@ class Vault:
 
     def writable(self, owner: str) -> list[str]:
         """A rank's slots that nothing needed lies in."""
-        used = set(self._homes.values())
+        used = self.sealing.union(self._homes.values())
         return [name for name in self.slots(owner) if name not in used]
 
     def seal(self, manifest: Manifest, slot: str, facts: Facts = Facts(1, "", "")) -> None:  # noqa: B008
         """A rank has written a base into a slot: from now on nobody writes there."""
         if slot in self._homes.values():
             raise ValueError(f"slot {slot} holds another shard")
-        self._homes[manifest.id] = slot
-        self.facts[manifest.id] = facts
-        self._keep(manifest)
+        self._keep(manifest, slot, facts)
 
     def sealed(self, shards: Collection[str], incarnation: int) -> dict[Generation, dict[str, str]]:
         """The generations of an incarnation that these shards were sealed for here: ids by shard."""
@@ -235,7 +241,14 @@ class Vault:
     def begin(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
         """A later incarnation goes on from where these watermarks are."""
         self.incarnation, self.marks = incarnation, dict(marks)
+        self.seen = max(self.seen, incarnation)
         self._save_state()
+
+    def see(self, incarnation: int) -> None:
+        """An incarnation asks what is here."""
+        if incarnation > self.seen:
+            self.seen = incarnation
+            self._save_state()
 
     def advance(self, tier: Tier, generation: Generation) -> None:
         """A generation is whole at a tier."""
@@ -245,6 +258,12 @@ class Vault:
     def collect(self, pinned: Collection[str] = ()) -> retention.Doomed:
         """Drops what is not needed any more; what that was. `pinned`: shards that are being read."""
         doomed = retention.obsolete(self.inventory, self.marks, self.incarnation, self.given_up)
+        floor = self.marks.get(Tier.PEER)
+        for key, coming in list(self._coming.items()):
+            generation = coming.manifest.generation
+            old = generation.incarnation < self.incarnation or (floor is not None and generation < floor)
+            if old and key not in pinned:
+                self.give_up_coming(key)
         for generation in doomed.records:
             (self._folder / "records" / generation.name).unlink(missing_ok=True)
             self.records.pop(generation, None)
@@ -283,15 +302,14 @@ class Vault:
                         coming.missing.discard(index)
         return coming
 
-    def _keep(self, manifest: Manifest) -> None:
+    def _keep(self, manifest: Manifest, slot: str = "", facts: Facts | None = None) -> None:
         key = manifest.id
-        body = {
-            "slot": self._homes.get(key, ""),
-            "manifest": manifest.text.decode(),
-            "facts": self.facts.get(key),
-        }
+        body = {"slot": slot, "manifest": manifest.text.decode(), "facts": facts}
         text = records.seal(json.dumps(body).encode())
         write_atomic(self._folder / "manifests" / key, text)
+        if facts is not None:
+            self._homes[key] = slot
+            self.facts[key] = facts
         self.manifests[key] = manifest
 
     def _recover(self) -> None:
@@ -324,7 +342,7 @@ class Vault:
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
-            self.incarnation = int(state["incarnation"])
+            self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
 
     def _texts(self, kind: str) -> Iterator[tuple[Path, bytes]]:
@@ -337,6 +355,7 @@ class Vault:
     def _save_state(self) -> None:
         state: dict[str, Any] = {
             "incarnation": self.incarnation,
+            "seen": self.seen,
             "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
         }
         write_atomic(self._folder / "state.json", records.seal(json.dumps(state).encode()))

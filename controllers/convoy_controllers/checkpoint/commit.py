@@ -86,6 +86,13 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
+class Unwritten:
+    """The record could not be written: others must not wait for it."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """Somebody has heard of this incarnation."""
 
@@ -97,7 +104,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Planned | Prepare | Withdraw | Recorded | Seen | Tick
+Event = Planned | Prepare | Withdraw | Recorded | Unwritten | Seen | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ def step(state: CommitState, event: Event, now: float) -> Result:
             return _withdraw(state, event)
         case Recorded():
             return _recorded(state, event, now)
+        case Unwritten():
+            return _unwritten(state, event, now)
         case Tick():
             return _tick(state, now)
 
@@ -186,6 +195,14 @@ def _recorded(state: CommitState, event: Recorded, now: float) -> Result:
     verdicts += [(Generation(state.incarnation, entry), Verdict.STALE) for entry in overtaken]
     left = {key: value for key, value in state.open.items() if key > generation.step}
     return _advance(replace(state, open=left, writing=None, committed=generation.step), now, tuple(verdicts))
+
+
+def _unwritten(state: CommitState, event: Unwritten, now: float) -> Result:
+    generation = event.generation
+    if generation.incarnation != state.incarnation or generation.step != state.writing:
+        return Result(state)
+    left = {key: value for key, value in state.open.items() if key != generation.step}
+    return _advance(replace(state, open=left, writing=None), now, ((generation, Verdict.EXPIRED),))
 
 
 def _tick(state: CommitState, now: float) -> Result:

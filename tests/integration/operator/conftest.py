@@ -29,12 +29,16 @@ from convoy_operator.settings import Settings
 CLUSTER_RULES = [
     {
         "apiGroups": ["convoy.dev"],
-        "resources": ["trainingjobs", "engines"],
+        "resources": ["trainingjobs", "engines", "checkpointstores"],
         "verbs": ["get", "list", "watch"],
     },
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["delete"]},
     {"apiGroups": ["convoy.dev"], "resources": ["engines"], "verbs": ["create", "patch"]},
-    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/status", "engines/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["convoy.dev"],
+        "resources": ["trainingjobs/status", "engines/status", "checkpointstores/status"],
+        "verbs": ["patch"],
+    },
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
@@ -57,6 +61,7 @@ NAMESPACE_RULES = [
     {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["convoy-ca"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["convoy-ca"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
 ]
 NODE_LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
 NODE_LEASES = "kube-node-lease"
