@@ -65,8 +65,7 @@ class FakePod:
             incarnation=self.incarnation,
             master_port=_PORT if self.port_incarnation else 0,
             port_incarnation=self.port_incarnation,
-            coordinator_node=node,
-            coordinator_address=address,
+            asks=[wire.Place(node=node, peer_address=address)],
         )
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             one = report.ranks.add(rank=rank, state=wire.RankReport.RUNNING, started_unix_ms=self.began_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2
@@ -32,9 +33,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         port_incarnation=state.port_incarnation,
     )
     if state.assignment:
-        coordinator = state.assignment.members[0]
-        report.coordinator_node = coordinator.node
-        report.coordinator_address = coordinator.peer_address
+        report.asks.extend(_asks(state.assignment))
     if informed == state.current:
         report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
     for tier, commit in state.committed.items():
@@ -48,6 +47,15 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         report.trouble.kind = hub_pb2.Trouble.Kind.Value(state.trouble.kind)
         report.trouble.message = state.trouble.message[:MAX_TROUBLE]
     return report
+
+
+def _asks(plan: Assignment) -> list[hub_pb2.Place]:
+    """The agents that this one asks for the pod's sake: slot 0's, then those that keep copies."""
+    first = plan.members[0]
+    places = [Place(first.node, first.peer_address)]
+    if plan.memory:
+        places += [*plan.memory.hosts, *plan.memory.holders]
+    return [hub_pb2.Place(node=one.node, peer_address=one.peer_address) for one in places]
 
 
 def _rank(rank: RankState) -> hub_pb2.RankReport:

@@ -331,8 +331,7 @@ class PodReport(_message.Message):
     PORT_INCARNATION_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
-    COORDINATOR_NODE_FIELD_NUMBER: _builtins.int
-    COORDINATOR_ADDRESS_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
@@ -343,11 +342,6 @@ class PodReport(_message.Message):
     master_port: _builtins.int
     """the port slot 0's launcher picked for `port_incarnation`"""
     port_incarnation: _builtins.int
-    coordinator_node: _builtins.str
-    """Where this agent asks for the pod's commits: slot 0's node and its agent's address. Empty without an
-    assignment. The hub answers PeerMoved when it knows better.
-    """
-    coordinator_address: _builtins.str
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """of `incarnation`"""
@@ -355,6 +349,12 @@ class PodReport(_message.Message):
     @_builtins.property
     def committed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Committed]:
         """at each tier, the newest generation this agent saw committed"""
+
+    @_builtins.property
+    def asks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
+        """The agents that this one asks for the pod's sake, and where: slot 0's first, then those that keep copies.
+        Empty without an assignment. The hub answers PeerMoved when it knows better.
+        """
 
     @_builtins.property
     def trouble(self) -> Global___Trouble:
@@ -370,13 +370,12 @@ class PodReport(_message.Message):
         port_incarnation: _builtins.int = ...,
         ranks: _abc.Iterable[Global___RankReport] | None = ...,
         committed: _abc.Iterable[Global___Committed] | None = ...,
-        coordinator_node: _builtins.str = ...,
-        coordinator_address: _builtins.str = ...,
+        asks: _abc.Iterable[Global___Place] | None = ...,
         trouble: Global___Trouble | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_address", b"coordinator_address", "coordinator_node", b"coordinator_node", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "committed", b"committed", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

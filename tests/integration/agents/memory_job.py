@@ -108,6 +108,8 @@ class MemoryJob:
     copies: int = 1
     limit: int = 0
     store: hub_pb2.StoreUse | None = None
+    processes: int = 1
+    """Ranks of each pod."""
     launchers: dict[str, Pod] = field(default_factory=dict)
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
@@ -119,7 +121,9 @@ class MemoryJob:
                 await host.publish(uid)
                 self.launchers[uid] = await host.launcher(uid)
                 await self.hub.report(uid, lambda report: report.launcher_connected)
-            plan = assignment("job", incarnation, slot, [(uid, host, 1) for uid, host in members])
+            plan = assignment(
+                "job", incarnation, slot, [(uid, host, self.processes) for uid, host in members]
+            )
             plan.memory.copies = min(self.copies, len(members) - 1)
             plan.memory.limit = self.limit
             if self.store:

@@ -58,7 +58,9 @@ async def test_what_a_node_prepared_before_it_was_cut_off_is_never_committed_aft
         hub.send("two", peer_moved=hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=address))
 
     link(f"127.0.0.1:{deaf.port}")
-    await hub.report(B, lambda report: report.coordinator_address == f"127.0.0.1:{deaf.port}")
+    await hub.report(
+        B, lambda report: [one.peer_address for one in report.asks] == [f"127.0.0.1:{deaf.port}"]
+    )
     for rank in (first, zombie):
         prepared(rank, 1, 10)
     # The job goes on with a third node instead.

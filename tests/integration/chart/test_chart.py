@@ -95,6 +95,40 @@ def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> 
     assert binding["subjects"][0]["namespace"] == "convoy-system"
 
 
+@pytest.mark.parametrize(
+    ("settings", "names"), [((), None), (("operator.storeSecrets={s3,backup}",), ["s3", "backup"])]
+)
+def test_the_operator_reads_secrets_by_name_in_its_own_namespace(
+    helm: Path, settings: tuple[str, ...], names: list[str] | None
+) -> None:
+    found = [
+        (body["kind"], body["metadata"].get("namespace"), rule)
+        for body in render(helm, *settings)
+        if body["kind"] in ("ClusterRole", "Role")
+        for rule in body["rules"]
+        if "secrets" in rule["resources"] and rule["verbs"] != ["create"]
+    ]
+    assert {(kind, namespace) for kind, namespace, _ in found} == {("Role", "convoy-system")}
+    assert all(rule["verbs"] == ["get"] for _, _, rule in found)
+    assert [rule.get("resourceNames") for _, _, rule in found] == [["convoy-ca"], names]
+
+
+def test_the_operator_writes_nothing_of_a_store_but_its_status(helm: Path) -> None:
+    bodies = render(helm)
+    rules = one(bodies, "ClusterRole", "convoy-operator")["rules"]
+    verbs = {
+        resource: rule["verbs"]
+        for rule in rules
+        for resource in rule["resources"]
+        if resource.startswith("checkpointstores")
+    }
+    assert verbs == {
+        "checkpointstores": ["get", "list", "watch"],
+        "checkpointstores/status": ["patch"],
+    }
+    assert one(bodies, "CustomResourceDefinition", "checkpointstores.convoy.dev")
+
+
 def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) -> None:
     bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
     hooks = [

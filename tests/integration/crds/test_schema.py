@@ -12,11 +12,13 @@ import pytest
 import yaml
 
 from convoy.cli.manifest import broken_rules
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.trainingjob import TrainingJob
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 STRICT = "?fieldValidation=Strict"
 MERGE = "application/merge-patch+json"
+STORES = "/apis/convoy.dev/v1alpha1/checkpointstores"
 
 
 def path(namespace: str, name: str = "", subresource: str = "") -> str:
@@ -35,6 +37,18 @@ def body(**spec: Any) -> dict[str, Any]:
         "kind": "TrainingJob",
         "metadata": {"name": f"j-{secrets.token_hex(4)}"},
         "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "CheckpointStore",
+        "metadata": {"name": f"s-{secrets.token_hex(4)}"},
+        "spec": {
+            "s3": {"bucket": "checkpoints", "credentialsSecret": "keys", **s3},
+            "allowedNamespaces": list(allowed),
+        },
     }
 
 
@@ -60,6 +74,9 @@ def test_every_example_is_taken(control_plane: Any, namespace: str, example: Pat
     for document in yaml.safe_load_all(example.read_text()):
         if document["kind"] == "TrainingJob":
             control_plane.request("POST", path(namespace) + STRICT, document)
+        elif document["kind"] == "CheckpointStore":
+            document["metadata"]["name"] = f"s-{secrets.token_hex(4)}"
+            control_plane.request("POST", STORES + STRICT, document)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +121,20 @@ REFUSED = [
     ),
     (body(success="nobody"), "success must be"),
     (body(checkpoint={"interval": "5 minutes"}), "spec.checkpoint.interval"),
+    (body(checkpoint={"tiers": {"remote": {}}}), "remote needs exactly one of claimName"),
+    (
+        body(checkpoint={"tiers": {"local": {}, "remote": {"claimName": "c", "store": "s"}}}),
+        "and store (a CheckpointStore",
+    ),
+    (body(checkpoint={"tiers": {"remote": {"store": "s"}}}), "is read from memory: add local: {}"),
+    (
+        body(checkpoint={"tiers": {"local": {}, "remote": {"claimName": "c"}}}),
+        "keep nothing in memory (local)",
+    ),
+    (
+        body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "keepLast": 0}}}),
+        "spec.checkpoint.tiers.remote.keepLast",
+    ),
     ({**body(), "metadata": {"name": "n" * 58}}, "63 characters"),
     (body(suspended=True), "unknown field"),
 ]
@@ -118,7 +149,12 @@ def test_bad_input_is_refused_at_the_door(
 
 
 @pytest.mark.parametrize(
-    "manifest", [manifest for manifest, words in REFUSED if "must" in words or "command" in words]
+    "manifest",
+    [
+        manifest
+        for manifest, words in REFUSED
+        if any(word in words for word in ("must", "command", "exactly one", "memory"))
+    ],
 )
 def test_the_command_line_judges_by_the_same_rules(
     control_plane: Any, namespace: str, manifest: dict[str, Any]
@@ -141,6 +177,8 @@ def test_the_command_line_judges_by_the_same_rules(
         ({"engine": {"name": "gpt", "params": {"steps": 6}}}, "Suspended", True),
         ({"engine": None}, "Running", False),
         ({"checkpoint": {"tiers": {"remote": {"claimName": "c"}}}}, "Running", False),
+        ({"checkpoint": {"tiers": {"local": {}, "remote": {"store": "s"}}}}, "Running", False),
+        ({"checkpoint": {"tiers": {"local": {}, "remote": {"store": "s"}}}}, "Suspended", True),
         ({"recovery": {"maxRestarts": 3}}, "Running", True),
         ({"recovery": {"fencing": "Strict"}}, "Running", False),
         ({"recovery": {"fencing": "Strict"}}, "Suspended", True),
@@ -175,3 +213,64 @@ def test_a_status_write_cannot_change_the_spec(control_plane: Any, namespace: st
         MERGE,
     )
     assert (written["spec"]["suspend"], written["status"]["incarnation"]) == (False, 3)
+
+
+def test_a_remote_tier_has_its_defaults(control_plane: Any, namespace: str) -> None:
+    asked = body(checkpoint={"tiers": {"local": {}, "remote": {"store": "s"}}})
+    stored = control_plane.request("POST", path(namespace) + STRICT, asked)
+    assert stored["spec"]["checkpoint"]["tiers"]["remote"] == {
+        "store": "s",
+        "every": "10m",
+        "keepLast": 2,
+        "keepEverySteps": 0,
+    }
+    assert stored["spec"] == TrainingJob.model_validate(asked).to_dict()["spec"]
+
+
+def test_a_store_has_the_models_defaults(control_plane: Any) -> None:
+    asked = store()
+    stored = control_plane.request("POST", STORES + STRICT, asked)
+    assert stored["spec"] == CheckpointStore.model_validate(asked).to_dict()["spec"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        (store(bucket="a..b"), "spec.s3.bucket: Invalid value: bucket must be of lower-case letters"),
+        (store(bucket="ab"), "spec.s3.bucket"),
+        (store(endpoint="minio:9000"), "spec.s3.endpoint: Invalid value: endpoint must be a URL"),
+        (store(endpoint="http://me:word@minio"), "endpoint must be a URL"),
+        (store(prefix="/a"), "spec.s3.prefix: Invalid value: prefix must be folders"),
+        (store(prefix="a/../b"), "prefix must be folders"),
+        (store(credentialsSecret="Keys"), "spec.s3.credentialsSecret"),
+        (store(allowed=[]), "spec.allowedNamespaces"),
+        (store(allowed=["A"]), "spec.allowedNamespaces: Invalid value: allowedNamespaces must hold names"),
+        (store(allowed=["a", "a"]), "Duplicate value"),
+        (store(secretKey="x"), "unknown field"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_bad_store_is_refused_at_the_door(control_plane: Any, manifest: dict[str, Any], words: str) -> None:
+    assert words in refusal(lambda: control_plane.request("POST", STORES + STRICT, manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        ({"s3": {"bucket": "other"}}, False),
+        ({"s3": {"endpoint": "http://other"}}, False),
+        ({"s3": {"prefix": "other"}}, False),
+        ({"s3": {"region": "eu", "pathStyle": True, "credentialsSecret": "other"}}, True),
+        ({"allowedNamespaces": ["a", "b"]}, True),
+    ],
+)
+def test_where_a_store_is_never_changes(control_plane: Any, change: dict[str, Any], taken: bool) -> None:
+    name = control_plane.request("POST", STORES, store())["metadata"]["name"]
+
+    def patch() -> None:
+        control_plane.request("PATCH", f"{STORES}/{name}", {"spec": change}, MERGE)
+
+    if taken:
+        patch()
+    else:
+        assert "bucket, endpoint and prefix are immutable" in refusal(patch)

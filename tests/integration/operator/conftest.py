@@ -194,7 +194,10 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
 
 
 def _forget_others(control_plane: Any) -> None:
-    """Deletes the jobs and pods that other tests left: work for every operator, on nodes without agents."""
+    """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets."""
+    stores = "/apis/convoy.dev/v1alpha1/checkpointstores"
+    for left in control_plane.request("GET", stores)["items"]:
+        control_plane.request("DELETE", f"{stores}/{left['metadata']['name']}")
     for collection in ("/apis/convoy.dev/v1alpha1/trainingjobs", "/api/v1/pods?labelSelector=convoy.dev/job"):
         group, _, kind = collection.partition("?")[0].rpartition("/")
         for left in control_plane.request("GET", collection)["items"]:

@@ -134,12 +134,12 @@ class TestLauncher:
 
     def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
         node = plan(1).members[0].node
-        assert to_wire(run(hello()).state).coordinator_node == ""
-        assert to_wire(UP).coordinator_address == plan(1).members[0].peer_address
+        assert not to_wire(run(hello()).state).asks
+        assert [one.peer_address for one in to_wire(UP).asks] == [plan(1).members[0].peer_address]
         outcome = run(PeerMoved(node, "10.0.0.9:8472"), state=UP)
         assert (outcome.save, outcome.urgency, outcome.to_launcher) == (True, Urgency.NOW, ())
         report = to_wire(outcome.state)
-        assert (report.coordinator_node, report.coordinator_address) == (node, "10.0.0.9:8472")
+        assert [(one.node, one.peer_address) for one in report.asks] == [(node, "10.0.0.9:8472")]
         assert not run(PeerMoved(node, "10.0.0.9:8472"), state=outcome.state).save
         assert run(PeerMoved("elsewhere", "x:1"), state=UP).state == UP
         assert run(PeerMoved(node, "x:1")).state == PodState(UID)

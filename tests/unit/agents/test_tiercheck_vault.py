@@ -316,3 +316,53 @@ class Vaults(RuleBasedStateMachine):
 
 TestVaults = Vaults.TestCase
 TestVaults.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_smaller_reservation_cuts_nothing_off(vault: Vault) -> None:
+    vault.reserve("0", 2, SIZE)
+    manifest = sealed(vault, "0-0", 1)
+    commit(vault, manifest, Tier.LOCAL, Tier.PEER)
+    vault.reserve("0", 2, SIZE // 3)
+    assert whole(vault, manifest) == noise(1)
+    assert vault.slot("0-1").stat().st_size == SIZE
+
+
+def test_a_slot_whose_digests_are_being_taken_is_nobody_s(vault: Vault) -> None:
+    vault.reserve("0", 2, SIZE)
+    vault.sealing.add("0-0")
+    assert vault.writable("0") == ["0-1"]
+    vault.reserve("1", 2, SIZE)
+    assert vault.slot("0-0").exists() and not vault.slot("0-1").exists()
+
+
+def test_a_seal_that_cannot_be_written_down_has_not_happened(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.reserve("0", 1, SIZE)
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
+        patched.setattr("convoy_agents.tiercheck.vault.write_atomic", full)
+        vault.seal(named(noise(1), 1), "0-0")
+    assert vault.sealed(["0"], 1) == {} and vault.writable("0") == ["0-0"]
+    vault.seal(named(noise(1), 1), "0-0")
+
+
+@pytest.mark.parametrize("pinned, left", [(False, 0), (True, 1)])
+def test_what_was_on_its_way_in_an_earlier_incarnation_makes_room(
+    vault: Vault, tmp_path: Path, pinned: bool, left: int
+) -> None:
+    late = named(noise(1), 1, shard="1")
+    vault.expect(late)
+    assert vault.room == SIZE
+    vault.begin(2, {})
+    vault.collect([late.id] if pinned else [])
+    assert vault.room == left * SIZE and len(list((tmp_path / "files").iterdir())) == left
+
+
+def test_who_has_looked_is_remembered_by_the_next_agent(vault: Vault, tmp_path: Path) -> None:
+    vault.see(7)
+    vault.see(3)
+    assert Vault(tmp_path).seen == 7

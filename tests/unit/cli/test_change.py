@@ -13,6 +13,7 @@ from convoy.cli.change import loss, refusal
 from convoy_crds.trainingjob import TrainingJob
 
 VOLUME = {"tiers": {"remote": {"claimName": "claim"}}}
+STORE = {"tiers": {"local": {}, "remote": {"store": "s3"}}}
 OWN = {"template": {"spec": {"containers": [{"image": "mine", "command": ["mine"]}]}}}
 
 
@@ -55,6 +56,7 @@ def test_what_makes_no_sense_is_refused(about: TrainingJob, verb: str, words: st
         (job(engine={"name": "gpt"}), "begins again at step 0", 0),
         (job(step=7), "loses 7 steps, unless its program keeps its state itself", 7),
         (job(step=40, checkpoint=VOLUME), "", 0),
+        (job(step=40, checkpoint=STORE), "", 0),
         (job("Pending", incarnation=0), "", 0),
     ],
 )

@@ -161,3 +161,44 @@ def test_stdin_is_a_file_too() -> None:
 def test_nothing_for_convoy_is_an_error() -> None:
     result = CliRunner().invoke(app, ["validate", "-"], input="apiVersion: v1\nkind: ConfigMap\n")
     assert result.exit_code == 1 and "holds no object of convoy.dev/v1alpha1" in result.output
+
+
+def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:
+    body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
+    spec = {"s3": {key: value for key, value in body.items() if value is not None}}
+    return {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "CheckpointStore",
+        "metadata": {"name": "s3"},
+        "spec": {**spec, "allowedNamespaces": list(allowed)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (store(), "1 object valid"),
+        (store(bucket="My_Bucket"), "spec.s3.bucket: bucket must be of lower-case letters"),
+        (store(bucket=None), "spec.s3.bucket: is required"),
+        (store(endpoint="minio:9000"), "spec.s3.endpoint: endpoint must be a URL that begins with http://"),
+        (store(prefix="/a/"), "spec.s3.prefix: prefix must be folders such as team/checkpoints"),
+        (store(allowed=[]), "spec.allowedNamespaces: needs at least 1"),
+        (
+            store(allowed=["a", "B"]),
+            "spec.allowedNamespaces: allowedNamespaces must hold names of namespaces",
+        ),
+        (store(secret="x"), "spec.s3.secret: there is no such field"),
+        (
+            spec(checkpoint={"tiers": {"remote": {"store": "s3"}}}),
+            "spec.checkpoint.tiers.remote: what goes to a store is read from memory: add local: {}",
+        ),
+        (
+            spec(checkpoint={"tiers": {"local": {}, "remote": {"claimName": "c", "store": "s3"}}}),
+            "spec.checkpoint.tiers.remote: remote needs exactly one of claimName",
+        ),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_stores_and_their_use_are_checked(tmp_path: Path, body: dict[str, Any], message: str) -> None:
+    code, output = validate(tmp_path, body)
+    assert code == ("valid" not in message) and message in output

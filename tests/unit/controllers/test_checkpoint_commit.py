@@ -16,6 +16,7 @@ from convoy_controllers.checkpoint.commit import (
     Result,
     Seen,
     Tick,
+    Unwritten,
     Verdict,
     Withdraw,
     step,
@@ -123,6 +124,15 @@ def test_a_generation_without_its_record_does_not_hold_up_the_next() -> None:
     result = run(*WHOLE, (1.0, prepare(0, 11)), (1.0, prepare(1, 11)), (late, Tick()))
     assert result.write == (1, 11)
     assert verdicts(result) == {(1, 10): Verdict.EXPIRED}
+
+
+def test_a_record_that_cannot_be_written_holds_up_nobody() -> None:
+    failed = run(*WHOLE, prepare(0, 20), prepare(1, 20), Unwritten(Generation(1, 10)))
+    assert verdicts(failed) == {(1, 10): Verdict.EXPIRED} and failed.write == Generation(1, 20)
+    assert run(*WHOLE, Unwritten(Generation(1, 20))).verdicts == ()
+    assert run(*WHOLE, Unwritten(Generation(2, 10))).verdicts == ()
+    again = step(failed.state, prepare(0, 10), 0.0)
+    assert again.verdicts == (), "it may be prepared again"
 
 
 def test_open_generations_are_bounded_and_the_one_being_written_stays() -> None:

@@ -488,7 +488,7 @@ class TestAgents:
         assert self.agents.unsettled({"n1"}) == 0
 
     async def test_who_asks_a_moved_agent_for_commits_is_told_until_it_knows(self) -> None:
-        asks = report(coordinator_node="n1", coordinator_address="n1:old")
+        asks = report(asks=[wire.Place(node="n1", peer_address="n1:old")])
         stream = self.join("n0", asks)
         self.agents.look()
         assert stream.outbox.empty(), "that agent has not dialled yet: nobody knows better"
@@ -498,14 +498,14 @@ class TestAgents:
         assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:8472")
         self.agents.report("n0", asks)
         assert stream.outbox.get_nowait().HasField("peer_moved"), "it still says what is wrong"
-        self.agents.report("n0", report(coordinator_node="n1", coordinator_address="n1:8472"))
+        self.agents.report("n0", report(asks=[wire.Place(node="n1", peer_address="n1:8472")]))
         self.agents.look()
         assert stream.outbox.empty()
 
     async def test_a_new_leader_corrects_what_a_hello_says(self) -> None:
         self.join("n1")
         self.agents.look()
-        stream = self.join("n0", report(coordinator_node="n1", coordinator_address="n1:old"))
+        stream = self.join("n0", report(asks=[wire.Place(node="n1", peer_address="n1:old")]))
         assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:8472"
 
     @pytest.mark.parametrize(("fencing", "told"), [("Strict", True), ("Commit", False)])

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.checkpointstore.observed import Secret
 from convoy_controllers.plan import NodeView, Plan
 from convoy_operator import kinds, views
 from convoy_operator.world import World
@@ -27,6 +29,12 @@ class Hub:
     def nodes(self, pods: Any) -> dict[str, Any]:
         self.asked.append([pod.name for pod in pods])
         return {"n": NodeView("n")}
+
+    def holders(self, job_uid: str) -> tuple[str, ...]:
+        return ()
+
+    def store(self, store: Any) -> Any:
+        return ObservedStore(store, "convoy-system", Secret(unreadable="there is none; create it"))
 
 
 def job(spec: dict[str, Any], **status: Any) -> views.Parent:
@@ -122,3 +130,45 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
     assert observed.nodes == {"n": NodeView("n")}
     assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
     assert observed.create_errors == {"a": "why"}
+
+
+def store(name: str, *namespaces: str, **s3: Any) -> views.Parent:
+    body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
+    spec = {"s3": body, "allowedNamespaces": list(namespaces)}
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "generation": 2}
+    return views.parent({"kind": "CheckpointStore", "metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("named", "found"), [("mine", "mine"), ("nobodys", None), ("broken", None), (None, None)]
+)
+def test_the_plan_sees_the_store_that_the_job_names_and_those_it_may_name(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, found: str | None
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(kinds, "plan_training_job", lambda observed, now: seen.append(observed) or Plan())
+    world = World()
+    for one in (store("mine", "ns"), store("all", "*"), store("others", "else"), store("broken", "*", x=1)):
+        world.checkpoint_stores.upsert(one)
+    tiers = {"local": {}, "remote": {"store": named}} if named else {}
+    roles = [{"name": "w", "replicas": 1}]
+    kinds.training_job(world, Hub(), job({"roles": roles, "checkpoint": {"tiers": tiers}}), {}, NOW)
+    (observed,) = seen
+    assert (observed.store.metadata.name if observed.store else None) == found
+    assert observed.known_stores == (("all", "mine") if named else ())
+
+
+@pytest.mark.parametrize(
+    ("parent", "reason", "words"),
+    [
+        (store("s", "*"), "SecretNotFound", "Secret 'keys' in namespace 'convoy-system'"),
+        (store("s", "*", nonsense=1), "InvalidSpec", "spec.s3.nonsense: "),
+        (store("s"), "InvalidSpec", "spec.allowedNamespaces: "),
+    ],
+)
+def test_a_store_says_what_is_wrong_with_it(parent: views.Parent, reason: str, words: str) -> None:
+    made = kinds.checkpoint_store(World(), Hub(), parent, {}, NOW)
+    assert made.status is not None
+    (condition,) = made.status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "False", reason)
+    assert condition["observedGeneration"] == 2 and words in condition["message"]

@@ -124,6 +124,33 @@ def test_an_engine_wakes_itself_and_the_jobs_that_name_it(world: World, queue: Q
     assert queue.take() == [(Key("Engine", "", "else"), 0.0, True)]
 
 
+def test_a_store_wakes_itself_and_the_jobs_that_name_it_when_it_concerns_them(
+    world: World, queue: Queue
+) -> None:
+    tiers = {"local": {}, "remote": {"store": "s3"}}
+    named = job(1).raw | {"spec": {"checkpoint": {"tiers": tiers}}}
+    world.jobs.upsert(views.parent(named))
+    queue.take()
+
+    def upsert(version: int, own: bool = False, name: str = "s3", **status: Any) -> None:
+        metadata = {"name": name, "uid": name, "resourceVersion": str(version), "generation": 1}
+        raw = {"metadata": metadata, "spec": {"allowedNamespaces": ["*"]}, "status": status}
+        world.checkpoint_stores.upsert(views.parent(raw), own=own)
+
+    itself = Key("CheckpointStore", "", "s3")
+    upsert(2)
+    assert queue.take() == [(itself, 0.0, True), (JOB, 0.15, True)]
+    upsert(3, own=True, conditions=[{"type": "Ready", "status": "True"}])
+    assert queue.take() == [(JOB, 0.15, True)], "what we found out ourselves is news to jobs"
+    upsert(4, own=True, conditions=[{"type": "Ready", "status": "True"}], probedAt="2026-01-01T00:00:00Z")
+    assert queue.take() == []
+    upsert(5, name="else")
+    assert queue.take() == [(Key("CheckpointStore", "", "else"), 0.0, True)]
+    (found,) = (one for one in world.checkpoint_stores if one.name == "s3")
+    world.checkpoint_stores.remove(found)
+    assert queue.take() == [(itself, 0.0, True), (JOB, 0.15, True)]
+
+
 def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, queue: Queue) -> None:
     world.jobs.upsert(job(1))
     queue.take()

@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from convoy.cli.words import name_error, violation
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generate import KINDS, definition
 from convoy_crds.meta import API_VERSION, GROUP
@@ -21,7 +22,11 @@ from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
 
-MODELS: Mapping[str, type[TrainingJob] | type[Engine]] = {"TrainingJob": TrainingJob, "Engine": Engine}
+MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore]] = {
+    "TrainingJob": TrainingJob,
+    "Engine": Engine,
+    "CheckpointStore": CheckpointStore,
+}
 
 
 class NoYaml(ValueError):
@@ -37,6 +42,7 @@ class Manifest:
     body: dict[str, Any]
     job: TrainingJob | None = None
     engine: Engine | None = None
+    store: CheckpointStore | None = None
     errors: tuple[str, ...] = ()
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
@@ -91,7 +97,8 @@ def parse(body: dict[str, Any], number: int = 1) -> Manifest:
         return Manifest(where, body, errors=(*errors, *found))
     job = parsed if isinstance(parsed, TrainingJob) else None
     engine = parsed if isinstance(parsed, Engine) else None
-    return Manifest(where, body, job, engine, tuple(errors))
+    store = parsed if isinstance(parsed, CheckpointStore) else None
+    return Manifest(where, body, job, engine, store, tuple(errors))
 
 
 def _without_nulls(value: Any) -> Any:
@@ -119,6 +126,8 @@ def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
     if manifest.engine is not None:
         why = schema_error(manifest.engine.spec.params_schema)
         return [*found, f"spec.paramsSchema: {why}"] if why else found
+    if manifest.store is not None:
+        return [*found, *broken_rules("CheckpointStore", manifest.store.to_dict())]
     job = manifest.job
     if job is None:
         return found

@@ -14,7 +14,7 @@ from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
 from convoy_workloads.runtime.checkpoint import open_checkpoints
-from convoy_workloads.runtime.commits import Commits
+from convoy_workloads.runtime.commits import DECISION_SECONDS, Commits
 from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.exactness import exact, throw_away
 from convoy_workloads.runtime.frames import Message
@@ -158,7 +158,9 @@ class Job(Generic[P]):
         self._beat.finish()
         if self._checkpoints is not None and total > done:
             with self._saving():
-                self._checkpoints.finish_last(self._checkpoints.stage_last(self._state.collect(), total))
+                self._checkpoints.finish_last(
+                    self._checkpoints.stage_last(self._state.collect(), total, DECISION_SECONDS)
+                )
 
     def checkpoint(self, step: int) -> bool:
         """Saves the state after `step` if the ranks agree that it is time. Whether it is being saved."""
@@ -209,7 +211,7 @@ class Job(Generic[P]):
         self.report(step)
         if self._checkpoints is not None:
             with self._saving():
-                staged = self._checkpoints.stage_last(self._state.collect(), step)
+                staged = self._checkpoints.stage_last(self._state.collect(), step, self._patience() / 2)
                 self._processes.close()
                 saved = self._checkpoints.finish_last(staged, self._patience())
             if saved and self.rank == 0:

@@ -19,6 +19,8 @@ from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, Watch
 RESTORE_SECONDS = 240.0
 """For the agents to agree on what to go on from, and for each shard to be fetched."""
 SEAL_SECONDS = 60.0
+SEAL_AGAIN_SECONDS = 3600.0
+"""For an agent to come back that was away when a slot was written."""
 RESERVE_AGAIN_SECONDS = 15.0
 """Between two tries to get memory that there was not."""
 DECISION_SECONDS = 120.0
@@ -90,14 +92,18 @@ class MemoryCheckpoints:
         """
         if self._working():
             return True
-        if self._watch.slot in self._areas:
+        if self._watch.slot in self._areas and not self._short():
             return False
-        if not self._areas and time.monotonic() - self._tried >= RESERVE_AGAIN_SECONDS:
+        if self._short() and time.monotonic() - self._tried >= RESERVE_AGAIN_SECONDS:
             self._begin(self._reserve, self._size)
         late = time.monotonic() - self._last - max(self._seconds, 30.0)
         if self.due() and late > 0:
             self._complain(self._trouble or "the last checkpoint is still being copied to other nodes")
         return True
+
+    def _short(self) -> bool:
+        """Whether there is less memory than was asked for."""
+        return min((len(area.bytes) for area in self._areas.values()), default=0) < self._size
 
     # Saving.
 
@@ -118,17 +124,23 @@ class MemoryCheckpoints:
         self._begin(self._seal, generation)
         return True
 
-    def stage_last(self, state: dict[str, Any], step: int) -> Generation | None:
-        """The half of the last save that needs the process group. None: already saved, or not possible."""
-        if self._flying == Generation(self.incarnation, step):
-            return None
-        self._join()
-        return self._copy(state, step, wait=DECISION_SECONDS / 2)
+    def stage_last(self, state: dict[str, Any], step: int, timeout: float) -> Generation | None:
+        """The half of the last save that needs the process group. None: there is nowhere to write it."""
+        generation = Generation(self.incarnation, step)
+        if self._flying == generation:
+            return generation
+        began = time.monotonic()
+        self._join(timeout)
+        copied = self._copy(state, step, wait=max(0.0, timeout - (time.monotonic() - began)))
+        if copied is not None:
+            self._begin(self._seal, copied)
+        return copied
 
     def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
         """The other half, and the decision. Whether the last step is committed."""
-        if staged is not None:
-            self._begin(self._seal, staged)
+        if staged is None:
+            say(f"RANK {self._rank} COULD NOT SAVE THE LAST STEP: {self._trouble or 'no slot was free'}")
+            return False
         return self.settle(timeout)
 
     def settle(self, timeout: float = DECISION_SECONDS) -> bool:
@@ -190,9 +202,17 @@ class MemoryCheckpoints:
             "torch": str(torch.__version__),
             "plan": self._dealt.plan,
         }
-        answer, _ = self._line.ask(question, SEAL_SECONDS)
+        answer: Message = {}
+        deadline = time.monotonic() + SEAL_AGAIN_SECONDS
+        # Until it is known what became of the slot it cannot be written: the agent may be looking at it.
+        while not answer and not self.commits.stale:
+            try:
+                answer, _ = self._line.ask(question, SEAL_SECONDS)
+            except Away:
+                if time.monotonic() > deadline:
+                    raise
         self._watch.written()
-        if answer["type"] != "sealed":
+        if answer and answer["type"] != "sealed":
             say(f"CHECKPOINT {generation.name} FAILED: {answer.get('why')}")
 
     def _reserve(self, size: int) -> None:
@@ -252,7 +272,10 @@ class MemoryCheckpoints:
         """Maps every shard; those that nobody can read any more."""
         from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
 
-        for name in answer["shards"]:
+        names = answer["shards"]
+        first = self._rank % max(1, len(names))
+        # Each begins elsewhere, or all would ask one node at a time.
+        for name in [*names[first:], *names[:first]]:
             found, files = self._ask_files({"type": "shard", "shard": name})
             areas = [Area(fd, write=False) for fd in files]
             if found["type"] == "broken":

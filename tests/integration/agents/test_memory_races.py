@@ -1,0 +1,199 @@
+"""What may happen between two messages: counted copies, agents that are away, jobs that are over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host, eventually
+from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, damage, held, state, until_held
+from tests.integration.agents.test_memory import A, B, C, folder, job, saved
+
+from convoy_agents.csi import mounts
+from convoy_agents.tiercheck import committer
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+__all__ = ["folder", "job"]
+D = "dddd-4444"
+
+
+async def test_a_copy_that_was_fetched_to_be_read_stays_once_it_is_counted_on(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    await two.stop()
+    again = await job.form(2, [(A, one), (C, three)])
+    for rank in again:
+        for shard in (await rank.restore())["shards"]:
+            await rank.read(shard)
+    # The survivor is through first, and its copy is there already.
+    await again[0].ask(type="restored")
+    claimed = three.agent.keeper.open(JOB).claimed
+    await eventually(lambda: bool(claimed))
+    await again[1].ask(type="restored")
+    start = Generation(1, 10)
+    assert await held(three) >= {(start, "0"), (start, "1")}
+
+
+@pytest.mark.parametrize("first", [A, B])
+async def test_two_pods_of_a_job_share_a_node(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, first: str
+) -> None:
+    one = await make_host("one")
+    await one.publish(first)
+    job.launchers[first] = await one.launcher(first)
+    await hub.report(first, lambda report: report.launcher_connected)
+    ranks = await job.begin(1, [(A, one), (B, one)])
+    for rank in ranks:
+        await rank.save(10)
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 10)
+    again = await job.form(2, [(A, one), (B, one)])
+    for rank in again:
+        assert (await rank.restore())["generation"] == [1, 10]
+        assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
+    for rank in again:
+        await rank.ask(type="restored")
+    assert len(await held(one)) == 2
+
+
+async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    link = await one.rank(A, 0, 1)
+    two.agent.keeper.budget.limit = 0
+    for rank in ranks:
+        await rank.save(20)
+    for rank in ranks:
+        await rank.stands(Tier.LOCAL, 1, 20)
+    await damage(one, "0", Generation(1, 20))
+    two.agent.keeper.budget.limit = 2**30
+    while (said := await link.hear())["type"] != "refused":
+        pass
+    assert said["step"] == 20
+
+
+async def test_copies_are_made_whenever_there_is_room_again(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    two.agent.keeper.budget.limit = 0
+    for rank in ranks:
+        await rank.save(20)
+    for rank in ranks:
+        await rank.stands(Tier.LOCAL, 1, 20)
+        await rank.until(lambda stand: not stand["slot"])
+    two.agent.keeper.budget.limit = 2**30
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 20)
+        await rank.until(lambda stand: bool(stand["slot"]))
+
+
+async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
+    make_host: HostMaker, hub: FakeHub, folder: object, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "PARTIAL_SECONDS", 0.2)
+    one = await make_host("one")
+    job.copies = 0
+    job.processes = 2
+    ranks = await job.form(1, [(A, one)])
+    ranks.append(job.rank(A, one, 1, 1))
+    for rank in ranks:
+        await rank.restore()
+    for rank in ranks:
+        await rank.ask(type="restored")
+        await rank.reserve()
+    await ranks[0].save(10)
+    await ranks[0].until(lambda stand: stand["holds"] == [])
+    for rank in ranks:
+        await rank.save(20)
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 20)
+
+
+async def test_a_run_that_is_surveyed_commits_nothing_any_more(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    """Its nodes hear nothing of the hub, but what they hold is asked for."""
+    job.copies = 0
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for rank in ranks:
+        await rank.save(10)
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 10)
+    again = await job.form(2, [(C, three), (D, four)], holders=[one, two])
+    assert (await again[0].restore())["generation"] == [1, 10]
+    for rank in ranks:
+        await rank.save(20)
+    await ranks[0].until(lambda stand: [1, 20] in stand["holds"])
+    for shard in ("0", "1"):
+        assert await again[0].read(shard) == state(10, int(shard))
+    marks = await one.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+    assert marks[Tier.LOCAL] == Generation(1, 10)
+
+
+async def test_a_holder_whose_agent_is_being_replaced_is_waited_for(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    job.copies = 0
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for rank in ranks:
+        await rank.save(10)
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 10)
+    port = two.agent.peer_port
+    await two.crash()
+    again = await job.form(2, [(A, one), (C, three)], holders=[two])
+    asked = asyncio.create_task(again[0].restore())
+    decisions = one.agent._ranks._restores._decisions
+    await eventually(lambda: bool(decisions))
+    two.settings = replace(two.settings, peer_port=port)
+    await two.start()
+    assert (await asked)["generation"] == [1, 10]
+
+
+async def test_a_job_that_is_over_gets_no_memory_again_while_a_rank_still_looks(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    known = (await ranks[0].ask(type="look", known=""))["stand"]
+    looking = asyncio.create_task(ranks[0].ask(type="look", known=known))
+    hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
+    assert (await looking)["type"] in ("stand", "failed")
+    await eventually(lambda: not one.agent.keeper.jobs)
+    folder = str(one.settings.run_dir / "memory" / JOB)
+    assert folder not in {mount.target for mount in mounts.table()}
+    assert one.agent.keeper.budget.used == 0
+
+
+async def test_a_pod_that_shortens_its_slot_harms_nobody_else(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    for slot in (one.settings.run_dir / "memory" / JOB / "slots").iterdir():
+        with slot.open("r+b") as file:
+            file.truncate(4096)
+    answer = await ranks[0].ask(
+        type="seal", slot="0-1", step=20, length=SIZE, world=2, torch="2.13", plan="same"
+    )
+    assert answer["type"] == "failed"
+    members: list[tuple[str, Host]] = [(A, one), (B, two)]
+    for rank in await job.form(2, members):
+        assert (await rank.restore())["generation"] == [1, 10]
+        assert await rank.read("0") == state(10, 0)
+    await until_held(two, {(Generation(1, 10), "0")})

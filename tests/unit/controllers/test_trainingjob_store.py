@@ -1,0 +1,124 @@
+"""Jobs whose memory is uploaded to a CheckpointStore: what agents are told, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import Assign, StoreUse
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
+from convoy_controllers.trainingjob.formation import digest
+from convoy_crds import terms
+from convoy_crds.trainingjob import Phase
+
+REMOTE = {"store": "s3"}
+
+
+def cluster(remote: Any = REMOTE, *stores: Any, local: bool = True) -> ToyCluster:
+    tiers = {"local": {}, "remote": remote} if local else {"remote": remote}
+    made = ToyCluster(make_job(checkpoint={"tiers": tiers}), make_engine())
+    made.stores = {store.metadata.name: store for store in stores or (make_store(),)}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("remote", "use"),
+    [
+        ({"store": "s3"}, StoreUse("s3", 600, 2, 0)),
+        (
+            {"store": "s3", "every": "2h", "keepLast": 7, "keepEverySteps": 1000},
+            StoreUse("s3", 7200, 7, 1000),
+        ),
+    ],
+)
+def test_every_slot_is_told_which_store_and_how_often(remote: Any, use: StoreUse) -> None:
+    made = cluster(remote).settle()
+    told = [one for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
+    assert {one.slot for one in told} == {0, 1}
+    assert all(one.memory is not None and one.memory.store == use for one in told)
+
+
+def test_a_job_without_a_store_is_told_of_none() -> None:
+    made = ToyCluster(make_job(checkpoint={"tiers": {"local": {}}}), make_engine()).settle()
+    told = [one.memory for plan in made.plans for one in plan.commands if isinstance(one, Assign)]
+    assert told and all(one is not None and one.store is None for one in told)
+
+
+@pytest.mark.parametrize(
+    ("remote", "local", "mounted", "tiers"),
+    [({"store": "s3"}, True, False, "local,remote"), ({"claimName": "c"}, False, True, None)],
+)
+def test_a_store_is_nothing_that_pods_mount(
+    remote: Any, local: bool, mounted: bool, tiers: str | None
+) -> None:
+    body = cluster(remote, local=local).step().create[0]
+    container = body["spec"]["containers"][0]
+    environment = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert (terms.ENV_CHECKPOINT_DIR in environment) is mounted
+    assert any("persistentVolumeClaim" in volume for volume in body["spec"]["volumes"]) is mounted
+    assert any(mount["mountPath"] == terms.CHECKPOINT_PATH for mount in container["volumeMounts"]) is mounted
+    assert environment.get(terms.ENV_CHECKPOINT_TIERS) == tiers
+    assert environment[terms.ENV_CHECKPOINT_SECONDS] == "300"
+
+
+@pytest.mark.parametrize(
+    ("stores", "reason", "words"),
+    [
+        ([make_store("other")], "UnknownStore", "no CheckpointStore 's3'; create it or name one of: other"),
+        (
+            [make_store(allowedNamespaces=["elsewhere"])],
+            "StoreNotAllowed",
+            "CheckpointStore 's3' is not for jobs of namespace 'default'",
+        ),
+    ],
+)
+def test_a_job_waits_for_its_store_and_goes_on_by_itself(stores: Any, reason: str, words: str) -> None:
+    made = cluster(REMOTE, *stores).settle()
+    assert (made.job.status.phase, made.job.status.reason) == (Phase.PENDING, reason)
+    assert made.condition["Valid"] == ("False", reason) and not made.pods
+    assert words in made.job.status.message
+    made.stores = {"s3": make_store()}
+    made.settle()
+    assert made.job.status.phase is Phase.RUNNING and made.condition["Valid"] == ("True", "Accepted")
+
+
+def test_a_job_that_runs_is_not_torn_down_when_its_store_goes() -> None:
+    made = cluster().settle()
+    assert made.condition["Checkpointing"] == ("True", "Saving")
+    uids = made.uids
+    made.stores = {}
+    made.settle()
+    assert made.job.status.phase is Phase.RUNNING and made.uids == uids
+    assert made.condition["Checkpointing"] == ("False", "UnknownStore")
+
+
+@pytest.mark.parametrize(
+    ("ready", "wanted"),
+    [
+        ("True", ("True", "Saving")),
+        ("False", ("False", "StoreNotReady")),
+        ("", ("True", "Saving")),
+    ],
+)
+def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, wanted: tuple[str, str]) -> None:
+    made = cluster(REMOTE, make_store(ready=ready, why="connection refused")).settle()
+    assert made.job.status.phase is Phase.RUNNING
+    assert made.condition["Checkpointing"] == wanted
+    if ready == "False":
+        found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
+        assert "'s3', only to memory: connection refused" in found.message
+        assert made.events.count("StoreNotReady") == 1
+        made.stores = {"s3": make_store()}
+        made.settle()
+        assert made.condition["Checkpointing"] == ("True", "Saving")
+
+
+def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
+    """Stored in the status of jobs that run: another digest would restart them."""
+    claim = make_job(checkpoint={"tiers": {"remote": {"claimName": "c"}}})
+    assert claim.spec.model_dump(exclude_defaults=True, by_alias=True, exclude_none=True)["checkpoint"] == {
+        "tiers": {"remote": {"claimName": "c"}}
+    }
+    every = make_job(checkpoint={"tiers": {"remote": {"claimName": "c", "every": "10m", "keepLast": 2}}})
+    assert digest(claim) == digest(every)

@@ -1,0 +1,147 @@
+"""What a CheckpointStore and a job's remote tier may say, by the rules that the API server enforces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from convoy.cli.manifest import broken_rules
+from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.generate import KINDS, definition
+from convoy_crds.trainingjob import Tiers, TrainingJob
+
+
+def store(allowed: Any = ("*",), **s3: Any) -> CheckpointStore:
+    body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
+    spec = {"s3": body, "allowedNamespaces": list(allowed)}
+    return CheckpointStore.model_validate({"metadata": {"name": "s3"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "good"),
+    [
+        ("bucket", "a.b-c9", True),
+        ("bucket", "9ab", True),
+        ("bucket", "-ab", False),
+        ("bucket", "ab.", False),
+        ("bucket", "a..b", False),
+        ("bucket", "Abc", False),
+        ("bucket", "a/b", False),
+        ("endpoint", "", True),
+        ("endpoint", "https://s3.example.com", True),
+        ("endpoint", "http://[fd00::1]:9000/s3", True),
+        ("endpoint", "s3.example.com", False),
+        ("endpoint", "ftp://s3.example.com", False),
+        ("endpoint", "https://user:word@s3.example.com", False),
+        ("endpoint", "https://s3.example.com?x=1", False),
+        ("endpoint", "https://", False),
+        ("prefix", "", True),
+        ("prefix", "team/checkpoints-2.0", True),
+        ("prefix", "/team", False),
+        ("prefix", "team/", False),
+        ("prefix", "team//x", False),
+        ("prefix", "team/../other", False),
+        ("prefix", "a b", False),
+    ],
+)
+def test_where_a_store_is(field: str, value: str, good: bool) -> None:
+    broken = broken_rules("CheckpointStore", store(**{field: value}).to_dict())
+    assert bool(broken) is not good
+    assert all(one.startswith(f"spec.s3.{field}: {field} must be") for one in broken), broken
+
+
+@pytest.mark.parametrize(
+    ("allowed", "namespace", "wanted"),
+    [
+        (["*"], "any", True),
+        (["a", "b"], "b", True),
+        (["a"], "b", False),
+        (["a"], None, False),
+        (["a", "*"], "b", True),
+        (["*"], None, True),
+    ],
+)
+def test_whose_jobs_may_name_it(allowed: list[str], namespace: str | None, wanted: bool) -> None:
+    assert store(allowed).spec.allows(namespace) is wanted
+    assert broken_rules("CheckpointStore", store(allowed).to_dict()) == []
+
+
+@pytest.mark.parametrize("allowed", [["*a"], ["A"], ["a.b"], ["a", "-b"]])
+def test_namespaces_have_names(allowed: list[str]) -> None:
+    (broken,) = broken_rules("CheckpointStore", store(allowed).to_dict())
+    assert broken.startswith("spec.allowedNamespaces: allowedNamespaces must hold names of namespaces")
+
+
+@pytest.mark.parametrize(
+    "more", [{"credentialsSecret": "Keys"}, {"region": "eu west"}, {"bucket": "ab"}, {"allowed": []}]
+)
+def test_what_no_model_takes(more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        store(**more)
+
+
+def test_where_it_is_may_never_change() -> None:
+    (kind,) = (kind for kind in KINDS if kind.name == "CheckpointStore")
+    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    rules = schema["properties"]["spec"]["properties"]["s3"]["x-kubernetes-validations"]
+    (fixed,) = (rule["rule"] for rule in rules if "oldSelf" in rule["rule"])
+    assert all(f"self.{name} == oldSelf.{name}" in fixed for name in ("bucket", "endpoint", "prefix"))
+    assert kind.scope == "Cluster"
+
+
+EITHER = "remote needs exactly one of claimName"
+MEMORY = "what goes to a store is read from memory: add local: {}"
+APART = "ranks that write to a volume (remote.claimName) keep nothing in memory (local)"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "words"),
+    [
+        ({}, []),
+        ({"local": {}}, []),
+        ({"remote": {"claimName": "c"}}, []),
+        ({"local": {}, "remote": {"store": "s"}}, []),
+        ({"local": {}, "peer": {}, "remote": {"store": "s", "every": "1h", "keepEverySteps": 9}}, []),
+        ({"remote": {"store": "s"}}, [MEMORY]),
+        ({"local": {}, "remote": {"claimName": "c"}}, [APART]),
+        ({"remote": {}}, [EITHER]),
+        ({"local": {}, "remote": {"every": "5m"}}, [EITHER]),
+        ({"local": {}, "remote": {"claimName": "c", "store": "s"}}, [APART, EITHER]),
+        ({"remote": {"claimName": "c", "store": "s"}}, [MEMORY, EITHER]),
+    ],
+)
+def test_which_tiers_go_together(tiers: dict[str, Any], words: list[str]) -> None:
+    spec = {
+        "engine": {"name": "gpt"},
+        "roles": [{"name": "w", "replicas": 1}],
+        "checkpoint": {"tiers": tiers},
+    }
+    job = TrainingJob.model_validate({"metadata": {"name": "j"}, "spec": spec})
+    broken = broken_rules("TrainingJob", job.to_dict())
+    assert len(broken) == len(words), broken
+    for one, said in zip(broken, words, strict=True):
+        assert one.startswith("spec.checkpoint.tiers.remote: ") and said in one
+
+
+@pytest.mark.parametrize(
+    ("tiers", "names", "volume", "store"),
+    [
+        ({}, (), None, None),
+        ({"local": {}, "peer": {}}, ("local", "peer"), None, None),
+        ({"remote": {"claimName": "c"}}, ("remote",), "c", None),
+        ({"local": {}, "remote": {"store": "s"}}, ("local", "remote"), None, "s"),
+    ],
+)
+def test_what_tiers_say(tiers: Any, names: tuple[str, ...], volume: str | None, store: str | None) -> None:
+    read = Tiers.model_validate(tiers)
+    assert (read.names, read.volume, read.store, read.any) == (names, volume, store, bool(names))
+
+
+@pytest.mark.parametrize(
+    "remote", [{"keepLast": 0}, {"keepLast": 101}, {"keepEverySteps": -1}, {"every": "0m"}, {"every": "10"}]
+)
+def test_bounds_of_what_stays(remote: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Tiers.model_validate({"local": {}, "remote": {"store": "s", **remote}})
