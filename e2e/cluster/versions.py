@@ -71,6 +71,10 @@ TOOLS = {
         "v0.8.0",
         ("sigs.k8s.io/kwok/cmd/kwok",),
     ),
+    "versitygw": Tool(
+        "v1.8.0",
+        ("github.com/versity/versitygw/cmd/versitygw",),
+    ),
 }
 # What every cluster needs, in the order in which it is got.
 BASE_TOOLS = ("containerd", "coredns", "helm")

@@ -12,6 +12,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
 from e2e.tests.faults import kill_named
 from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.objects import checkpoint_store, objects
 from e2e.tests.survival import apart, restore, training
 
 MEMORY = {"interval": "1s", "tiers": {"local": {}, "peer": {}}}
@@ -45,12 +46,18 @@ def in_memory(node: Node) -> list[str]:
     return node.run(["sh", "-c", "ls /run/convoy/memory 2>/dev/null; true"]).split()
 
 
+def watermark(jobs: Jobs, name: str, tier: str) -> dict[str, Any] | None:
+    """The newest generation at a tier, by the job's status."""
+    marks = (jobs.status(name).get("checkpoint") or {}).get("watermarks") or {}
+    found: dict[str, Any] | None = marks.get(tier)
+    return found
+
+
 def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
     """Waits until a generation of an incarnation has its copies."""
 
     def mark() -> Any:
-        marks = (jobs.status(name).get("checkpoint") or {}).get("watermarks") or {}
-        peer = marks.get("peer")
+        peer = watermark(jobs, name, "peer")
         return peer if peer and peer["incarnation"] >= incarnation else None
 
     found: dict[str, Any] = jobs.wait(mark, 60, f"copies of incarnation {incarnation}")
@@ -113,6 +120,37 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
         assert "the job may have 9437184" in jobs.log("large-worker-0")
     finally:
         jobs.delete("large")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_all_memory_is_lost_and_the_store_brings_the_job_back(cluster: Cluster, jobs: Jobs) -> None:
+    jobs.create("calm-store", **spec("calm-store", STEPS))
+    wanted = state(jobs, "calm-store")
+    jobs.delete("calm-store")
+    with objects(cluster) as found, checkpoint_store(cluster, found) as store:
+        tiers = {"local": {}, "peer": {}, "remote": {"store": store, "every": "1s"}}
+        stored = {**spec("stored", STEPS), "checkpoint": {"interval": "1s", "tiers": tiers}}
+        jobs.create("stored", **stored)
+        try:
+            jobs.wait(lambda: watermark(jobs, "stored", "remote"), 60, "a generation in the store")
+            jobs.patch("stored", suspend=True)
+            jobs.wait_phase("stored", "Suspended", 60)
+            holding = [node for node in cluster.nodes if in_memory(node)]
+            assert holding
+            for node in holding:
+                node.kill()
+            restore(cluster)
+            assert not any(in_memory(node) for node in cluster.nodes)
+            jobs.patch("stored", suspend=False)
+            assert state(jobs, "stored") == wanted
+            assert "continues after step" in jobs.log("stored-worker-0")
+            assert any("/records/gen-" in key for key in found.names())
+        finally:
+            restore(cluster)
+            jobs.delete("stored")
+        # What is in the store outlives the job.
+        assert any("/records/gen-" in key for key in found.names())
 
 
 MINUTES = 10
