@@ -68,6 +68,10 @@ bench-survival: binaries ## Faults on real nodes and the time to the next step; 
 bench-schedules: venv ## The checkpoint protocol under 100,000 random schedules; writes docs/bench/schedules.json (1 hour).
 	@$(BIN)/python -m e2e.bench schedules
 
+.PHONY: bench-tiercheck
+bench-tiercheck: venv ## Saving a state of 1 GB: stall and restore beside a copy and torch's own ways; writes docs/bench/tiercheck.json.
+	@$(BIN)/python -m e2e.bench tiercheck
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench import figures, scale, schedules, soak, survival
+from e2e.bench import figures, scale, schedules, soak, survival, tiercheck
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
@@ -85,6 +85,20 @@ def schedules_(
     found = figures.Figures()
     schedules.bench(count, found)
     _tell(found, schedules.NAME, schedules.COMMAND, whole=count >= schedules.COUNT)
+
+
+@app.command(name="tiercheck")
+def tiercheck_(
+    parameters: Annotated[
+        int, typer.Option(min=1_000_000, help="Of the model; its state has three times as many values.")
+    ] = tiercheck.PARAMETERS,
+    rounds: Annotated[int, typer.Option(min=2, help="Of each way to save.")] = tiercheck.ROUNDS,
+) -> None:
+    """What saving costs, beside a plain copy and torch's own ways; written to docs/bench/tiercheck.json."""
+    found = figures.Figures()
+    tiercheck.bench(parameters, rounds, found)
+    whole = parameters >= tiercheck.PARAMETERS and rounds >= 5
+    _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
 
 
 def _tell(found: figures.Figures, name: str, command: str, whole: bool) -> None:

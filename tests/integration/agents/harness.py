@@ -235,7 +235,7 @@ class Pod:
 class Host:
     """A node: folders of its own, an agent, and the kubelet's side of the driver."""
 
-    def __init__(self, root: Path, node: str, hub: FakeHub) -> None:
+    def __init__(self, root: Path, node: str, hub: FakeHub, memory: int = 256 * 2**20) -> None:
         self.root = root / node
         self.node = node
         (self.root / "kubelet").mkdir(parents=True)
@@ -252,7 +252,7 @@ class Host:
             kubelet_dir=self.root / "kubelet",
             peer_port=0,
             metrics_port=0,
-            checkpoint_memory=256 * 2**20,
+            checkpoint_memory=memory,
         )
         self.pods: list[Pod] = []
         """Connections that are to stay open."""

@@ -17,103 +17,129 @@ STORES = "/apis/convoy.dev/v1alpha1/checkpointstores"
 MERGE = "application/merge-patch+json"
 
 
-def keys(**data: str) -> dict[str, Any]:
-    return {"data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}}
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets are looked at each second."""
+    for name in ("RECHECK_SECONDS", "FRESH_SECONDS"):
+        monkeypatch.setattr(f"convoy_controllers.checkpointstore.plan.{name}", 1.0)
 
 
-async def test_a_store_becomes_ready_its_keys_are_renewed_and_jobs_hear_of_it(
+class Case:
+    """One store, its Secret, and a job in a namespace of its own that uses it."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.call = installation.call
+        self.name = f"s-{secrets.token_hex(4)}"
+        self.namespace = installation.plane.namespace()
+        self.secrets = f"/api/v1/namespaces/{installation.namespace}/secrets"
+        self.jobs = JOBS.format(self.namespace)
+
+    async def create(self, *allowed: str) -> None:
+        s3 = {"bucket": "checkpoints", "credentialsSecret": self.name}
+        body = {
+            "apiVersion": "convoy.dev/v1alpha1",
+            "kind": "CheckpointStore",
+            "metadata": {"name": self.name},
+            "spec": {"s3": s3, "allowedNamespaces": list(allowed)},
+        }
+        await self.call("POST", STORES, body)
+
+    async def allow(self, *allowed: str) -> None:
+        change = {"spec": {"allowedNamespaces": list(allowed)}}
+        await self.call("PATCH", f"{STORES}/{self.name}", change, content_type=MERGE)
+
+    async def keys(self, create: bool = False, **data: str) -> None:
+        body = {"data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}}
+        if create:
+            await self.call("POST", self.secrets, {"metadata": {"name": self.name}, **body})
+        else:
+            await self.call("PATCH", f"{self.secrets}/{self.name}", body, content_type=MERGE)
+
+    async def job(self) -> None:
+        container = {"name": "w", "image": "i", "command": ["x"]}
+        role = {"name": "w", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+        tiers = {"local": {}, "remote": {"store": self.name}}
+        body = {
+            "apiVersion": "convoy.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": "j"},
+            "spec": {"roles": [role], "checkpoint": {"tiers": tiers}},
+        }
+        await self.call("POST", self.jobs, body)
+
+    async def says(self, reason: str) -> None:
+        """Waits until the store gives that reason."""
+
+        async def found() -> bool:
+            conditions = (await self.status()).get("conditions") or [{"reason": ""}]
+            return conditions[0]["reason"] == reason
+
+        await eventually(found, what=f"store says {reason}")
+
+    async def job_says(self, *reasons: str) -> None:
+        """Waits until the job gives one of these reasons."""
+
+        async def found() -> bool:
+            status = (await self.call("GET", f"{self.jobs}/j")).get("status") or {}
+            return status.get("reason") in reasons
+
+        await eventually(found, what=f"job says {reasons}")
+
+    async def status(self) -> dict[str, Any]:
+        return (await self.call("GET", f"{STORES}/{self.name}")).get("status") or {}
+
+
+async def test_a_job_waits_for_its_store_and_goes_on_by_itself(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("convoy_controllers.checkpointstore.plan.RECHECK_SECONDS", 1.0)
-    monkeypatch.setattr("convoy_controllers.checkpointstore.plan.FRESH_SECONDS", 1.0)
-    name = f"s-{secrets.token_hex(4)}"
-    namespace = installation.plane.namespace()
-    secret = f"/api/v1/namespaces/{installation.namespace}/secrets"
+    case = Case(installation)
+    async with running(installation, monkeypatch):
+        await case.job()
+        await case.job_says("UnknownStore")
+        await case.create("elsewhere")
+        await case.job_says("StoreNotAllowed")
+        await case.says("SecretNotFound")
+        await case.keys(create=True, accessKey="a")
+        await case.says("SecretIncomplete")
+        await case.keys(accessKey="a", secretKey="b")
+        await case.says("NotProbed")
+        await case.allow(case.namespace)
+        await case.job_says("WaitingForAgent", "WaitingForPods", "StartingPods", "Unschedulable")
 
-    async def ready() -> tuple[str, str]:
-        found = await installation.call("GET", f"{STORES}/{name}")
-        conditions = (found.get("status") or {}).get("conditions") or [{"status": "", "reason": ""}]
-        return conditions[0]["status"], conditions[0]["reason"]
 
-    async def is_ready(status: str, reason: str) -> bool:
-        return await ready() == (status, reason)
-
-    async def reason_of_job() -> str:
-        found = await installation.call("GET", f"{JOBS.format(namespace)}/j")
-        return str((found.get("status") or {}).get("reason", ""))
-
-    async def job_says(reason: str) -> bool:
-        return await reason_of_job() == reason
-
-    job = {
-        "apiVersion": "convoy.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": "j"},
-        "spec": {
-            "roles": [
-                {
-                    "name": "w",
-                    "replicas": 1,
-                    "template": {"spec": {"containers": [{"name": "w", "image": "i", "command": ["x"]}]}},
-                }
-            ],
-            "checkpoint": {"tiers": {"local": {}, "remote": {"store": name}}},
-        },
-    }
-    body = {
-        "apiVersion": "convoy.dev/v1alpha1",
-        "kind": "CheckpointStore",
-        "metadata": {"name": name},
-        "spec": {
-            "s3": {"bucket": "checkpoints", "credentialsSecret": name},
-            "allowedNamespaces": ["elsewhere"],
-        },
-    }
+async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(installation)
+    node = f"{case.namespace}-n"
+    await installation.node(node)
     async with running(installation, monkeypatch) as operator:
-        await installation.call("POST", JOBS.format(namespace), job)
-        await eventually(lambda: job_says("UnknownStore"), what="the job waits for its store")
-        await installation.call("POST", STORES, body)
-        await eventually(lambda: is_ready("False", "SecretNotFound"), what="no Secret")
-        await eventually(lambda: job_says("StoreNotAllowed"), what="the job is not allowed")
-        await installation.call("POST", secret, {"metadata": {"name": name}, **keys(accessKey="a")})
-        await eventually(lambda: is_ready("False", "SecretIncomplete"), what="a key is missing")
-        whole = keys(accessKey="a", secretKey="b")
-        await installation.call("PATCH", f"{secret}/{name}", whole, content_type=MERGE)
-        await eventually(lambda: is_ready("False", "NotProbed"), what="nobody to ask")
-
-        node = f"{namespace}-n"
-        await installation.node(node)
         agent = FakeAgent(installation, operator.hub, node)
         await agent.enrol()
         await agent.dial()
+        await case.keys(create=True, accessKey="a", secretKey="b")
+        await case.create("*")
         asked = await eventually(lambda: agent.last("store"), what="the agent is asked")
-        assert (asked.name, asked.access_key, asked.secret_key, asked.probe) == (name, "a", "b", True)
+        assert (asked.access_key, asked.secret_key, asked.probe) == ("a", "b", True)
 
-        async def answer(told: wire.Store, **more: Any) -> None:
-            report = {"reached": True, "conditional": True, "checksums": True, "message": "works", **more}
-            await agent.send(store=wire.StoreReport(name=name, version=told.version, **report))
+        async def answer(version: str, conditional: bool) -> None:
+            report = wire.StoreReport(
+                name=case.name, version=version, reached=True, conditional=conditional, checksums=True
+            )
+            await agent.send(store=report)
 
-        await answer(asked, conditional=False)
-        await eventually(lambda: is_ready("False", "NoConditionalWrites"), what="no conditional writes")
-
-        renewed = keys(accessKey="a", secretKey="c")
-        await installation.call("PATCH", f"{secret}/{name}", renewed, content_type=MERGE)
+        await answer(asked.version, conditional=False)
+        await case.says("NoConditionalWrites")
+        await case.keys(accessKey="a", secretKey="c")
         await eventually(lambda: agent.last("store").secret_key == "c", what="the new key is sent")
-        assert agent.last("store").version != asked.version
-        await answer(asked)
-        await answer(agent.last("store"))
-        await eventually(lambda: is_ready("True", "Probed"), what="the store is ready")
-        assert agent.last("store").conditional
-        status = (await installation.call("GET", f"{STORES}/{name}"))["status"]
+        renewed = agent.last("store").version
+        assert renewed != asked.version
+        await answer(asked.version, conditional=True)
+        await answer(renewed, conditional=True)
+        await case.says("Probed")
+        await eventually(lambda: agent.last("store").conditional, what="the agent may commit there")
+        status = await case.status()
         assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}
         assert status["probedBy"] == node
-
-        allowed = {"spec": {"allowedNamespaces": [namespace]}}
-        await installation.call("PATCH", f"{STORES}/{name}", allowed, content_type=MERGE)
-
-        async def goes_on() -> bool:
-            return await reason_of_job() not in ("UnknownStore", "StoreNotAllowed")
-
-        await eventually(goes_on, what="the job goes on by itself")
         await agent.hang_up()
-        await installation.call("DELETE", f"{STORES}/{name}")

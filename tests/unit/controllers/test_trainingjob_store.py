@@ -107,7 +107,7 @@ def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, want
     assert made.condition["Checkpointing"] == wanted
     if ready == "False":
         found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
-        assert "'s3', only to memory: connection refused" in found.message
+        assert "'s3' is not ready, checkpoints may be in memory alone: connection refused" in found.message
         assert made.events.count("StoreNotReady") == 1
         made.stores = {"s3": make_store()}
         made.settle()

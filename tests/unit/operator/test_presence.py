@@ -22,6 +22,7 @@ from convoy_operator.world import World
 from .conftest import FakeApi
 
 WALL = 1e6
+LABELS = {"convoy.dev/agent-ready": "true"}
 Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -119,8 +120,7 @@ class Harness:
 
     def node(self, name: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
-        labels = {"convoy.dev/agent-ready": "true"}
-        metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}
+        metadata = {"name": name, "uid": name, "resourceVersion": "1", "labels": LABELS}
         self.world.nodes.upsert(views.node({"metadata": metadata, "status": status}))
 
     def pod(self, name: str, job: str, node: str, ip: str, phase: str = "Running") -> PodView:
@@ -164,7 +164,7 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
 
         await it.until(25.0)
         assert it.taken() == []
-        assert it.presence.nodes((pod,))["n"] == NodeView("n"), "5 s are no silence yet"
+        assert it.presence.nodes((pod,))["n"] == NodeView("n", labels=LABELS), "5 s are no silence yet"
         await it.until(25.3)
         ((_, job, delay),) = it.taken()
         assert (job, delay) == ("job", 0.0), "at once, and no job that is not there or over"
@@ -180,7 +180,7 @@ def test_a_node_that_dies(virtual: Virtual, api: FakeApi) -> None:
 
         it.presence.heard("n")
         assert it.taken() == [(35.3, "job", 0.15)]
-        assert it.presence.nodes((pod,))["n"] == NodeView("n")
+        assert it.presence.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
         await it.until(36.0)
         assert it.metrics.nodes_silent._value.get() == 0 and it.taken() == []
         await it.stop()
@@ -220,7 +220,7 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
         it.dead = {"10.0.0.1"}
         await it.until(5.4)
         assert it.presence.unsettled({"n"}) == pytest.approx(0.1)
-        assert it.presence.nodes((pod,))["n"] == NodeView("n")
+        assert it.presence.nodes((pod,))["n"] == NodeView("n", labels=LABELS)
         assert [job for _, job, _ in it.taken() if job == "job"] == []
         await it.until(5.7)
         assert it.presence.unsettled({"n"}) == 0.0
