@@ -16,6 +16,7 @@ KEY_SESSION = "sessionToken"
 REQUIRED_KEYS = (KEY_ACCESS, KEY_SECRET)
 """Keys that the Secret of a store must have; `sessionToken` may be there besides."""
 _NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_FOLDER = "[_a-zA-Z0-9][-_.a-zA-Z0-9]*"
 _SUBDOMAIN = f"{_NAME}([.]{_NAME})*"
 
 
@@ -25,8 +26,8 @@ class S3(Model):
     model_config = validated(
         Rule(
             "self.bucket.matches('^[a-z0-9][-.a-z0-9]*[a-z0-9]$') && !self.bucket.contains('..')",
-            "bucket must be the name of a bucket: lower-case letters, digits, '-' and single dots, with a letter "
-            "or digit at both ends",
+            "bucket must be of lower-case letters, digits, '-' and single dots, with a letter or digit at "
+            "both ends",
             ".bucket",
         ),
         Rule(
@@ -36,9 +37,9 @@ class S3(Model):
             ".endpoint",
         ),
         Rule(
-            "self.prefix == '' || self.prefix.matches('^[_a-zA-Z0-9][-_.a-zA-Z0-9]*(/[_a-zA-Z0-9][-_.a-zA-Z0-9]*)*$')",
-            "prefix must be folders such as team/checkpoints, each of letters, digits, '-', '_' and '.' and none "
-            "beginning with '-' or '.', with no '/' at either end",
+            f"self.prefix == '' || self.prefix.matches('^{_FOLDER}(/{_FOLDER})*$')",
+            "prefix must be folders such as team/checkpoints: letters, digits, '-', '_' and '.', each "
+            "beginning with a letter, digit or '_', with no '/' at either end",
             ".prefix",
         ),
         Rule(
@@ -58,9 +59,9 @@ class S3(Model):
     prefix: Annotated[str, Field(max_length=256)] = ""
     """Folder below which everything is kept."""
     path_style: bool = False
-    """Addresses the bucket in the path of URLs instead of the host's name, as many stores of one's own need."""
+    """Names the bucket in the path of URLs instead of the host's name, as stores of one's own often need."""
     credentials_secret: Annotated[str, Field(pattern=f"^{_SUBDOMAIN}$", min_length=1, max_length=253)]
-    """Secret in the operator's namespace with keys `accessKey`, `secretKey` and, if need be, `sessionToken`."""
+    """Secret in the operator's namespace with keys `accessKey`, `secretKey` and perhaps `sessionToken`."""
 
 
 class CheckpointStoreSpec(Model):

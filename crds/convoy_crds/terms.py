@@ -132,8 +132,8 @@ class Reasons:
     NO_CONDITIONAL_WRITES = Reason(
         "NoConditionalWrites",
         "it ignores conditional writes (If-None-Match), so two incarnations could commit over one another: "
-        "jobs commit nothing there. Amazon S3, Cloudflare R2 and recent releases of MinIO, Ceph and versitygw "
-        "have them: upgrade, or use another store",
+        "jobs commit nothing there. Amazon S3, Cloudflare R2 and recent releases of MinIO, Ceph and "
+        "versitygw have them: upgrade, or use another store",
         warning=True,
     )
 
@@ -263,7 +263,7 @@ class Reasons:
     )
     STORE_NOT_READY = Reason(
         "StoreNotReady",
-        "nothing goes to CheckpointStore {name!r}, only to memory: {why}",
+        "CheckpointStore {name!r} is not ready, checkpoints may be in memory alone: {why}",
         warning=True,
     )
     PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")

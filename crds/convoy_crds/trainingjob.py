@@ -184,8 +184,8 @@ class Tiers(Model):
         ),
         Rule(
             "!has(self.local) || !has(self.remote) || !has(self.remote.claimName)",
-            "ranks that write to a volume (remote.claimName) keep nothing in memory (local): take local away, "
-            "or name a store (remote.store) instead of the claim",
+            "ranks that write to a volume (remote.claimName) keep nothing in memory (local): take local "
+            "away, or name a store (remote.store) instead of the claim",
             ".remote",
         ),
     )

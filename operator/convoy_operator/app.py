@@ -31,7 +31,7 @@ from convoy_operator.hub.ca import Authority
 from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.server import HubServer
 from convoy_operator.hub.sessions import Sessions
-from convoy_operator.keys import ENGINE, TRAINING_JOB, Key
+from convoy_operator.keys import Key
 from convoy_operator.leader import Elector, LeaseLock, Watchdog, identity_of
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
@@ -39,7 +39,7 @@ from convoy_operator.nodes import Labeler
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import ENGINES, NODES, PODS, TRAINING_JOBS
+from convoy_operator.resources import NODES, PARENTS, PODS
 from convoy_operator.settings import Settings
 from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import Triggers, World
@@ -125,9 +125,9 @@ class Operator:
             gateway, NODES, world.nodes, views.node, metrics, resync_seconds=resync
         )
         # kopf watches these; here they are only listed, by the leader.
-        self.parents: tuple[Reflector[Parent], ...] = (
-            Reflector(gateway, TRAINING_JOBS, world.jobs, views.parent, metrics),
-            Reflector(gateway, ENGINES, world.engines, views.parent, metrics),
+        self.parents: tuple[Reflector[Parent], ...] = tuple(
+            Reflector(gateway, resource, world.parents(kind), views.parent, metrics)
+            for kind, resource in PARENTS.items()
         )
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
@@ -177,9 +177,7 @@ class Operator:
         self.goodput.begin(datetime.now(UTC))
         self.leads = True
         self.metrics.leader.set(1)
-        for store, kind in ((self.world.jobs, TRAINING_JOB), (self.world.engines, ENGINE)):
-            for parent in store:
-                self.queue.add(Key(kind, parent.namespace, parent.name), high=False)
+        self._look_at_all()
         try:
             await _together(
                 [
@@ -214,9 +212,12 @@ class Operator:
             await asyncio.sleep(self.settings.resync_seconds)
             for reflector in self.parents:
                 await _list(reflector)
-            for store, kind in ((self.world.jobs, TRAINING_JOB), (self.world.engines, ENGINE)):
-                for parent in store:
-                    self.queue.add(Key(kind, parent.namespace, parent.name), high=False)
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for kind, store in self.world.by_kind.items():
+            for parent in store:
+                self.queue.add(Key(kind, parent.namespace, parent.name), high=False)
 
     async def _authority(self) -> Authority:
         """The CA, however long the API server takes to be there."""

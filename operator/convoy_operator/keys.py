@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 TRAINING_JOB = "TrainingJob"
 ENGINE = "Engine"
+CHECKPOINT_STORE = "CheckpointStore"
 
 
 class Key(NamedTuple):

@@ -8,15 +8,18 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.checkpointstore.plan import plan as plan_store
 from convoy_controllers.engine.plan import plan as plan_engine
 from convoy_controllers.plan import NodeView, Plan, PodView, SlotView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import invalid
-from convoy_operator.keys import ENGINE, TRAINING_JOB
+from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB
 from convoy_operator.views import Parent
 from convoy_operator.world import World
 
@@ -36,6 +39,10 @@ class Hub(Protocol):
         """Nodes whose memory holds checkpoints of a job."""
         ...
 
+    def store(self, store: CheckpointStore) -> ObservedStore | None:
+        """What was found out about a store; None when its Secret was not looked up."""
+        ...
+
 
 Planner = Callable[[World, Hub, Parent, Mapping[str, str], datetime], Plan]
 """(world, hub, parent, refused pods, now) -> plan."""
@@ -51,10 +58,13 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, s
         return invalid.plan(TRAINING_JOB, parent.raw, error, now)
     pods = tuple(pod.view for pod in world.pods.indexed((parent.namespace, parent.name)))
     own = tuple(pod for pod in pods if pod.owner_uid == parent.uid)
+    stored = job.spec.checkpoint.tiers.store
     observed = Observed(
         job=job,
         engine=_engine(world, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(engine.name for engine in world.engines)),
+        store=_store(world, stored) if stored else None,
+        known_stores=_stores_for(world, parent.namespace) if stored else (),
         pods=pods,
         slots=hub.slots(own),
         nodes=hub.nodes(pods),
@@ -74,6 +84,36 @@ def engine(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], n
     return plan_engine(model, now)
 
 
+def checkpoint_store(
+    world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime
+) -> Plan:
+    """The plan of a CheckpointStore."""
+    try:
+        model = CheckpointStore.model_validate(parent.raw)
+    except ValidationError as error:
+        return invalid.plan(CHECKPOINT_STORE, parent.raw, error, now)
+    observed = hub.store(model)
+    return plan_store(observed, now) if observed is not None else Plan()
+
+
+def _store(world: World, name: str) -> CheckpointStore | None:
+    found = world.checkpoint_stores.get("", name)
+    if found is None:
+        return None
+    try:
+        return CheckpointStore.model_validate(found.raw)
+    except ValidationError:
+        # As with an Engine.
+        return None
+
+
+def _stores_for(world: World, namespace: str) -> tuple[str, ...]:
+    """Stores that jobs of a namespace may name."""
+    found = (_store(world, parent.name) for parent in world.checkpoint_stores)
+    allowed = (store for store in found if store is not None and store.spec.allows(namespace))
+    return tuple(sorted(store.metadata.name for store in allowed))
+
+
 def _engine(world: World, name: str) -> Engine | None:
     found = world.engines.get("", name)
     if found is None:
@@ -85,4 +125,8 @@ def _engine(world: World, name: str) -> Engine | None:
         return None
 
 
-PLANNERS: Mapping[str, Planner] = {TRAINING_JOB: training_job, ENGINE: engine}
+PLANNERS: Mapping[str, Planner] = {
+    TRAINING_JOB: training_job,
+    ENGINE: engine,
+    CHECKPOINT_STORE: checkpoint_store,
+}

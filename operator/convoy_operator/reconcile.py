@@ -16,7 +16,7 @@ from convoy_crds.terms import Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.keys import CHECKPOINT_STORE, TRAINING_JOB, Key
 from convoy_operator.kinds import PLANNERS, Hub, Planner
 from convoy_operator.metrics import Metrics
 from convoy_operator.perform import Children
@@ -41,6 +41,10 @@ class Agents(Hub, Protocol):
 
     def unsettled(self, nodes: set[str]) -> float:
         """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
+        ...
+
+    async def resolve(self, store: Parent) -> None:
+        """Looks up the Secret of a CheckpointStore."""
         ...
 
     def send(self, command: Command) -> None:
@@ -131,6 +135,8 @@ class Reconciler:
             return None
         if unsettled := self._unsettled(key):
             return unsettled
+        if key.kind == CHECKPOINT_STORE:
+            await self._agents.resolve(parent)
         plan = self._plan(key, parent)
         waits = [plan.requeue_after]
         if plan.status_first:
@@ -170,7 +176,12 @@ class Reconciler:
         if key.kind != TRAINING_JOB:
             return 0.0
         pods = self._world.pods.indexed((key.namespace, key.name))
-        return self._agents.unsettled({pod.view.node for pod in pods if pod.view.node})
+        nodes = {pod.view.node for pod in pods if pod.view.node}
+        job = self._world.jobs.get(key.namespace, key.name)
+        if job is not None and views.in_memory(job.raw):
+            # Any node may hold checkpoints of it.
+            nodes |= self._world.ready_nodes
+        return self._agents.unsettled(nodes)
 
     def _retry(self, parent: Parent, plan: Plan) -> float | None:
         """Seconds until refused pods may be tried again; None when none was, or none is wanted any more."""

@@ -43,6 +43,7 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs", "TrainingJob")
 ENGINES = Resource(GROUP, VERSION, "engines", "Engine", namespaced=False)
+CHECKPOINT_STORES = Resource(GROUP, VERSION, "checkpointstores", "CheckpointStore", namespaced=False)
 
-PARENTS = {resource.kind: resource for resource in (TRAINING_JOBS, ENGINES)}
+PARENTS = {resource.kind: resource for resource in (TRAINING_JOBS, ENGINES, CHECKPOINT_STORES)}
 """The kinds that are reconciled."""

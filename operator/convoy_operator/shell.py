@@ -16,7 +16,7 @@ import structlog
 
 from convoy_operator import views
 from convoy_operator.cache import Store
-from convoy_operator.resources import ENGINES, TRAINING_JOBS
+from convoy_operator.resources import PARENTS
 from convoy_operator.settings import Settings
 from convoy_operator.views import Parent
 from convoy_operator.world import World
@@ -51,8 +51,8 @@ def registry(world: World) -> kopf.OperatorRegistry:
             else:
                 store.upsert(views.parent(raw))
 
-    for resource, store in ((TRAINING_JOBS, world.jobs), (ENGINES, world.engines)):
-        watch(resource.group, resource.version, resource.plural, store)
+    for kind, resource in PARENTS.items():
+        watch(resource.group, resource.version, resource.plural, world.parents(kind))
     return handlers
 
 

@@ -56,15 +56,26 @@ class Node:
     namespace: str = ""
 
 
-def told_of_peers(job: Mapping[str, Any]) -> bool:
-    """Whether the agents of a TrainingJob ask others than slot 0's: under Strict fencing, and for copies of
-    checkpoints. False for one that cannot be read.
-    """
+def in_memory(job: Mapping[str, Any]) -> bool:
+    """Whether a TrainingJob keeps its state in the memory of nodes; False for one that cannot be read."""
+    tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
+    return isinstance(tiers, Mapping) and tiers.get("local") is not None
+
+
+def strict(job: Mapping[str, Any]) -> bool:
+    """Whether a TrainingJob is fenced Strict; False for one that cannot be read."""
     try:
-        model = TrainingJob.model_validate(job)
+        return nodes.strict(TrainingJob.model_validate(job))
     except ValidationError:
         return False
-    return nodes.strict(model) or model.spec.checkpoint.tiers.local is not None
+
+
+def store_of(job: Mapping[str, Any]) -> str:
+    """The CheckpointStore that a TrainingJob names; empty when it names none."""
+    found: Any = job
+    for part in ("spec", "checkpoint", "tiers", "remote", "store"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return str(found or "")
 
 
 def version_of(raw: Mapping[str, Any]) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from convoy_crds.trainingjob import TERMINAL, Phase
 from convoy_operator.cache import Store
-from convoy_operator.keys import ENGINE, TRAINING_JOB, Key
+from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB, Key
 from convoy_operator.queue import WorkQueue
-from convoy_operator.views import Node, Parent, Pod
+from convoy_operator.views import Node, Parent, Pod, store_of
 
 T = TypeVar("T")
 
@@ -24,6 +24,13 @@ class World:
     def __init__(self) -> None:
         self.jobs: Store[Parent] = Store()
         self.engines: Store[Parent] = Store()
+        self.checkpoint_stores: Store[Parent] = Store()
+        self.by_kind: Mapping[str, Store[Parent]] = {
+            TRAINING_JOB: self.jobs,
+            ENGINE: self.engines,
+            CHECKPOINT_STORE: self.checkpoint_stores,
+        }
+        """Of the reconciled kinds."""
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
         self.phases: Counter[str] = Counter()
@@ -38,6 +45,11 @@ class World:
     def agent_nodes(self) -> int:
         """Nodes that carry the agent-ready label."""
         return len(self._ready_nodes)
+
+    @property
+    def ready_nodes(self) -> frozenset[str]:
+        """Names of the nodes that carry the agent-ready label."""
+        return frozenset(self._ready_nodes)
 
     @property
     def occupied(self) -> Iterable[str]:
@@ -59,7 +71,7 @@ class World:
 
     def parents(self, kind: str) -> Store[Parent]:
         """The store of a reconciled kind."""
-        return {TRAINING_JOB: self.jobs, ENGINE: self.engines}[kind]
+        return self.by_kind[kind]
 
     def jobs_of_engine(self, name: str) -> list[Key]:
         """Jobs that name an Engine and are not over."""
@@ -67,6 +79,24 @@ class World:
             Key(TRAINING_JOB, job.namespace, job.name)
             for job in self.jobs
             if (job.raw.get("spec", {}).get("engine") or {}).get("name") == name and not ended(job)
+        ]
+
+    def jobs_of_store(self, name: str) -> list[Key]:
+        """Jobs that name a CheckpointStore and are not over."""
+        return [
+            Key(TRAINING_JOB, job.namespace, job.name)
+            for job in self.jobs
+            if store_of(job.raw) == name and not ended(job)
+        ]
+
+    def own_pods(self, key: Key) -> list[Pod]:
+        """Pods of a job that have not ended, but for strangers' that carry its label."""
+        job = self.jobs.get(key.namespace, key.name)
+        pods = self.pods.indexed((key.namespace, key.name)) if job is not None else []
+        return [
+            pod
+            for pod in pods
+            if job is not None and pod.view.owner_uid == job.uid and pod.view.phase not in _ENDED
         ]
 
     def active_jobs(self) -> list[Key]:
@@ -122,6 +152,7 @@ class Triggers:
         self._had_agents = False
         world.jobs.listen(self._job)
         world.engines.listen(self._engine)
+        world.checkpoint_stores.listen(self._store)
         world.pods.listen(self._pod)
         world.nodes.listen(self._node)
 
@@ -153,6 +184,18 @@ class Triggers:
             for key in self._world.jobs_of_engine(item.name):
                 self._queue.add(key, self._debounce)
 
+    def _store(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        item = _either(before, after)
+        if own:
+            pass
+        elif before is not None and after is not None and before.generation == after.generation:
+            self._queue.add(Key(CHECKPOINT_STORE, "", item.name), self._debounce, high=False)
+        else:
+            self._queue.add(Key(CHECKPOINT_STORE, "", item.name))
+        if _worth(before) != _worth(after):
+            for key in self._world.jobs_of_store(item.name):
+                self._queue.add(key, self._debounce)
+
     def _pod(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and after is not None and before.view == after.view:
             return
@@ -173,6 +216,11 @@ class Triggers:
         if _use(before) != _use(after):
             for key in self._world.jobs_on(_either(before, after).name):
                 self._queue.add(key, self._debounce)
+
+
+def _worth(store: Parent | None) -> tuple[object, ...]:
+    """What of a CheckpointStore concerns the jobs that name it: not when it was last tried."""
+    return (store.raw.get("spec"), store.status.get("conditions")) if store is not None else ()
 
 
 def _use(node: Node | None) -> tuple[bool, ...]:

@@ -15,27 +15,33 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Command, NodeView, PodView, Shutdown, SlotView
+from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.plan import Assign, Command, NodeView, PodView, Shutdown, SlotView
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator import views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
+from convoy_operator.hub.stores import Stores
 from convoy_operator.hub.witness import Connect, answers
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
-from convoy_operator.views import Node
+from convoy_operator.views import Node, Parent
 from convoy_operator.world import World, ended
 
 log = structlog.get_logger(__name__)
 
 _MOST_PODS = 1024
 """Pods of one node that are remembered; kubelets run 110 by default, and no more than a few hundred."""
+_MOST_ASKED = 64
+"""Agents that one is known to ask for a pod's sake: slot 0's, and some that keep copies."""
 _REPEAT_SECONDS = 2.0
 """A command is told again no sooner: while a job forms, every pod that joins is a reason to look at it."""
 _CLEAR_SECONDS = 10.0
@@ -49,7 +55,9 @@ class Stream:
     """One stream of one agent, as the hub writes to it."""
 
     node: str
-    outbox: asyncio.Queue[wire.HubMessage] = field(default_factory=lambda: asyncio.Queue(_MOST_COMMANDS))
+    outbox: asyncio.Queue[wire.HubMessage] = field(
+        default_factory=lambda: asyncio.Queue(_MOST_COMMANDS), repr=False
+    )
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the same node's agent has dialled again."""
     told: dict[tuple[str, str, int], float] = field(default_factory=dict)
@@ -71,8 +79,8 @@ class _Agent:
     stream: Stream | None = None
     peer_address: str = ""
     slots: dict[str, SlotView] = field(default_factory=dict)
-    coordinators: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By pod uid the node and address where its commits are asked for, as reported."""
+    asks: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """By pod uid the nodes and addresses that are asked for its sake, as reported."""
     holdings: frozenset[str] = frozenset()
     """Uids of the jobs whose checkpoints its memory holds."""
 
@@ -119,6 +127,7 @@ class Agents:
             clock=clock,
             wall=wall,
         )
+        self.stores = Stores(world, queue, gateway, settings.namespace, clock=clock, wall=wall)
         world.nodes.listen(self._node)
 
     # What streams tell.
@@ -130,6 +139,8 @@ class Agents:
         if agent.stream is not None:
             agent.stream.superseded.set()
         agent.stream = Stream(node)
+        # Before anything else: an agent that restarted has none of its jobs' credentials any more.
+        self.stores.join(node, partial(self._put, agent.stream))
         if agent.peer_address != hello.peer_address:
             if agent.peer_address:
                 self._relocated.add(node)
@@ -152,6 +163,7 @@ class Agents:
         agent = self._agents.get(stream.node)
         if agent is not None and agent.stream is stream:
             agent.stream = None
+            self.stores.leave(stream.node)
 
     def heard(self, node: str) -> None:
         """Anything came from a node's agent."""
@@ -178,7 +190,7 @@ class Agents:
             stepped = self._wall() if messages.progressed(before, after) else before.stepped
             after = replace(after, stepped=stepped)
         agent.slots[uid] = after
-        agent.coordinators[uid] = (report.coordinator_node, report.coordinator_address)
+        agent.asks[uid] = tuple((one.node, one.peer_address) for one in report.asks[:_MOST_ASKED])
         self._correct(agent, uid)
         if messages.urgent(before, after):
             self._wake(node, uid, 0.0)
@@ -191,7 +203,7 @@ class Agents:
         """A pod's volume was unmounted."""
         agent = self._agents.get(node)
         if agent is not None and agent.slots.pop(uid, None) is not None:
-            agent.coordinators.pop(uid, None)
+            agent.asks.pop(uid, None)
             self._wake(node, uid, self._debounce)
 
     def holdings(self, node: str, said: wire.Holdings) -> None:
@@ -223,8 +235,23 @@ class Agents:
         return self.presence.nodes(pods)
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
-        """Nodes whose memory holds checkpoints of a job."""
-        return tuple(sorted(node for node, agent in self._agents.items() if job_uid in agent.holdings))
+        """Nodes whose memory holds checkpoints of a job. One that is silent for too long has lost them, or is
+        cut off with them: it is not waited for."""
+        return tuple(
+            sorted(
+                node
+                for node, agent in self._agents.items()
+                if job_uid in agent.holdings and not self.presence.silent(node)
+            )
+        )
+
+    def store(self, store: CheckpointStore) -> ObservedStore | None:
+        """What was found out about a store; None when its Secret was not looked up."""
+        return self.stores.observed(store)
+
+    async def resolve(self, store: Parent) -> None:
+        """Looks up the Secret of a CheckpointStore."""
+        await self.stores.resolve(store)
 
     def unsettled(self, nodes: set[str]) -> float:
         """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
@@ -240,6 +267,8 @@ class Agents:
         incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
         if agent.stream.repeats((type(command).__name__, command.pod_uid, incarnation), self._clock()):
             return
+        if isinstance(command, Assign) and command.memory and command.memory.store:
+            self.stores.ensure(command.node, command.memory.store.name)
         self._put(agent.stream, messages.command(command, self.peer_address))
 
     def peer_address(self, node: str) -> str:
@@ -256,8 +285,8 @@ class Agents:
         self._relocated.clear()
         moved, self._moved = self._moved, set()
         for agent in self._agents.values():
-            for uid, (coordinator, _) in agent.coordinators.items():
-                if coordinator in moved:
+            for uid, asked in agent.asks.items():
+                if any(node in moved for node, _ in asked):
                     self._correct(agent, uid)
 
     async def run(self, seconds: float = 1.0) -> None:
@@ -265,6 +294,7 @@ class Agents:
         while True:
             self.look()
             self.clear()
+            self.stores.look()
             await asyncio.sleep(seconds)
 
     def clear(self) -> None:
@@ -283,12 +313,12 @@ class Agents:
                     self._put(agent.stream, messages.forget(uid))
 
     def _tell_peers(self, moved: str) -> None:
-        """Tells the agents of jobs that ask one another where a node's agent is now: who keeps their copies,
-        and whose voices keep their ranks alive when they are cut off from us."""
+        """Tells the agents of Strict jobs where a node's agent is now: when they are cut off from us, it is
+        each other's voices that keep their ranks alive."""
         address = self.peer_address(moved)
         for key in self._world.jobs_on(moved):
             job = self._world.jobs.get(key.namespace, key.name)
-            if job is None or not views.told_of_peers(job.raw):
+            if job is None or not views.strict(job.raw):
                 continue
             for pod in self._world.pods.indexed((key.namespace, key.name)):
                 agent = self._agents.get(pod.view.node or "")
@@ -296,12 +326,12 @@ class Agents:
                     self._put(agent.stream, messages.peer_moved(pod.uid, moved, address))
 
     def _correct(self, agent: _Agent, uid: str) -> None:
-        """Tells an agent where a pod's commits are to be asked for, if it has that wrong."""
-        node, known = agent.coordinators[uid]
-        address = self.peer_address(node)
-        if agent.stream is not None and address and address != known:
-            log.info("peer moved", node=agent.stream.node, pod_uid=uid, coordinator=node, address=address)
-            self._put(agent.stream, messages.peer_moved(uid, node, address))
+        """Tells an agent where those are that it asks for a pod's sake, if it has that wrong."""
+        for node, known in agent.asks[uid]:
+            address = self.peer_address(node)
+            if agent.stream is not None and address and address != known:
+                log.info("peer moved", node=agent.stream.node, pod_uid=uid, asked=node, address=address)
+                self._put(agent.stream, messages.peer_moved(uid, node, address))
 
     def _put(self, stream: Stream, message: wire.HubMessage) -> None:
         try:
@@ -319,6 +349,7 @@ class Agents:
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
             agent = self._agents.pop(before.name, None)
+            self.stores.leave(before.name)
             if agent is not None and agent.stream is not None:
                 agent.stream.superseded.set()
 

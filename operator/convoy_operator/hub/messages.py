@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Assign, Command, CommitView, MemoryTiers, PickPort, RankView, SlotView
+from convoy_controllers.plan import (
+    Assign,
+    Command,
+    CommitView,
+    MemoryTiers,
+    PickPort,
+    RankView,
+    SlotView,
+    StoreUse,
+)
 
 MOST_RANKS = 256
 """Ranks of one pod that are looked at; processesPerReplica is at most 64."""
 MOST_TIERS = 8
 _STDERR = 2048
+_MOST_SECONDS = 2**32 - 1
 
 _STATES = {
     wire.RankReport.State.STARTING: "STARTING",
@@ -186,6 +196,16 @@ def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.Memo
         limit=given.limit,
         hosts=places(given.hosts),
         holders=places(given.holders),
+        store=_store_use(given.store) if given.store else None,
+    )
+
+
+def _store_use(given: StoreUse) -> wire.StoreUse:
+    return wire.StoreUse(
+        name=given.name,
+        every_seconds=min(given.every_seconds, _MOST_SECONDS),
+        keep_last=given.keep_last,
+        keep_every_steps=given.keep_every_steps,
     )
 
 

@@ -127,6 +127,10 @@ class Presence:
             )
         return found
 
+    def silent(self, node: str) -> bool:
+        """Whether nothing has come from a node's agent for too long, and that is to be believed."""
+        return self.liveness.silent(node, self._clock()) > 0
+
     def unsettled(self, nodes: set[str]) -> float:
         """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
         if all(self.liveness.known(node) for node in nodes):

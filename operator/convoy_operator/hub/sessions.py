@@ -131,6 +131,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._agents.holdings(node, message.holdings)
             elif kind == "pod_gone":
                 self._agents.gone(node, message.pod_gone.pod_uid)
+            elif kind == "store":
+                self._agents.stores.report(node, message.store)
 
 
 def peer_node(context: Context) -> str:

@@ -239,6 +239,10 @@ class TestSecret:
         it.world.checkpoint_stores.remove(found)
         await it.agents.resolve(found)
         assert it.seen() is None
+        again = it.api.put(CHECKPOINT_STORES, {"metadata": {"name": "s3", "uid": "new"}, "spec": {}})
+        it.world.checkpoint_stores.upsert(views.parent(again))
+        await it.agents.resolve(found)
+        assert it.seen() is None, "this one is another"
 
     async def test_a_deleted_store_is_forgotten(self, it: Harness) -> None:
         it.job("n0")
@@ -295,7 +299,13 @@ class TestWhoIsTold:
         it.agents.send(assignment("n0", store))
         assert [one.WhichOneof("body") for one in it.messages("n0")] == ["assignment"]
 
-    async def test_a_store_that_becomes_whole_goes_where_its_jobs_are(self, it: Harness) -> None:
+    @pytest.mark.parametrize(
+        ("allowed", "nodes"), [("default", {"n0", "n1"}), ("elsewhere", {"n0"})], ids=["its own", "another"]
+    )
+    async def test_a_store_that_becomes_whole_goes_where_its_jobs_are(
+        self, it: Harness, allowed: str, nodes: set[str]
+    ) -> None:
+        it.put(allowed)
         it.keys()
         await it.resolve()
         for node in ("n0", "n1", "n2"):
@@ -304,8 +314,9 @@ class TestWhoIsTold:
         it.keys(**KEYS)
         await it.resolve()
         told = it.look()
-        assert set(told) == {"n0", "n1"}, "and to whom it is to be tried by"
-        assert told["n0"][0].probe and not told["n1"][0].probe
+        assert set(told) == nodes, "and to whom it is to be tried by"
+        assert [one.probe for one in told["n0"]] == [True]
+        assert not any(one.probe for one in told.get("n1", ()))
 
     async def test_what_was_found_out_goes_to_all_who_know_it(self, it: Harness) -> None:
         await it.resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.simulate.checkpoints.run import Run
 from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.truth import Truth
@@ -9,6 +10,8 @@ from convoy_controllers.simulate.checkpoints.vaults import Machine, Rules
 
 SECONDS = 120.0
 """Of trouble."""
+QUIET_SECONDS = 60.0
+"""Without trouble, in which saves must get on."""
 NOTICE_SECONDS = 5.0
 """Until the operator knows that a node is lost."""
 
@@ -27,6 +30,11 @@ def play(seed: int, rules: Rules | None = None, seconds: float = SECONDS) -> Tru
     formation = run.now
     if formation is None or not formation.running:
         raise AssertionError("the job does not come back")
+    saved = dict(run.truth.marks)
+    run.kernel.run(run.kernel.now + QUIET_SECONDS)
+    for tier in (Tier.LOCAL, Tier.PEER):
+        if run.truth.marks.get(tier) == saved.get(tier):
+            raise AssertionError(f"nothing gets to the {tier.value} tier any more: {saved.get(tier)}")
     # The last word: all memory of the ranks' nodes stays, and what was promised must be there.
     run.fail(formation)
     run.kernel.run(run.kernel.now + 30)
@@ -35,7 +43,8 @@ def play(seed: int, rules: Rules | None = None, seconds: float = SECONDS) -> Tru
 
 def _shape(seed: int) -> Shape:
     world = 1 + seed % 4
-    return Shape(nodes=world + 1 + seed // 4 % 3, world=world, copies=min(1 + seed // 12 % 2, world - 1))
+    copies = (1, 2, 0)[seed // 12 % 3]
+    return Shape(nodes=world + 1 + seed // 4 % 3, world=world, copies=min(copies, world - 1))
 
 
 def _trouble(run: Run) -> None:
