@@ -238,6 +238,11 @@ class Reasons:
         warning=True,
     )
     SAVING = Reason("Saving", "the state is saved every {interval} to: {tiers}")
+    NOTHING_SAVED = Reason(
+        "NothingSaved",
+        "no checkpoint is there yet, the interval is {interval}; only what a program saves by "
+        "job.checkpoint() is kept (import convoy)",
+    )
     SINGLE_DOMAIN = Reason(
         "SingleDomain",
         "the state is saved every {interval} to: {tiers}; but copies are on nodes that share their {key} "

@@ -57,6 +57,9 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
     if spec.tiers.peer and len(names) == 1:
         reason = Reasons.NO_PEER
         return Finding(False, reason, reason.format(node=names[0]))
+    if point is None:
+        reason = Reasons.NOTHING_SAVED
+        return Finding(False, reason, reason.format(interval=spec.interval))
     if spec.tiers.peer and names:
         key = spec.tiers.peer.topology_key
         known = {name: observed.nodes[name].labels.get(key, "") for name in names if name in observed.nodes}

@@ -121,6 +121,8 @@ def test_watermarks_only_grow_and_the_farthest_tier_of_the_newest_counts() -> No
 
 def test_trouble_is_a_condition_and_an_event() -> None:
     cluster = job().settle()
+    assert cluster.condition["Checkpointing"] == ("False", "NothingSaved")
+    cluster.commit(0, "local").settle().wait(60).settle()
     assert cluster.condition["Checkpointing"] == ("True", "SingleDomain")
     uid = next(iter(cluster.views))
     cluster.views[uid] = replace(cluster.views[uid], trouble=("NO_MEMORY", "rank 0: 7 bytes are missing"))
@@ -129,10 +131,12 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
     assert "7 bytes are missing" in found.message and cluster.views[uid].node in found.message
     assert cluster.events.count("NoCheckpointMemory") == 1
+    # Once something of its own is saved, the loss is history.
+    cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
+    uid = next(iter(cluster.views))
     cluster.views[uid] = replace(cluster.views[uid], trouble=("LOST", "nobody has shard 1 of gen-1-10"))
     cluster.settle()
     assert cluster.condition["Checkpointing"] == ("False", "CheckpointsLost")
-    # Once something of its own is saved, the loss is history.
     cluster.commit(3, "local").settle().wait(60).settle()
     assert cluster.condition["Checkpointing"][0] == "True"
 
@@ -149,13 +153,14 @@ def test_trouble_is_a_condition_and_an_event() -> None:
 def test_one_zone_for_all_is_said(zones: tuple[str, ...], wanted: tuple[str, str]) -> None:
     cluster = job().settle()
     label(cluster, *zones)
-    cluster.settle()
+    cluster.commit(5, "peer").settle()
     assert cluster.condition["Checkpointing"] == wanted
 
 
 def test_a_node_alone_has_no_peer() -> None:
     assert job(1).settle().condition["Checkpointing"] == ("False", "NoPeer")
-    assert job(1, {"tiers": {"local": {}}}).settle().condition["Checkpointing"] == ("True", "Saving")
+    alone = job(1, {"tiers": {"local": {}}}).settle().commit(5, "local").settle()
+    assert alone.condition["Checkpointing"] == ("True", "Saving")
     assert "Checkpointing" not in job(1, {}).settle().condition
 
 

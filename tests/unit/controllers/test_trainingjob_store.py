@@ -84,7 +84,7 @@ def test_a_job_waits_for_its_store_and_goes_on_by_itself(stores: Any, reason: st
 
 
 def test_a_job_that_runs_is_not_torn_down_when_its_store_goes() -> None:
-    made = cluster().settle()
+    made = cluster().settle().commit(5, "local").settle()
     assert made.condition["Checkpointing"] == ("True", "Saving")
     uids = made.uids
     made.stores = {}
@@ -102,7 +102,12 @@ def test_a_job_that_runs_is_not_torn_down_when_its_store_goes() -> None:
     ],
 )
 def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, wanted: tuple[str, str]) -> None:
-    made = cluster(REMOTE, make_store(ready=ready, why="connection refused")).settle()
+    made = (
+        cluster(REMOTE, make_store(ready=ready, why="connection refused"))
+        .settle()
+        .commit(5, "local")
+        .settle()
+    )
     assert made.job.status.phase is Phase.RUNNING
     assert made.condition["Checkpointing"] == wanted
     if ready == "False":
