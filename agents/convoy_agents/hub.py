@@ -207,15 +207,24 @@ class HubLink:
                 raise _Redirected(message.redirect.address)
             if message.WhichOneof("body") == "pulse":
                 self._answered(message.pulse.sent_unix_ms)
-            elif message.WhichOneof("body") == "forget":
-                self._pods.forget(message.forget.job_uid)
-            elif message.WhichOneof("body") == "store":
-                self._pods.store(message.store)
-            else:
-                self._pods.command(message)
+                continue
+            try:
+                self._perform(message)
+            except Exception:
+                # What one message brings about must not end the session that serves all pods.
+                metrics.COMMANDS.labels(message.WhichOneof("body") or "none", "failed").inc()
+                log.exception("message of the hub failed", kind=message.WhichOneof("body"))
         # The stream has ended: its status says why.
         if (code := await call.code()) is not grpc.StatusCode.OK:
             raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
+
+    def _perform(self, message: hub_pb2.HubMessage) -> None:
+        if message.WhichOneof("body") == "forget":
+            self._pods.forget(message.forget.job_uid)
+        elif message.WhichOneof("body") == "store":
+            self._pods.store(message.store)
+        else:
+            self._pods.command(message)
 
     async def _write(self, call: Call) -> None:
         async for message in self._messages():

@@ -26,6 +26,8 @@ from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
 """For all slots to bring a generation to the store; then it stays in memory alone."""
+LOCAL_TRIES = 2
+"""Of the whole patience, for a generation to be committed."""
 PARTIAL_SECONDS = 150.0
 """For the other ranks of a pod to seal what one has sealed; then it is given up."""
 
@@ -108,6 +110,8 @@ class Committer:
         if (uid, generation) in self._tasks:
             return
         found = await holding.look(lambda vault: vault.sealed(shards, plan.incarnation).get(generation, {}))
+        if found.keys() == shards or not found:
+            return
         log.warning("generation given up: a rank has not saved it", job=plan.job, **generation._asdict())
         await holding.give_up(found.values(), plan.incarnation)
 
@@ -164,8 +168,8 @@ class Committer:
     ) -> None:
         copying = asyncio.create_task(self._copy(uid, plan, holding, said.shards))
         try:
-            answer = await self._asks.ask(plan, Tier.LOCAL, generation, said)
-            if not await self._take(uid, plan, holding, Tier.LOCAL, generation, answer):
+            answer = await self._stand_locally(uid, plan, holding, generation, said)
+            if answer is None:
                 await holding.give_up(said.shards.values(), plan.incarnation)
                 return
             if answer.record is not None and answer.record.remote:
@@ -177,6 +181,18 @@ class Committer:
             self._decided(uid, Tier.LOCAL, generation, Verdict.STALE, plan.incarnation + 1)
         finally:
             copying.cancel()
+
+    async def _stand_locally(
+        self, uid: str, plan: Assignment, holding: Holding, generation: Generation, said: Said
+    ) -> Answer | None:
+        """The answer once the generation stands locally; None when it will not."""
+        for _ in range(LOCAL_TRIES):
+            answer = await self._asks.ask(plan, Tier.LOCAL, generation, said)
+            # The time may be up just as the record is being written: who gives up then has lost what stands.
+            if answer.verdict is not Verdict.EXPIRED:
+                break
+        stands = await self._take(uid, plan, holding, Tier.LOCAL, generation, answer)
+        return answer if stands else None
 
     async def _stand_with_peers(
         self,
@@ -202,16 +218,17 @@ class Committer:
     def _upload(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: set[str]
     ) -> None:
-        """Begins to bring shards to the store, if the pod's last ones are there."""
-        if uid in self._uploads:
-            log.warning("upload skipped: the last one is under way", job=plan.job, **generation._asdict())
-            return
+        """Begins to bring shards to the store; the pod's last ones, if they are not there yet, give way."""
+        if (before := self._uploads.pop(uid, None)) is not None:
+            log.warning("upload gives way to the next", job=plan.job, **generation._asdict())
+            before.cancel()
         holding.uploading |= keys
         task = asyncio.create_task(self._store(uid, plan, holding, generation, keys))
         self._uploads[uid] = task
 
         def ended(done: asyncio.Task[None]) -> None:
-            self._uploads.pop(uid, None)
+            if self._uploads.get(uid) is done:
+                del self._uploads[uid]
             if not done.cancelled() and (error := done.exception()):
                 log.error("upload failed", job=plan.job, exc_info=error)
 
@@ -270,12 +287,21 @@ class Committer:
     ) -> bool:
         """Notes how it ended; whether the generation stands."""
         committed = answer.verdict is Verdict.COMMITTED
-        if (
-            committed
-            and answer.record is not None
-            and not await holding.committed(answer.record, plan.incarnation, tier)
-        ):
-            return False
+        if committed and answer.record is not None:
+            pause = Backoff(first=0.5, cap=10.0)
+            while True:
+                try:
+                    noted = await holding.committed(answer.record, plan.incarnation, tier)
+                    break
+                except OSError as error:
+                    # Full memory: it is tried again for as long as the incarnation lasts.
+                    log.error("commit not noted", job=plan.job, why=str(error), **generation._asdict())
+                    now = self._plan(uid)
+                    if holding.closed or now is None or now.incarnation != plan.incarnation:
+                        return False
+                    await asyncio.sleep(pause.next())
+            if not noted:
+                return False
         # Without copies the peer tier is a matter between agents: no watermark promises what is not there.
         if tell and (tier is not Tier.PEER or (plan.memory and plan.memory.copies)):
             self._decided(uid, tier, generation, answer.verdict, answer.seen)

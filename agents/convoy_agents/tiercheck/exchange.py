@@ -115,7 +115,8 @@ class Exchange:
         """
         manifest = await holding.look(lambda vault: vault.manifests.get(key))
         if manifest is None:
-            raise Damaged(f"shard {key} is not here")
+            # Damage is what does not match; this has made room for what is newer.
+            raise Outdated(f"shard {key} is not here any more")
         try:
             stub = await self._stubs.shards(place)
             offer = await stub.Offer(
@@ -137,6 +138,8 @@ class Exchange:
                 self._pieces(holding, key, offer.chunks, failed), timeout=PIECE_SECONDS * len(offer.chunks)
             )
             if failed:
+                if await holding.look(lambda vault: key not in vault.manifests):
+                    raise Outdated(f"shard {key} is not here any more")
                 raise failed[0]
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             raise Unreachable(f"{place.node}: {describe(error)}") from error

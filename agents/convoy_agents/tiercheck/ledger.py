@@ -66,21 +66,26 @@ class KeptLedger:
             return False
         if tier is Tier.REMOTE and not await self._store(plan, record):
             return False
-        return await holding.committed(record, plan.incarnation, tier)
+        written = await holding.committed(record, plan.incarnation, tier)
+        if written and tier is Tier.LOCAL and record.remote:
+            self._chosen[plan.job_uid] = (record.generation, time.monotonic())
+        return written
 
     async def _goes_remote(self, plan: Assignment, generation: Generation) -> bool:
         """Whether it is time, and the one before has got there, or has had its time."""
         use = plan.memory.store if plan.memory else None
         if use is None:
             return False
+        if not self._remotes.commits(plan):
+            return False
         now = time.monotonic()
         before = self._chosen.get(plan.job_uid)
-        if before is not None:
+        # What an incarnation that is over has chosen is on its way no more.
+        if before is not None and before[0].incarnation == generation.incarnation:
             mark = await self._keeper.open(plan.job_uid).look(lambda vault: vault.marks.get(Tier.REMOTE))
             there = mark is not None and mark >= before[0]
             if now - before[1] < use.every_seconds * (1 if there else OVERDUE):
                 return False
-        self._chosen[plan.job_uid] = (generation, now)
         return True
 
     async def _store(self, plan: Assignment, record: Record) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
+from botocore.exceptions import BotoCoreError
 
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.holding import OTHERS, Holding
@@ -48,22 +49,35 @@ class Remotes:
         self._rate = rate
         self._known: dict[str, _Known] = {}
         self._pool = ThreadPoolExecutor(THREADS, "store")
+        self._moving = ThreadPoolExecutor(THREADS, "shards")
+        """For whole shards, which take long."""
         self._probing: set[asyncio.Task[None]] = set()
 
     def told(self, message: hub_pb2.Store) -> None:
         """The hub says where a store is, and with which credentials."""
         known = self._known.get(message.name)
         credentials = Credentials(message.access_key, message.secret_key, message.session_token)
-        if known is not None and _place(known.message) == _place(message):
-            known.blobs.renew(credentials)
-            known.message = message
-        else:
-            while len(self._known) >= MAX_STORES:
-                del self._known[next(iter(self._known))]
-            self._known[message.name] = _Known(message, _connect(message, credentials))
+        try:
+            if known is not None and _place(known.message) == _place(message):
+                known.blobs.renew(credentials)
+                known.message = message
+            else:
+                known = _Known(message, _connect(message, credentials))
+        except (ValueError, BotoCoreError) as error:
+            # What no client can be made for, such as a host name with an underscore.
+            log.warning("store not usable", store=message.name, why=str(error))
+            self._known.pop(message.name, None)
+            self._report(
+                hub_pb2.StoreReport(name=message.name, version=message.version, message=str(error)[:1024])
+            )
+            return
+        self._known.pop(message.name, None)
+        self._known[message.name] = known
+        while len(self._known) > MAX_STORES:
+            del self._known[next(iter(self._known))]
         log.info("store known", store=message.name, version=message.version[:12])
         if message.probe:
-            task = asyncio.create_task(self._probe(self._known[message.name]))
+            task = asyncio.create_task(self._probe(known))
             self._probing.add(task)
             task.add_done_callback(self._probing.discard)
 
@@ -81,6 +95,12 @@ class Remotes:
             conditional=known.message.conditional,
             fence=lambda: False,
         )
+
+    def commits(self, plan: Assignment) -> bool:
+        """Whether the job's store is known to be one that generations can be committed in."""
+        use = plan.memory.store if plan.memory else None
+        known = self._known.get(use.name) if use else None
+        return known is not None and known.message.conditional
 
     async def inventory(self, plan: Assignment) -> Inventory:
         """What is there of the job. StoreError."""
@@ -103,7 +123,7 @@ class Remotes:
             return asyncio.run_coroutine_threadsafe(holding.read(key, index), loop).result(READ_SECONDS)
 
         try:
-            done = await self._run(
+            done = await self._move(
                 lambda: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
             )
         finally:
@@ -130,7 +150,7 @@ class Remotes:
             asyncio.run_coroutine_threadsafe(holding.put(key, index, data), loop).result(READ_SECONDS)
 
         try:
-            await self._run(lambda: download(store, manifest, write, stop=stop, wanted=wanted))
+            await self._move(lambda: download(store, manifest, write, stop=stop, wanted=wanted))
         finally:
             stop.set()
         await holding.use(lambda vault: vault.admit(key))
@@ -167,6 +187,7 @@ class Remotes:
         for task in self._probing:
             task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._moving.shutdown(wait=False, cancel_futures=True)
 
     async def _probe(self, known: _Known) -> None:
         message = known.message
@@ -181,6 +202,9 @@ class Remotes:
 
     async def _run(self, do: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, do)
+
+    async def _move(self, do: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._moving, do)
 
 
 def _connect(message: hub_pb2.Store, credentials: Credentials) -> S3:

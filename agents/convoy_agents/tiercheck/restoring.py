@@ -37,6 +37,8 @@ UNHEARD_SECONDS = 30.0
 """For which nodes that do not answer are waited for while an incarnation is unheard of: they may know what it
 has done. After that its work counts as lost with them.
 """
+STORE_SECONDS = 15.0
+"""For a store to tell what it holds."""
 FETCH_SECONDS = 20.0
 """For which a place that does not answer is asked for a shard again before another is."""
 PATIENCE_SECONDS = 150.0
@@ -136,26 +138,23 @@ class Restores:
         found = await self._members(plan, members)
         silent = await self._others(plan, others, found)
         stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
-        while (silent or trouble) and time.monotonic() - began < UNHEARD_SECONDS:
+        while plan.incarnation > 1 and time.monotonic() - began < UNHEARD_SECONDS:
             held = _held(found, stored)
-            best = await asyncio.to_thread(restore.plan, held, broken)
-            if isinstance(best, restore.Restore) and not best.passed:
-                if not restore.unheard_of(held, plan.incarnation):
-                    break
-            elif best is None and plan.incarnation == 1:
+            if not (silent or trouble) or not await asyncio.to_thread(_doubtful, plan, held, broken):
                 break
             await asyncio.sleep(1.0)
             silent = await self._others(plan, silent, found)
             if trouble:
                 stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
+        held = _held(found, stored)
+        if trouble and plan.incarnation > 1 and await asyncio.to_thread(_doubtful, plan, held, broken):
+            # The store may well have what is newer: no work is thrown away on a guess.
+            raise Failed(trouble)
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
         reply = await asyncio.to_thread(
             _reply, plan, found, stored, {**members, **others}, broken, sorted(silent)
         )
-        if trouble and reply.outcome != hub_pb2.ResumeReply.FOUND:
-            # What is nowhere in memory may well be in the store: no work is thrown away on a guess.
-            raise Failed(trouble)
         if trouble:
             reply.message = "; ".join(filter(None, (reply.message, trouble)))
         self._tell(plan, records.branch(reply.branch))
@@ -175,11 +174,13 @@ class Restores:
         if not (plan.memory and plan.memory.store):
             return None, ""
         try:
-            await self._remotes.branch(plan, branch)
-            return await self._remotes.inventory(plan), ""
-        except StoreError as error:
-            log.warning("store not read", job=plan.job, why=str(error))
-            return None, str(error)
+            async with asyncio.timeout(STORE_SECONDS):
+                await self._remotes.branch(plan, branch)
+                return await self._remotes.inventory(plan), ""
+        except (StoreError, TimeoutError) as error:
+            why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
+            log.warning("store not read", job=plan.job, why=why)
+            return None, why
 
     def _tell(self, plan: Assignment, branch: Branch) -> None:
         """Has the store know where the incarnation began; a store that is away learns it with no commit."""
@@ -343,6 +344,14 @@ class Restores:
         return broken
 
 
+def _doubtful(plan: Assignment, held: Mapping[str, Inventory], broken: Broken) -> bool:
+    """Whether somebody who was not heard may know of something newer than what would be chosen. Pure."""
+    chosen = restore.plan(held, broken)
+    if not isinstance(chosen, restore.Restore) or chosen.passed:
+        return True
+    return bool(restore.unheard_of(held, plan.incarnation))
+
+
 def _held(found: Mapping[str, Surveyed], stored: Inventory | None) -> dict[str, Inventory]:
     held = {node: one.inventory for node, one in found.items()}
     return held if stored is None else {**held, restore.REMOTE: stored}
@@ -364,6 +373,9 @@ def _reply(
     start: Generation | None = None
     marks: dict[Tier, Generation] = {}
     reply = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
+    if chosen is None and restore.unheard_of(held, plan.incarnation):
+        reply.outcome = hub_pb2.ResumeReply.LOST
+        notes.append("nobody who is left knows of any checkpoint")
     if isinstance(chosen, restore.Lost):
         reply.outcome = hub_pb2.ResumeReply.LOST
         notes += _passed(chosen.passed)

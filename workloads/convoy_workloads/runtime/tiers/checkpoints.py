@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.runtime.errors import DataError, PeerLost
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.lineage import Generation, Record
 from convoy_workloads.runtime.place import Place
@@ -74,6 +74,7 @@ class MemoryCheckpoints:
         self._dealt: Any = None
         self._flying: Generation | None = None
         self._thread: threading.Thread | None = None
+        self._begun = False
         self._slot = ""
         self._size = 0
         self._tried = 0.0
@@ -111,6 +112,7 @@ class MemoryCheckpoints:
         """Has memory made ready for the first save, beside the training."""
         from convoy_workloads.runtime.tiers.sizes import guess  # noqa: PLC0415
 
+        self._begun = True
         self._watch.start()
         self._begin(self._reserve, guess(model, optimizer, self._world))
 
@@ -161,7 +163,12 @@ class MemoryCheckpoints:
         return stands
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Generation | None:
-        """Copies the share into a slot. None when any rank has nowhere to write."""
+        """Copies the share into a slot. None when any rank has nowhere to write.
+
+        DataError when the program has restored nothing: its agent does not know where this run begins.
+        """
+        if not self._begun:
+            raise DataError("job.restore(model=...) comes before the first checkpoint")
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 
         began = time.monotonic()
