@@ -142,6 +142,7 @@ class Agent:
         await volumes.recover()
         for state in self.pods:
             await self._committer.sealed(state.uid)
+            await self._committer.resume_uploads(state.uid)
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
         await csi.start()
         self._recovered = True

@@ -132,7 +132,7 @@ class Negotiator:
             tier=tier.value,
         )
         if said is not None:
-            request.world_size, request.torch, request.plan = said.facts
+            request.world_size, request.torch, request.plan, request.last = said.facts
             request.shards.extend(
                 hub_pb2.ShardName(shard=shard, id=key) for shard, key in said.shards.items()
             )

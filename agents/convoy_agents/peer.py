@@ -97,7 +97,7 @@ def _said(request: hub_pb2.Prepared) -> Said | None:
     if not request.shards:
         return None
     shards = {one.shard: one.id for one in request.shards}
-    return Said(shards, Facts(request.world_size, request.torch, request.plan))
+    return Said(shards, Facts(request.world_size, request.torch, request.plan, request.last))
 
 
 class PeerServer:

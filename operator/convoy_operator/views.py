@@ -62,6 +62,19 @@ def in_memory(job: Mapping[str, Any]) -> bool:
     return isinstance(tiers, Mapping) and tiers.get("local") is not None
 
 
+def settled(job: Mapping[str, Any], nodes: int) -> bool:
+    """Whether the incarnation that runs, on so many nodes, has saved something of its own that outlives the
+    loss of a node: what lies on other nodes is then of no use any more.
+    """
+    status = job.get("status") or {}
+    marks = (status.get("checkpoint") or {}).get("watermarks") or {}
+    tiers = job["spec"].get("checkpoint", {}).get("tiers", {})
+    tier = "peer" if tiers.get("peer") is not None and nodes > 1 else "local"
+    mark = marks.get(tier) or {}
+    formed = bool(status.get("membership"))
+    return formed and nodes > 0 and mark.get("incarnation") == status.get("incarnation")
+
+
 def strict(job: Mapping[str, Any]) -> bool:
     """Whether a TrainingJob is fenced Strict; False for one that cannot be read."""
     try:

@@ -115,6 +115,28 @@ class Committer:
         log.warning("generation given up: a rank has not saved it", job=plan.job, **generation._asdict())
         await holding.give_up(found.values(), plan.incarnation)
 
+    async def resume_uploads(self, uid: str) -> None:
+        """A new agent goes on with what the one before was bringing to the store."""
+        plan = self._plan(uid)
+        holding = self._keeper.get(plan.job_uid) if plan and plan.memory else None
+        if plan is None or holding is None:
+            return
+        shards = {str(rank) for rank in plan.ranks}
+
+        def look(vault: Vault) -> tuple[Generation, set[str]] | None:
+            there = vault.marks.get(Tier.REMOTE)
+            for generation in sorted(vault.records, reverse=True):
+                record = vault.records[generation]
+                if generation.incarnation != plan.incarnation or (there and generation <= there):
+                    return None
+                keys = {record.shards[shard] for shard in shards if shard in record.shards}
+                if record.remote and keys <= vault.manifests.keys():
+                    return generation, keys
+            return None
+
+        if (found := await holding.look(look)) is not None:
+            self._upload(uid, plan, holding, *found)
+
     async def adopt(self, uid: str, reading: Reading) -> set[str]:
         """What was restored may have lost copies: it gets the places that its successors will have. The
         shards that are this pod's to keep until then.

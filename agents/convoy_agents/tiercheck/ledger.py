@@ -58,7 +58,8 @@ class KeptLedger:
         if tier is Tier.LOCAL:
             parent = await holding.look(lambda vault: vault.marks.get(Tier.LOCAL))
             record = _record(plan, generation, parent, said)
-            if record is not None and await self._goes_remote(plan, generation):
+            last = any(one.facts.last for one in said.values())
+            if record is not None and await self._goes_remote(plan, generation, last):
                 record = replace(record, remote=True)
         else:
             record = await holding.look(lambda vault: vault.records.get(meant(vault, generation)))
@@ -71,13 +72,17 @@ class KeptLedger:
             self._chosen[plan.job_uid] = (record.generation, time.monotonic())
         return written
 
-    async def _goes_remote(self, plan: Assignment, generation: Generation) -> bool:
-        """Whether it is time, and the one before has got there, or has had its time."""
+    async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
+        """Whether it is time, and the one before has got there, or has had its time. What the job ends with
+        goes in any case: its memory is given back.
+        """
         use = plan.memory.store if plan.memory else None
         if use is None:
             return False
         if not self._remotes.commits(plan):
             return False
+        if last:
+            return True
         now = time.monotonic()
         before = self._chosen.get(plan.job_uid)
         # What an incarnation that is over has chosen is on its way no more.
@@ -124,5 +129,5 @@ def _record(
     if len(facts) != 1 or len(shards) != plan.world_size:
         log.error("slots contradict one another", job=plan.job, facts=sorted(facts), shards=len(shards))
         return None
-    world, torch, _ = next(iter(facts))
+    world, torch, *_ = next(iter(facts))
     return Record(generation, parent, shards, world, torch, time.time())

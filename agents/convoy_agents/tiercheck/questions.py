@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from convoy_agents.pods.fields import MessageError, show, text, whole
+from convoy_agents.pods.fields import MessageError, flag, show, text, whole
 from convoy_agents.pods.messages import MAX_RANK, MAX_STEP
 
 MAX_BYTES = 2**50
@@ -40,6 +40,8 @@ class Seal:
     torch: str
     plan: str
     """Digest of all ranks' plans together."""
+    last: bool = False
+    """Whether the job ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def _seal(frame: Mapping[str, Any]) -> Seal:
         world=whole(frame, "world", MAX_RANK),
         torch=text(frame, "torch", 64),
         plan=text(frame, "plan", 64),
+        last=flag(frame, "last"),
     )
 
 

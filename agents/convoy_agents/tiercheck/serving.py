@@ -144,6 +144,11 @@ class Ranks:
                         for generation, ids in held.items()
                         if not vault.given_up.intersection(ids.values())
                     ),
+                    "uploads": sorted(
+                        list(generation)
+                        for generation, record in vault.records.items()
+                        if record.remote and generation.incarnation == plan.incarnation
+                    ),
                 }
             )
 
@@ -163,7 +168,7 @@ class Ranks:
 
         seconds = 0.0
         if not await holding.look(there):
-            facts = Facts(seal.world, seal.torch, seal.plan)
+            facts = Facts(seal.world, seal.torch, seal.plan, seal.last)
             done = await holding.seal(seal.slot, generation, owner, seal.length, facts)
             seconds = done.seconds
         await self._committer.sealed(plan.pod_uid)

@@ -42,6 +42,8 @@ class Facts(NamedTuple):
     torch: str
     plan: str
     """Digest of who writes what."""
+    last: bool = False
+    """Whether the job ends with this state."""
 
 
 @dataclass(slots=True)

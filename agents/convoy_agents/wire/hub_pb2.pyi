@@ -1120,6 +1120,7 @@ class Prepared(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     TORCH_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     step: _builtins.int
@@ -1133,6 +1134,8 @@ class Prepared(_message.Message):
     """version"""
     plan: _builtins.str
     """digest of who writes what: shards of two plans make no generation"""
+    last: _builtins.bool
+    """the state that the job ends with"""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardName]:
         """At the local tier: what the slot's ranks have sealed."""
@@ -1151,10 +1154,11 @@ class Prepared(_message.Message):
         world_size: _builtins.int = ...,
         torch: _builtins.str = ...,
         plan: _builtins.str = ...,
+        last: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "parent_incarnation", b"parent_incarnation", "parent_step", b"parent_step", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "parent_incarnation", b"parent_incarnation", "parent_step", b"parent_step", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -112,8 +112,8 @@ class Agents:
         self._moved: set[str] = set()
         """Nodes whose agents' addresses have changed, or become known, since the last look."""
         self._clear_at = 0.0
-        self._over: set[str] = set()
-        """Jobs that were over or gone at the last look, and have memory somewhere."""
+        self._over: set[tuple[str, str]] = set()
+        """Nodes, with the jobs whose memory there was of no use any more at the last look."""
         self._relocated: set[str] = set()
         """Those of them whose agents had another address before."""
         self.presence = Presence(
@@ -298,19 +298,28 @@ class Agents:
             await asyncio.sleep(seconds)
 
     def clear(self) -> None:
-        """Has the memory of jobs that are over or gone given back."""
+        """Has the memory of jobs that are over or gone given back, and that of nodes which jobs have left."""
         now = self._clock()
         if now < self._clear_at:
             return
         self._clear_at = now + _CLEAR_SECONDS
-        alive = {job.uid for job in self._world.jobs if not ended(job)}
+        alive = {job.uid: job for job in self._world.jobs if not ended(job)}
         before, self._over = self._over, set()
-        for agent in self._agents.values():
-            for uid in agent.holdings - alive:
-                self._over.add(uid)
+        for node, agent in self._agents.items():
+            for uid in agent.holdings:
+                job = alive.get(uid)
+                if job is not None and not self._left(job, node):
+                    continue
+                self._over.add((node, uid))
                 # Seen twice: what memory held cannot be had back.
-                if uid in before and agent.stream is not None:
+                if (node, uid) in before and agent.stream is not None:
                     self._put(agent.stream, messages.forget(uid))
+
+    def _left(self, job: Parent, node: str) -> bool:
+        """Whether a job goes on without a node, and needs nothing that lies there any more."""
+        pods = self._world.pods.indexed((job.namespace, job.name))
+        nodes = {pod.view.node for pod in pods if pod.view.node}
+        return node not in nodes and views.settled(job.raw, len(nodes))
 
     def _tell_peers(self, moved: str) -> None:
         """Tells the agents of Strict jobs where a node's agent is now: when they are cut off from us, it is

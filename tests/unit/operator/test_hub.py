@@ -587,6 +587,74 @@ class TestAgents:
         self.agents.report("n0", report(incarnation=2, ranks=[rank(progress=wire.Progress(step=9))]))
         assert stepped() == 1e6 + 101, "a restored step is none"
 
+    def holding(self, node: str, *uids: str) -> Any:
+        hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(job_uids=uids))
+        return self.agents.join(hello)
+
+    def run_job(self, **status: Any) -> None:
+        self.now += 1
+        version = str(int(self.now))
+        raw = {
+            "metadata": {"name": "job", "namespace": "ns", "uid": "j", "resourceVersion": version},
+            "spec": {"checkpoint": {"tiers": {"local": {}, "peer": {}}}},
+            "status": status,
+        }
+        self.world.jobs.upsert(views.parent(raw))
+
+    def forgotten(self, stream: Any) -> list[str]:
+        """What a node is told to forget at the next two looks."""
+        for _ in range(2):
+            self.now += 11
+            self.agents.clear()
+        said = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
+        return [one.forget.job_uid for one in said if one.HasField("forget")]
+
+    async def test_memory_of_jobs_that_are_over_or_gone_is_given_back(self) -> None:
+        stream = self.holding("n0", "j", "gone")
+        self.run_job(phase="Running")
+        assert self.forgotten(stream) == ["gone"]
+        self.run_job(phase="Succeeded")
+        assert sorted(set(self.forgotten(stream))) == ["gone", "j"]
+        self.agents.holdings("n0", wire.Holdings())
+        assert self.forgotten(stream) == []
+
+    async def test_memory_that_seems_useless_for_a_moment_stays(self) -> None:
+        stream = self.holding("n0", "j")
+        self.now += 11
+        self.agents.clear()
+        self.run_job(phase="Running")
+        assert self.forgotten(stream) == []
+
+    @pytest.mark.parametrize(
+        ("mark", "told"),
+        [
+            ({"incarnation": 3, "step": 5}, ["j"]),
+            ({"incarnation": 2, "step": 5}, []),
+            (None, []),
+        ],
+    )
+    async def test_memory_of_nodes_that_a_job_has_left_is_given_back(
+        self, mark: Any, told: list[str]
+    ) -> None:
+        self.add_pod("v", "n1")
+        self.run_job(
+            phase="Running",
+            incarnation=3,
+            membership="m",
+            checkpoint={"watermarks": {"local": {"incarnation": 3, "step": 9}, "peer": mark}},
+        )
+        member, left = self.holding("n0", "j"), self.holding("n2", "j")
+        assert self.forgotten(left) == told
+        assert self.forgotten(member) == []
+
+    async def test_holders_are_those_that_may_still_answer(self) -> None:
+        self.holding("n0", "j")
+        self.holding("n1", "j", "k")
+        assert self.agents.holders("j") == ("n0", "n1") and self.agents.holders("k") == ("n1",)
+        self.now += 60
+        self.agents.heard("n1")
+        assert self.agents.holders("j") == ("n1",)
+
     async def test_a_gone_pod_is_forgotten(self) -> None:
         self.join("n0", report())
         self.queue.take()

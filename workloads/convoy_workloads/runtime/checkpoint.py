@@ -79,7 +79,9 @@ class Checkpoints:
         self._thread.start()
         return True
 
-    def stage_last(self, state: dict[str, Any], step: int, timeout: float = DECISION_SECONDS) -> Any:
+    def stage_last(
+        self, state: dict[str, Any], step: int, timeout: float = DECISION_SECONDS, *, end: bool = False
+    ) -> Any:
         """The quick half of the last save; `finish_last` needs no process group. None: already saved."""
         return self._stage(state, step)
 

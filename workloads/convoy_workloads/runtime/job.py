@@ -159,7 +159,7 @@ class Job(Generic[P]):
         if self._checkpoints is not None and total > done:
             with self._saving():
                 self._checkpoints.finish_last(
-                    self._checkpoints.stage_last(self._state.collect(), total, DECISION_SECONDS)
+                    self._checkpoints.stage_last(self._state.collect(), total, DECISION_SECONDS, end=True)
                 )
 
     def checkpoint(self, step: int) -> bool:
@@ -167,6 +167,8 @@ class Job(Generic[P]):
         verdict = self._gate.verdict()
         if self._checkpoints is None or not verdict.save or verdict.busy or verdict.stop:
             return False
+        if step == self._meter.total:
+            return False  # the end of `steps` saves that, as the last
         self._beat.touch()
         with self._saving():
             return self._checkpoints.start(self._state.collect(), step)

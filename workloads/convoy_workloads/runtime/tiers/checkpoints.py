@@ -14,7 +14,7 @@ from convoy_workloads.runtime.lineage import Generation, Record
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.line import Area, Away, MemoryLine
-from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, Watch
+from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, REMOTE, Watch
 
 RESTORE_SECONDS = 240.0
 """For the agents to agree on what to go on from, and for each shard to be fetched."""
@@ -25,6 +25,8 @@ RESERVE_AGAIN_SECONDS = 15.0
 """Between two tries to get memory that there was not."""
 DECISION_SECONDS = 120.0
 """For a generation to be committed that is waited for."""
+END_SECONDS = 1800.0
+"""For the state that the job ends with to get to its store."""
 ATTEMPTS = 8
 """Restores that may fail because a shard turns out to be broken."""
 _COMPLAIN_SECONDS = 60.0
@@ -75,6 +77,8 @@ class MemoryCheckpoints:
         self._flying: Generation | None = None
         self._thread: threading.Thread | None = None
         self._begun = False
+        self._end = False
+        self._remote = "remote" in place.tiers
         self._slot = ""
         self._size = 0
         self._tried = 0.0
@@ -91,6 +95,8 @@ class MemoryCheckpoints:
         """Whether this rank has nowhere to write now: its last save is still being copied to other nodes, or
         there is no memory for it.
         """
+        if not self._begun:
+            return False  # whoever saves without having restored is told so
         if self._working():
             return True
         if self._watch.slot in self._areas and not self._short():
@@ -126,8 +132,14 @@ class MemoryCheckpoints:
         self._begin(self._seal, generation)
         return True
 
-    def stage_last(self, state: dict[str, Any], step: int, timeout: float) -> Generation | None:
-        """The half of the last save that needs the process group. None: there is nowhere to write it."""
+    def stage_last(
+        self, state: dict[str, Any], step: int, timeout: float, *, end: bool = False
+    ) -> Generation | None:
+        """The half of the last save that needs the process group. None: there is nowhere to write it.
+
+        `end`: the job ends with it. Then it goes to the store, where there is one.
+        """
+        self._end = end
         generation = Generation(self.incarnation, step)
         if self._flying == generation:
             return generation
@@ -160,7 +172,15 @@ class MemoryCheckpoints:
             copied = self._watch.settled(self._flying, PEER, max(0.0, deadline - time.monotonic()))
             if not copied and self._rank == 0:
                 say(f"checkpoint {self._flying.name} is on one node each: copies are not complete")
+        if stands and self._end and self._remote:
+            self._in_store(self._flying)
         return stands
+
+    def _in_store(self, generation: Generation) -> None:
+        """Waits until what the job ends with is in its store; says so when it is not."""
+        brought = self._watch.uploads(generation) and self._watch.settled(generation, REMOTE, END_SECONDS)
+        if not brought and self._rank == 0:
+            say(f"checkpoint {generation.name} IS NOT IN THE STORE: it goes with the job's memory")
 
     def _copy(self, state: dict[str, Any], step: int, wait: float) -> Generation | None:
         """Copies the share into a slot. None when any rank has nowhere to write.
@@ -208,6 +228,7 @@ class MemoryCheckpoints:
             "world": self._world,
             "torch": str(torch.__version__),
             "plan": self._dealt.plan,
+            "last": self._end,
         }
         answer: Message = {}
         deadline = time.monotonic() + SEAL_AGAIN_SECONDS

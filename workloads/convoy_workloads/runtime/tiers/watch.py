@@ -12,7 +12,7 @@ from typing import Any
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.tiers.line import ANSWER_SECONDS, Away, MemoryLine
 
-LOCAL, PEER = "local", "peer"
+LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
 
 
@@ -30,6 +30,7 @@ class Watch:
         self._slot = ""
         self._marks: dict[str, Generation] = {}
         self._holds: set[Generation] = set()
+        self._uploads: set[Generation] = set()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -58,6 +59,10 @@ class Watch:
         """Whether a generation of this incarnation stands at a tier."""
         mark = self._marks.get(tier)
         return mark is not None and mark >= generation
+
+    def uploads(self, generation: Generation) -> bool:
+        """Whether a generation that stands locally is to go to the job's store."""
+        return generation in self._uploads
 
     def wait_slot(self, seconds: float) -> bool:
         """Whether a slot may be written, within so many seconds."""
@@ -105,6 +110,7 @@ class Watch:
         """`written`: as it was when the question was asked."""
         self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
         self._holds = {Generation(int(pair[0]), int(pair[1])) for pair in stand["holds"]}
+        self._uploads = {Generation(int(pair[0]), int(pair[1])) for pair in stand["uploads"]}
         if self._writing is not None and (self._writing[1] in self._holds or written > self._writing[2]):
             self._writing = None
         slot = str(stand["slot"])
