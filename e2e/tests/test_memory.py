@@ -16,7 +16,7 @@ from e2e.tests.objects import checkpoint_store, objects
 from e2e.tests.survival import apart, restore, training
 
 MEMORY = {"interval": "1s", "tiers": {"local": {}, "peer": {}}}
-STEPS = 2500
+STEPS = 700
 STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
