@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from convoy_controllers.simulate.checkpoints.schedule import play
-from convoy_controllers.simulate.checkpoints.truth import Broken
+from convoy_controllers.simulate.checkpoints.truth import Broken, Stuck
 from convoy_controllers.simulate.checkpoints.vaults import Rules
 
 SEEDS = 200
@@ -33,4 +35,6 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
 def test_a_broken_rule_is_found(rules: Rules) -> None:
     with pytest.raises(Broken):
         for seed in range(10 * SEEDS):
-            play(seed, rules)
+            # That it gets stuck is not yet that it lies.
+            with contextlib.suppress(Stuck):
+                play(seed, rules)

@@ -44,6 +44,7 @@ def stand(slot: str = "", holds: tuple[int, ...] = (), **marks: int) -> str:
         {
             "slot": slot,
             "holds": [[1, step] for step in holds],
+            "uploads": [],
             "marks": {tier: [1, step] for tier, step in marks.items()},
         }
     )

@@ -47,6 +47,11 @@ class Checkpoints:
         self.stall_seconds = 0.0
         """How long the newest save kept the training waiting."""
 
+    @property
+    def marks_the_end(self) -> bool:
+        """Whether what the job ends with is saved otherwise than the rest."""
+        return False
+
     def due(self) -> bool:
         """Whether this rank wishes a save now. Rank 0 wishes for all."""
         since = time.monotonic() - self._last

@@ -167,8 +167,8 @@ class Job(Generic[P]):
         verdict = self._gate.verdict()
         if self._checkpoints is None or not verdict.save or verdict.busy or verdict.stop:
             return False
-        if step == self._meter.total:
-            return False  # the end of `steps` saves that, as the last
+        if step == self._meter.total and self._checkpoints.marks_the_end:
+            return False  # `steps` saves that, as what the job ends with
         self._beat.touch()
         with self._saving():
             return self._checkpoints.start(self._state.collect(), step)

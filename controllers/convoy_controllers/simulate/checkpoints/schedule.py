@@ -5,7 +5,7 @@ from __future__ import annotations
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.simulate.checkpoints.run import Run
 from convoy_controllers.simulate.checkpoints.shape import Shape
-from convoy_controllers.simulate.checkpoints.truth import Truth
+from convoy_controllers.simulate.checkpoints.truth import Stuck, Truth
 from convoy_controllers.simulate.checkpoints.vaults import Machine, Rules
 
 SECONDS = 120.0
@@ -34,7 +34,7 @@ def play(seed: int, rules: Rules | None = None, seconds: float = SECONDS) -> Tru
     run.kernel.run(run.kernel.now + QUIET_SECONDS)
     for tier in (Tier.LOCAL, Tier.PEER):
         if run.truth.marks.get(tier) == saved.get(tier):
-            raise AssertionError(f"nothing gets to the {tier.value} tier any more: {saved.get(tier)}")
+            raise Stuck(f"nothing gets to the {tier.value} tier any more: {saved.get(tier)}")
     # The last word: all memory of the ranks' nodes stays, and what was promised must be there.
     run.fail(formation)
     run.kernel.run(run.kernel.now + 30)

@@ -13,6 +13,10 @@ class Broken(AssertionError):
     """A promise of the protocol does not hold."""
 
 
+class Stuck(AssertionError):
+    """Nothing is wrong, but nothing gets on either."""
+
+
 @dataclass(slots=True)
 class Truth:
     """Of one run."""

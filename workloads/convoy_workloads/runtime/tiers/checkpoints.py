@@ -87,6 +87,11 @@ class MemoryCheckpoints:
 
     # When.
 
+    @property
+    def marks_the_end(self) -> bool:
+        """Whether what the job ends with is saved otherwise than the rest: for the store, in any case."""
+        return self._remote
+
     def due(self) -> bool:
         """Whether this rank wishes a save now. Rank 0 wishes for all."""
         return self._rank == 0 and time.monotonic() - self._last >= self._seconds
