@@ -11,6 +11,7 @@ from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eve
 from tests.unit.agents.test_isolation import Deaf
 
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Tier
 
 A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
 
@@ -96,7 +97,7 @@ async def test_a_coordinator_that_was_cut_off_gets_no_voice_of_those_that_went_o
     _, zombie = await up(hub, one, A, assignment("job", 1, 0, old))
     launcher, second = await up(hub, two, B, assignment("job", 1, 1, old))
     prepared(second, 1, 10)
-    held = one.agent.desk._jobs["uid-of-job"].held
+    held = one.agent.desk._jobs["uid-of-job"].lines[Tier.REMOTE].held
     await eventually(lambda: (1, 10) in held)
     new = [(B, two, 1), (C, three, 1)]
     hub.send("two", assignment=assignment("job", 2, 0, new))

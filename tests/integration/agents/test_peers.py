@@ -29,7 +29,7 @@ async def coordinator(make_host: HostMaker, hub: FakeHub) -> tuple[Host, Host]:
 
 
 async def ask(host: Host, identity: Identity | None, seconds: float = 5, **changes: Any) -> Any:
-    fields = {"job_uid": "uid-of-job", "incarnation": 2, "step": 10, "slot": 1, **changes}
+    fields = {"job_uid": "uid-of-job", "incarnation": 2, "step": 10, "slot": 1, "tier": "remote", **changes}
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     authority = host.settings.ca_file.read_bytes()
     async with dial(address, name, authority, identity) as channel:
