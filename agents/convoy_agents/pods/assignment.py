@@ -94,6 +94,11 @@ class Assignment:
         """The global ranks that run in this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)
 
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that the job may have on this node; 0 for what the node has."""
+        return self.memory.limit if self.memory else 0
+
     def frame(self) -> dict[str, Any]:
         """As the launcher is told; what concerns agents alone is left out."""
         return {

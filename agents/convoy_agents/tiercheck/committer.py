@@ -69,11 +69,9 @@ class Committer:
 
     async def sealed(self, uid: str) -> None:
         """A rank of the pod has sealed something, or an agent begins: what is whole is to be committed."""
-        plan = self._plan(uid)
-        holding = self._keeper.get(plan.job_uid) if plan and plan.memory else None
-        if plan is None or holding is None:
+        if (mine := self._mine(uid)) is None:
             return
-        shards = {str(rank) for rank in plan.ranks}
+        plan, holding, shards = mine
 
         def look(vault: Vault) -> tuple[list[tuple[Generation, Said]], list[Generation]]:
             if vault.incarnation != plan.incarnation:
@@ -99,6 +97,19 @@ class Committer:
                 self._partial[key] = task
                 task.add_done_callback(partial(self._forgotten, key))
 
+    def _mine(self, uid: str) -> tuple[Assignment, Holding, set[str]] | None:
+        """A pod's plan, the memory of its job, and the names of its shards; None when it keeps none."""
+        plan = self._plan(uid)
+        holding = self._keeper.get(plan.job_uid) if plan and plan.memory else None
+        if plan is None or holding is None:
+            return None
+        return plan, holding, {str(rank) for rank in plan.ranks}
+
+    def _lasts(self, uid: str, plan: Assignment) -> bool:
+        """Whether the pod is here, and in the same incarnation still."""
+        now = self._plan(uid)
+        return now is not None and now.incarnation == plan.incarnation
+
     def _forgotten(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
         self._partial.pop(key, None)
 
@@ -117,11 +128,9 @@ class Committer:
 
     async def resume_uploads(self, uid: str) -> None:
         """A new agent goes on with what the one before was bringing to the store."""
-        plan = self._plan(uid)
-        holding = self._keeper.get(plan.job_uid) if plan and plan.memory else None
-        if plan is None or holding is None:
+        if (mine := self._mine(uid)) is None:
             return
-        shards = {str(rank) for rank in plan.ranks}
+        plan, holding, shards = mine
 
         def look(vault: Vault) -> tuple[Generation, set[str]] | None:
             there = vault.marks.get(Tier.REMOTE)
@@ -230,7 +239,7 @@ class Committer:
         if not await copying:
             return
         pause = Backoff(first=0.5, cap=10.0)
-        while (now := self._plan(uid)) is not None and now.incarnation == plan.incarnation:
+        while self._lasts(uid, plan):
             answer = await self._asks.ask(plan, Tier.PEER, generation)
             if answer.verdict is not Verdict.EXPIRED:
                 await self._take(uid, plan, holding, Tier.PEER, generation, answer, tell)
@@ -263,9 +272,7 @@ class Committer:
         pause = Backoff(first=1.0, cap=30.0)
         left = sorted(keys)
         try:
-            while time.monotonic() < deadline and (now := self._plan(uid)) is not None:
-                if now.incarnation != plan.incarnation:
-                    return
+            while time.monotonic() < deadline and self._lasts(uid, plan):
                 try:
                     if left:
                         await self._remotes.upload(plan, holding, left[0])
@@ -318,8 +325,7 @@ class Committer:
                 except OSError as error:
                     # Full memory: it is tried again for as long as the incarnation lasts.
                     log.error("commit not noted", job=plan.job, why=str(error), **generation._asdict())
-                    now = self._plan(uid)
-                    if holding.closed or now is None or now.incarnation != plan.incarnation:
+                    if holding.closed or not self._lasts(uid, plan):
                         return False
                     await asyncio.sleep(pause.next())
             if not noted:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Collection, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import grpc
@@ -16,6 +14,7 @@ from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Place
 from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
 from convoy_agents.tiercheck.memory import NoRoom
+from convoy_agents.tiercheck.stores.upload import Rate
 from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_controllers.checkpoint import records
@@ -60,30 +59,13 @@ class Surveyed(NamedTuple):
     inventory: Inventory
 
 
-@dataclass
-class Pace:
-    """Lets so many bytes per second through; 0 for as many as come."""
-
-    rate: float = 0.0
-    _due: float = 0.0
-
-    async def take(self, size: int) -> None:
-        """Waits until so many bytes may go."""
-        if not self.rate:
-            return
-        now = time.monotonic()
-        self._due = max(self._due, now) + size / self.rate
-        if self._due - now > 0.01:
-            await asyncio.sleep(self._due - now)
-
-
 class Exchange:
     """The client's side of the Shards service."""
 
     def __init__(self, stubs: Stubs, rate: float = 0.0) -> None:
         """`rate`: most bytes per second that copies may take of the network; 0 for no bound."""
         self._stubs = stubs
-        self._pace = Pace(rate)
+        self._rate = Rate(rate)
 
     async def survey(self, place: Place, job_uid: str, incarnation: int, member: bool) -> Surveyed:
         """All that a node's agent holds of a job. Unreachable."""
@@ -158,7 +140,8 @@ class Exchange:
             except (Damaged, OSError) as error:
                 failed.append(error)
                 return
-            await self._pace.take(len(data))
+            if (delay := self._rate.delay(len(data))) > 0:
+                await asyncio.sleep(delay)
             metrics.COPIED_BYTES.labels("sent").inc(len(data))
             yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=data)
 

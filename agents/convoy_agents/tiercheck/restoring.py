@@ -245,7 +245,7 @@ class Restores:
 
     # At the agent of any slot.
 
-    async def resume(self, uid: str, plan: Assignment, attempt: int, broken: Broken) -> Reading:
+    async def resume(self, plan: Assignment, attempt: int, broken: Broken) -> Reading:
         """What the pod's ranks are to go on from; from then on this node's memory goes on from there. Failed.
 
         Every rank of the pod asks, and hears the same.
@@ -315,7 +315,7 @@ class Restores:
         broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
         order = restore.order([place.node for place in places], self._node, plan.slot)
         by_node = {place.node: place for place in places}
-        limit = plan.memory.limit if plan.memory else 0
+        limit = plan.memory_limit
         for node in order:
             if node == self._node:
                 continue

@@ -83,7 +83,7 @@ class ShardService:
         if verdict is not None:
             return verdict
         try:
-            limit = plan.memory.limit if plan.memory else 0
+            limit = plan.memory_limit
             wanted = await holding.expect(manifest, OTHERS, limit, claim=True)
         except Shortage as error:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))

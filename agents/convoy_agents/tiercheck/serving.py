@@ -120,7 +120,7 @@ class Ranks:
     async def _reserve(self, plan: Assignment, line: Line, size: int) -> None:
         holding = self._keeper.open(plan.job_uid)
         owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
-        limit = plan.memory.limit if plan.memory else 0
+        limit = plan.memory_limit
         count = SLOTS + bool(plan.memory and plan.memory.store)
         work = holding.reserve(str(line.rank), count, size, owners, limit)
         slots: list[Path] = await _patiently(line, work)
@@ -208,7 +208,7 @@ class Ranks:
                 or known.plan.incarnation != plan.incarnation
                 or known.attempt < question.attempt
             ):
-                known = await self._restores.resume(uid, plan, question.attempt, question.broken)
+                known = await self._restores.resume(plan, question.attempt, question.broken)
                 self._readings[uid] = known
             return known
 
