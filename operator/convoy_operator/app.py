@@ -104,7 +104,7 @@ class Operator:
             metrics,
             settings,
             urgent,
-            progress_delay=lambda: self.reconciler.throttle.interval(world.active),
+            progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
         self.reconciler = Reconciler(
             gateway=gateway,

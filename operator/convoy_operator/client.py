@@ -20,7 +20,7 @@ from kubernetes.aio.client import ApiClient
 from convoy_crds.terms import FIELD_MANAGER, OPERATOR
 from convoy_operator import errors
 from convoy_operator.gateway import Object
-from convoy_operator.limits import RetryBudget, TokenBucket, backoff
+from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import Resource
 from convoy_operator.settings import Settings
@@ -38,7 +38,7 @@ class KubernetesGateway:
         self._client = client
         self._settings = settings
         self._metrics = metrics
-        self._bucket = TokenBucket(settings.qps, settings.burst)
+        self._line = FairLine(TokenBucket(settings.qps, settings.burst))
         self._retries = RetryBudget()
         self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=10.0)
 
@@ -261,7 +261,7 @@ class KubernetesGateway:
         )
 
     async def _throttle(self) -> None:
-        waited = await self._bucket.take()
+        waited = await self._line.take()
         if waited:
             self._metrics.api_wait_seconds.inc(waited)
 

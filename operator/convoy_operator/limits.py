@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from contextvars import ContextVar
 from time import monotonic
+
+FLOW: ContextVar[Hashable] = ContextVar("flow", default=None)
+"""For whose sake requests are made: the key that is being reconciled, None for the operator itself."""
 
 
 class TokenBucket:
-    """At most `burst` at once and `rate` per second after that; waiters go in order. Rate 0 never waits."""
+    """At most `burst` at once and `rate` per second after that. Rate 0 never waits."""
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = monotonic) -> None:
         self._rate = rate
@@ -32,16 +37,57 @@ class TokenBucket:
         """Gives a token back that was not used."""
         self._tokens = min(self._burst, self._tokens + 1)
 
+
+class FairLine:
+    """Waiters for a bucket's tokens: flows take turns, so nobody stands behind all requests of a huge job.
+
+    Fair queueing as the API server's own priority and fairness has it (KEP-1040), by equal requests.
+    """
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        self._bucket = bucket
+        self._lines: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
     async def take(self) -> float:
-        """Waits for a token; the seconds waited."""
-        wait = self.reserve()
-        if wait > 0:
-            try:
-                await asyncio.sleep(wait)
-            except asyncio.CancelledError:
-                self.refund()
-                raise
-        return wait
+        """Waits for a token in the line of `FLOW`; the seconds waited."""
+        loop = asyncio.get_running_loop()
+        began, turn = loop.time(), loop.create_future()
+        self._lines.setdefault(FLOW.get(), deque()).append(turn)
+        self._serve()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._give()
+            raise
+        return loop.time() - began
+
+    def _serve(self) -> None:
+        """Gives out what tokens there are, and comes back for the next one."""
+        while self._lines and self._timer is None:
+            if wait := self._bucket.reserve():
+                self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+            else:
+                self._give()
+
+    def _due(self) -> None:
+        self._timer = None
+        self._give()
+        self._serve()
+
+    def _give(self) -> None:
+        """A token goes to the first of the flow whose turn it is, or back."""
+        while self._lines:
+            flow, line = self._lines.popitem(last=False)
+            while line and line[0].cancelled():
+                line.popleft()
+            if line:
+                line.popleft().set_result(None)
+                if line:
+                    self._lines[flow] = line
+                return
+        self._bucket.refund()
 
 
 class RetryBudget:

@@ -18,6 +18,7 @@ from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.keys import CHECKPOINT_STORE, TRAINING_JOB, Key
 from convoy_operator.kinds import PLANNERS, Hub, Planner
+from convoy_operator.limits import FLOW
 from convoy_operator.metrics import Metrics
 from convoy_operator.perform import Children
 from convoy_operator.queue import WorkQueue
@@ -80,18 +81,23 @@ class Reconciler:
         self._clock = clock
         self._children = Children(gateway, world, settings.parallel_creates)
         self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        self.throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
+        self._throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
         world.jobs.listen(self._gone)
 
     async def work(self) -> None:
         """One worker; runs until cancelled."""
         while True:
             key = await self._queue.get()
+            FLOW.set(key)
             try:
                 await self.handle(key)
             finally:
                 self._queue.done(key)
                 self._metrics.queue_depth.set(self._queue.depth)
+
+    def progress_delay(self, key: Key) -> float:
+        """Seconds until a job may tell of its progress again."""
+        return self._throttle.turn(key, self._world.active, self._clock())
 
     async def handle(self, key: Key) -> None:
         """One reconcile of one key; whatever goes wrong stays with that key."""
@@ -131,7 +137,7 @@ class Reconciler:
         """Seconds until time alone makes another reconcile worth while."""
         parent = self._world.parents(key.kind).get(key.namespace, key.name)
         if parent is None:
-            self.throttle.forget(key)
+            self._throttle.forget(key)
             return None
         if unsettled := self._unsettled(key):
             return unsettled
@@ -213,7 +219,7 @@ class Reconciler:
         patch = merge_patch(parent.status, status) if status is not None else {}
         if not patch:
             return parent, None
-        if wait := self.throttle.wait(key, parent.status, patch, self._world.active, self._clock()):
+        if wait := self._throttle.wait(key, parent.status, patch, self._world.active, self._clock()):
             return parent, wait
         try:
             raw = await self._gateway.patch_status(
@@ -222,7 +228,7 @@ class Reconciler:
         except errors.NotFound:
             self._world.parents(key.kind).remove(parent)
             raise
-        self.throttle.written(key, self._clock())
+        self._throttle.written(key, self._clock())
         stored = views.parent(raw)
         self._count_restart(parent.status, stored.status)
         self._world.parents(key.kind).upsert(stored, own=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,16 +26,30 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 
 class ProgressThrottle:
-    """Spaces the writes that only tell of progress; any other write goes at once and resets the clock."""
+    """Spaces the writes that only tell of progress; any other write goes at once and takes the turn's place.
+
+    Turns are given in the order in which they are asked for, one after another at the rate of writes: jobs
+    that began together do not write together.
+    """
 
     def __init__(self, seconds: float, writes_per_second: float) -> None:
         self._seconds = seconds
         self._rate = writes_per_second
         self._written: dict[Key, float] = {}
+        self._turns: dict[Key, float] = {}
+        self._free = 0.0
+        """The first turn that nobody has."""
 
-    def interval(self, jobs: int) -> float:
-        """Seconds between two progress writes of one job while `jobs` are active."""
-        return max(self._seconds, jobs / self._rate)
+    def turn(self, key: Key, jobs: int, now: float) -> float:
+        """Seconds until the next turn of one of `jobs` active jobs: no more than they take all together."""
+        longest = max(self._seconds, jobs / self._rate)
+        turn = self._turns.get(key)
+        if turn is None:
+            free = _within(self._free, now, longest)
+            self._free = free + 1 / self._rate
+            turn = max(free, self._written.get(key, -math.inf) + self._seconds)
+        self._turns[key] = turn = _within(turn, now, longest)
+        return turn - now
 
     def wait(
         self, key: Key, stored: Mapping[str, Any], patch: Mapping[str, Any], jobs: int, now: float
@@ -44,18 +59,22 @@ class ProgressThrottle:
         The first progress and the first checkpoint are news and go at once; so does what a job that comes up
         or goes away still has to tell, since its pods may not be there to be asked again.
         """
-        last = self._written.get(key)
         turned = "cause" in patch.get("goodput", ())
         known = patch.keys() <= PROGRESS_FIELDS & stored.keys()
         steady = stored.get("phase") == "Running" and known and not turned
-        if last is None or not steady:
-            return 0.0
-        return max(0.0, last + self.interval(jobs) - now)
+        return self.turn(key, jobs, now) if steady and key in self._written else 0.0
 
     def written(self, key: Key, now: float) -> None:
         """Notes a write of the status."""
         self._written[key] = now
+        self._turns.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._written.pop(key, None)
+        self._turns.pop(key, None)
+
+
+def _within(at: float, now: float, longest: float) -> float:
+    """A turn from now on; one given while there were more jobs may be too far ahead, and is folded back."""
+    return now + (at - now) % longest if at > now + longest else max(at, now)

@@ -96,7 +96,7 @@ class Agents:
         settings: Settings,
         gateway: ApiGateway,
         *,
-        progress_delay: Callable[[], float],
+        progress_delay: Callable[[Key], float],
         connect: Connect = answers,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -197,7 +197,7 @@ class Agents:
         elif before is None or messages.skeleton(before) != messages.skeleton(after):
             self._wake(node, uid, self._debounce)
         elif before != after:
-            self._wake(node, uid, self._progress_delay())
+            self._wake(node, uid, None)
 
     def gone(self, node: str, uid: str) -> None:
         """A pod's volume was unmounted."""
@@ -350,10 +350,12 @@ class Agents:
             stream.superseded.set()
             log.warning("agent takes no commands", node=stream.node)
 
-    def _wake(self, node: str, uid: str, delay: float) -> None:
+    def _wake(self, node: str, uid: str, delay: float | None) -> None:
+        """Has a pod's job looked at within so many seconds; None for its next turn to tell of progress."""
         pod = self._world.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:
-            self._queue.add(Key(TRAINING_JOB, pod.namespace, pod.job), delay)
+            key = Key(TRAINING_JOB, pod.namespace, pod.job)
+            self._queue.add(key, self._progress_delay(key) if delay is None else delay)
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:

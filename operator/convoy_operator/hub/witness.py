@@ -27,7 +27,7 @@ import structlog
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.hub.liveness import Liveness
-from convoy_operator.limits import TokenBucket
+from convoy_operator.limits import FairLine, TokenBucket
 from convoy_operator.resources import LEASES
 from convoy_operator.settings import Settings
 from convoy_operator.views import Pod
@@ -107,7 +107,7 @@ class Witness:
         self._cases: dict[str, Case] = {}
         self._asking = asyncio.Semaphore(_AT_ONCE)
         self._leases = asyncio.Semaphore(_LEASES_AT_ONCE)
-        self._lease_rate = TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, clock)
+        self._lease_rate = FairLine(TokenBucket(_LEASES_PER_SECOND, _LEASES_AT_ONCE, clock))
 
     def case(self, node: str) -> Case | None:
         """What is known of a node; None while its agent is heard."""

@@ -346,7 +346,7 @@ class TestAgents:
             Metrics(),
             Settings(),
             api,
-            progress_delay=lambda: 10.0,
+            progress_delay=lambda key: 10.0,
             clock=lambda: self.now,
             wall=lambda: self.now + 1e6,
         )

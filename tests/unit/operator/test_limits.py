@@ -8,16 +8,39 @@ from typing import Any
 
 import pytest
 
-from convoy_operator.limits import RetryBudget, TokenBucket, backoff
+from convoy_operator.limits import FLOW, FairLine, RetryBudget, TokenBucket, backoff
+
+
+async def _taking(line: FairLine, flow: str, into: list[str]) -> None:
+    FLOW.set(flow)
+    await line.take()
+    into.append(flow)
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        bucket = TokenBucket(10, 5, loop.time)
+        line = FairLine(TokenBucket(10, 5, loop.time))
         began = loop.time()
-        await asyncio.gather(*(bucket.take() for _ in range(25)))
+        waits = await asyncio.gather(*(line.take() for _ in range(25)))
         assert loop.time() - began == pytest.approx(2.0, abs=0.01)
+        assert waits[:5] == [0] * 5
+        assert waits[5:] == pytest.approx([(index + 1) / 10 for index in range(20)], abs=0.01)
+
+    virtual(scenario())
+
+
+def test_a_request_does_not_wait_for_all_of_a_huge_job(virtual: Any) -> None:
+    async def scenario() -> None:
+        done: list[str] = []
+        line = FairLine(TokenBucket(10, 1, asyncio.get_running_loop().time))
+        huge = [asyncio.create_task(_taking(line, "huge", done)) for _ in range(50)]
+        await asyncio.sleep(0)
+        small = [asyncio.create_task(_taking(line, "small", done)) for _ in range(2)]
+        await asyncio.gather(*small)
+        assert done.count("huge") <= 4
+        await asyncio.gather(*huge)
+        assert len(done) == 52
 
     virtual(scenario())
 
@@ -27,16 +50,31 @@ def test_rate_zero_never_waits() -> None:
     assert [bucket.reserve() for _ in range(100)] == [0.0] * 100
 
 
-def test_a_cancelled_waiter_gives_its_token_back(virtual: Any) -> None:
+def test_a_cancelled_waiter_takes_no_token(virtual: Any) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        bucket = TokenBucket(1, 1, loop.time)
-        await bucket.take()
-        waiter = asyncio.create_task(bucket.take())
+        line = FairLine(TokenBucket(1, 1, loop.time))
+        await line.take()
+        waiters = [asyncio.create_task(line.take()) for _ in range(3)]
         await asyncio.sleep(0)
-        waiter.cancel()
-        await asyncio.gather(waiter, return_exceptions=True)
-        assert bucket.reserve() == pytest.approx(1.0)
+        waiters[0].cancel()
+        waiters[1].cancel()
+        assert await waiters[2] == pytest.approx(1.0, abs=0.01)
+
+    virtual(scenario())
+
+
+def test_a_token_that_comes_with_the_cancellation_goes_to_the_next(virtual: Any) -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        line = FairLine(TokenBucket(1, 1, loop.time))
+        await line.take()
+        first, second = (asyncio.create_task(line.take()) for _ in range(2))
+        await asyncio.sleep(0)
+        loop.call_later(1.0, first.cancel)  # armed after the line's own timer: the token is given first
+        assert await second == pytest.approx(1.0, abs=0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await first
 
     virtual(scenario())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,12 +52,40 @@ def test_progress_waits_and_a_transition_does_not() -> None:
     assert throttle.wait(KEY, STORED, {"progress": {"step": 2}}, 1, 110) == 0
 
 
-def test_many_jobs_share_the_budget_of_writes() -> None:
+def jobs(count: int) -> list[Key]:
+    return [Key("TrainingJob", "ns", f"job-{index}") for index in range(count)]
+
+
+def test_jobs_that_begin_together_take_turns() -> None:
+    throttle, step = ProgressThrottle(10, 5), {"progress": {"step": 2}}
+    for key in jobs(1000):
+        throttle.written(key, 100)
+    waits = [throttle.wait(key, STORED, step, 1000, 101) for key in jobs(1000)]
+    assert sum(wait < 9.01 for wait in waits) == 46, "those whose turn comes before 10 s are over"
+    assert waits[46:] == pytest.approx([9.2 + index / 5 for index in range(954)]), "then five a second"
+    assert throttle.wait(KEY, STORED, step, 1000, 101) == 0, "a job never written takes no turn"
+
+
+def test_a_turn_stays_until_it_is_taken() -> None:
+    throttle, (key, other) = ProgressThrottle(10, 0.5), jobs(2)
+    throttle.written(key, 0)
+    throttle.written(other, 0)
+    assert [throttle.turn(key, 2, now) for now in (10, 10, 12)] == [0, 0, 0]
+    assert throttle.turn(other, 2, 11) == 1
+    throttle.written(key, 12)
+    assert throttle.turn(key, 2, 12) == 10
+
+
+def test_turns_given_while_there_were_more_jobs_are_folded_back_evenly() -> None:
     throttle = ProgressThrottle(10, 5)
-    assert throttle.interval(1) == 10
-    assert throttle.interval(1000) == 200, "1000 jobs / 5 per second"
-    throttle.written(KEY, 0)
-    assert throttle.wait(KEY, STORED, {"progress": {}}, 1000, 50) == 150
+    for key in jobs(1000):
+        throttle.written(key, 0)
+        throttle.turn(key, 1000, 0)
+    left = sorted(throttle.turn(key, 100, 0) for key in jobs(100 * 9)[::9])
+    assert left[-1] <= 20
+    assert max(sum(at <= wait < at + 5 for wait in left) for at in range(20)) <= 35, "25 if quite even"
+    throttle.forget(jobs(1)[0])
+    assert throttle.turn(jobs(1)[0], 1, 0) <= 10, "nobody stands behind those who have left"
 
 
 def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> None:

@@ -98,7 +98,7 @@ class Harness:
             Metrics(),
             Settings(),
             api,
-            progress_delay=lambda: 10.0,
+            progress_delay=lambda key: 10.0,
             clock=lambda: self.now,
             wall=lambda: self.now,
         )
