@@ -34,6 +34,7 @@ from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Restores
+from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
@@ -77,6 +78,9 @@ class Agent:
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
         exchange = Exchange(self._peers, settings.copy_rate)
         surveys = Surveys(self.keeper, lambda: self.pods)
+        self.scrubber = Scrubber(
+            settings.node, self.keeper, exchange, lambda: self.pods, settings.scrub_seconds
+        )
         restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes)
         self._committer = Committer(
             self.keeper, exchange, self.remotes, self._negotiator, self.pods.decided, self._plan
@@ -152,6 +156,7 @@ class Agent:
             asyncio.create_task(self._serve_hub(), name="hub"),
             asyncio.create_task(self._isolation.run(), name="isolation"),
             asyncio.create_task(self._sweep(volumes), name="sweep"),
+            asyncio.create_task(self.scrubber.run(), name="scrub"),
             asyncio.create_task(self._leaving.wait(), name="leaving"),
         ]
         try:

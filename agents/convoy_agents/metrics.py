@@ -56,6 +56,14 @@ COMMIT_SECONDS = Histogram(
 DAMAGED = Counter(
     "convoy_agent_checkpoint_damaged", "Shards that were found damaged in memory", registry=REGISTRY
 )
+SCRUBBED_BYTES = Counter(
+    "convoy_agent_checkpoint_scrubbed_bytes", "Bytes of checkpoints in memory looked at", registry=REGISTRY
+)
+REPLACED = Counter(
+    "convoy_agent_checkpoint_replaced",
+    "Damaged shards replaced by another node's copy",
+    registry=REGISTRY,
+)
 CHECKPOINT_BYTES = Gauge(
     "convoy_agent_checkpoint_memory_bytes", "Memory that jobs have for checkpoints", registry=REGISTRY
 )

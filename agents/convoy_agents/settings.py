@@ -57,6 +57,8 @@ class Settings:
     besides what the agent needs."""
     copy_rate: float = field(default=0.0, metadata=_env("CONVOY_COPY_RATE"))
     """Most bytes per second of checkpoints that are sent to other nodes; 0 for no bound."""
+    scrub_seconds: float = field(default=600.0, metadata=_env("CONVOY_SCRUB_SECONDS"))
+    """Between two looks at every byte of the checkpoints in memory; damage is rare, and slow to multiply."""
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))
     """DEBUG, INFO, WARNING or ERROR."""
 

@@ -60,6 +60,10 @@ class StoreUse:
     keep_last: int
     keep_every_steps: int
     """Besides, the first generation at or after each multiple of it; 0 for none."""
+    resume_uid: str = ""
+    """The job of the same namespace whose state there this one begins with; empty for none."""
+    resume_step: int = 0
+    """Which; 0 for the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,14 @@ class MemoryTiers:
     holders: tuple[str, ...] = ()
     """For slot 0: nodes beside the members that hold checkpoints of the job."""
     store: StoreUse | None = None
+    interval_seconds: int = 0
+    """For slot 0, whose rank 0 wishes the saves: between two of them. 0: what the pod began with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Starts the ranks of one slot in an incarnation. Safe to repeat."""
+    """Starts the ranks of one slot in an incarnation. Safe to repeat: it changes what agents know of a slot
+    whose ranks run, and starts nothing."""
 
     node: str
     pod_uid: str
@@ -218,6 +225,11 @@ class RankView:
     """Unix seconds of the progress."""
     checkpoint_seconds: float = 0.0
     """For which saving has held up this incarnation's steps."""
+    save_seconds: float = 0.0
+    """For which its newest save of this incarnation held them up; 0 before the first."""
+    copy_seconds: float = 0.0
+    """For which that save, or one before it, kept memory and links busy: until its copies were made, or
+    without copies until it was committed. 0 before the first."""
     started: float = 0.0
     """Unix seconds at which its process began; 0 before. So for the other two."""
     first_step: float = 0.0
@@ -252,4 +264,6 @@ class SlotView:
     committed: Mapping[str, CommitView] = field(default_factory=dict)
     """By tier, the newest generation that its agent saw committed."""
     trouble: tuple[str, str] | None = None
-    """With checkpoints: NO_MEMORY or LOST, and what is said of it."""
+    """With checkpoints: NO_MEMORY, LOST or INEXACT, and what is said of it."""
+    interval_seconds: int = 0
+    """Between two saves, as its agent was last told; 0: what the pod began with."""

@@ -19,6 +19,11 @@ DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]*(s|m|h)$", max_length=16)]
 """A whole number of seconds, minutes or hours: `90s`, `10m`, `2h`."""
 
+AUTO = "Auto"
+
+DurationOrAuto = Annotated[str, Field(pattern=r"^(Auto|[1-9][0-9]*(s|m|h))$", max_length=16)]
+"""A `Duration`, or the word `Auto`: the operator chooses."""
+
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 

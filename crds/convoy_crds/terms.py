@@ -106,6 +106,11 @@ class Reasons:
         "{namespace!r}; add it to the store's spec.allowedNamespaces, or name another store",
         warning=True,
     )
+    NOTHING_TO_RESUME = Reason(
+        "NothingToResume",
+        "spec.checkpoint.resumeFrom.job {name!r}: {why}",
+        warning=True,
+    )
     INVALID_PARAMS = Reason(
         "InvalidParams", "{path}: {why}; see the parameters of Engine {name!r}", warning=True
     )
@@ -264,6 +269,12 @@ class Reasons:
         "CheckpointsLost",
         "incarnation {incarnation} began at step 0: {why}. More nodes were lost at once than there are "
         "copies (spec.checkpoint.tiers.peer.copies)",
+        warning=True,
+    )
+    INEXACT_JOURNAL = Reason(
+        "InexactJournal",
+        "full checkpoints alone are saved: on node {node}, {why} is not what its gradients make; something "
+        "beside the optimizer changes it, and what was restored from a journal may differ from what was made",
         warning=True,
     )
     STORE_NOT_READY = Reason(

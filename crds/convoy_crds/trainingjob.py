@@ -9,20 +9,25 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from convoy_crds.meta import (
+    AUTO,
     Bytes,
     Condition,
     DnsLabel,
     Duration,
+    DurationOrAuto,
     Model,
     ObjectMeta,
     OpenModel,
     Rule,
     StatusModel,
     map_list,
+    seconds,
     validated,
 )
 
 MAX_REPLICAS = 10_000
+UNMEASURED_SECONDS = 300
+"""Between two checkpoints of a job whose interval is `Auto`, until it is known what one costs."""
 ALL_ROLES_COMPLETE = "AllRolesComplete"
 _CONTAINER = (
     "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
@@ -215,12 +220,54 @@ class Tiers(Model):
         return tuple(name for name in ("local", "peer", "remote") if getattr(self, name) is not None)
 
 
+class ResumeFrom(Model):
+    """Another job of the same namespace, with whose state in the same CheckpointStore a job begins."""
+
+    model_config = validated(
+        Rule("has(self.job) != has(self.uid)", "resumeFrom needs exactly one of job and uid"),
+    )
+
+    job: DnsLabel | None = None
+    """Its name, while it exists."""
+    uid: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", min_length=1, max_length=64)] | None = None
+    """Its `metadata.uid`, when it is gone."""
+    step: Annotated[int, Field(ge=0)] = 0
+    """Which of its generations, by the steps behind it; 0 for the newest."""
+
+
 class Checkpoint(Model):
     """When and where the job saves its state."""
 
-    interval: Duration = "5m"
-    """Longest time between two checkpoints while the job trains."""
+    model_config = validated(
+        Rule(
+            f"!has(self.interval) || self.interval != '{AUTO}' || (has(self.tiers) && has(self.tiers.local))",
+            "interval Auto goes by what saves to memory cost: add tiers.local: {}, or name a time such as 5m",
+            ".interval",
+        ),
+        Rule(
+            "!has(self.resumeFrom) || "
+            "(has(self.tiers) && has(self.tiers.remote) && has(self.tiers.remote.store))",
+            "resumeFrom reads from the store that both jobs save to: name it in tiers.remote.store",
+            ".resumeFrom",
+        ),
+    )
+
+    interval: DurationOrAuto = "5m"
+    """Longest time between two checkpoints while the job trains. `Auto`, with `tiers.local`, chooses it by
+    what a checkpoint costs and how often the job fails; `status.checkpoint.interval` says what and why."""
     tiers: Tiers = Field(default_factory=Tiers)
+    resume_from: ResumeFrom | None = None
+    """What the job begins with, if it has saved nothing itself; else it begins at step 0."""
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the operator chooses the interval."""
+        return self.interval == AUTO and self.tiers.local is not None
+
+    @property
+    def interval_seconds(self) -> int:
+        """Seconds between two checkpoints that the job's pods begin with."""
+        return UNMEASURED_SECONDS if self.interval == AUTO else seconds(self.interval)
 
 
 class TrainingJobSpec(Model):
@@ -411,6 +458,14 @@ class Watermarks(StatusModel):
     remote: Watermark | None = None
 
 
+class ChosenInterval(StatusModel):
+    """The time between two checkpoints that the operator has chosen."""
+
+    seconds: int
+    reason: str
+    """Why not more or less often."""
+
+
 class CheckpointStatus(StatusModel):
     """The newest committed generation, and the farthest tier that has it."""
 
@@ -419,6 +474,8 @@ class CheckpointStatus(StatusModel):
     tier: str
     time: datetime
     watermarks: Watermarks = Field(default_factory=Watermarks)
+    interval: ChosenInterval | None = None
+    """Under `spec.checkpoint.interval: Auto`."""
 
 
 class TrainingJobStatus(StatusModel):

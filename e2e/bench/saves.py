@@ -1,6 +1,6 @@
 """A rank's program for `make bench-tiercheck`: the same state saved in every way, in turns; JSON lines out.
 
-    python -m e2e.bench.saves PARAMETERS ROUNDS FOLDER
+    python -m e2e.bench.saves PARAMETERS ROUNDS FOLDER STEP_SECONDS...
 
 As incarnation 1 it saves; as a later one it restores.
 """
@@ -35,7 +35,7 @@ def model_of(parameters: int) -> torch.nn.Module:
     return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
 
 
-def main(parameters: int, rounds: int, folder: Path) -> None:
+def main(parameters: int, rounds: int, folder: Path, lengths: list[float]) -> None:
     """Saves, or restores and ends."""
     warnings.simplefilter("ignore")
     with convoy.join() as job:
@@ -52,6 +52,8 @@ def main(parameters: int, rounds: int, folder: Path) -> None:
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
         saves(job, rounds, folder)
+        journals(job, optimizer, rounds)
+        slows(job, optimizer, lengths)
 
 
 def tensors(job: Any) -> list[torch.Tensor]:
@@ -104,13 +106,67 @@ def save_in_memory(job: Any, memory: Any, step: int) -> None:
         began = time.perf_counter()
         saved = memory.start(job._state.collect(), step)
         seconds = time.perf_counter() - began
-        deadline = time.monotonic() + 120
-        while (memory.busy() or not memory.settle(60)) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait(memory)
         if saved:
             tell("save in memory" if step > 1 else "first save in memory", seconds)
             tell("committed", time.perf_counter() - began)
             return
+
+
+def wait(memory: Any) -> None:
+    """Until the next save may begin."""
+    deadline = time.monotonic() + 120
+    while (memory.busy() or not memory.settle(60)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def journals(job: Any, optimizer: Any, rounds: int) -> None:
+    """Saves after every step: what the step takes when its gradients are written, and the save then."""
+    memory, first = job._checkpoints, 1000
+    told = 0
+    for step in range(first, first + 20 * rounds):
+        written = memory._journal.writing
+        began = time.perf_counter()
+        optimizer.step()
+        stepped = time.perf_counter() - began
+        tell("step with its gradients written" if written else "step", stepped)
+        began = time.perf_counter()
+        saved = memory.start(job._state.collect(), step)
+        seconds = time.perf_counter() - began
+        wait(memory)
+        if saved and memory._extends is not None:
+            told += 1
+            tell("segment", seconds)
+            tell("segment bytes", float(memory._length))
+        elif saved:
+            tell("full save between segments", seconds)
+            tell("full save bytes", float(memory._length))
+        if told >= rounds:
+            return
+
+
+def slows(job: Any, optimizer: Any, lengths: list[float], times: int = 3, steps: int = 4) -> None:
+    """Steps of so many seconds, with a save after each and without, in turns."""
+    memory, number = job._checkpoints, 100_000
+    one, other = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
+    began = time.perf_counter()
+    for _ in range(50):
+        one @ other
+    each = (time.perf_counter() - began) / 50
+    for length in lengths:
+        for turn in range(2 * times):
+            saving = bool(turn % 2)
+            wait(memory)
+            began = time.perf_counter()
+            for _ in range(steps):
+                number += 1
+                for _ in range(max(1, int(length / each))):
+                    one @ other
+                optimizer.step()
+                if saving and not memory.busy():
+                    memory.start(job._state.collect(), number)
+            kind = "with a save after each" if saving else "without saves"
+            tell(f"steps of {length:g} s {kind}", (time.perf_counter() - began) / steps)
 
 
 def dcp_sync(kind: str, state: Any, folder: Path) -> None:
@@ -139,4 +195,4 @@ def dcp_process(kind: str, state: Any, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), [float(one) for one in sys.argv[4:]])

@@ -23,10 +23,13 @@ PARAMETERS = 90_000_000
 """With AdamW's two moments in fp32: 1.08 GB."""
 ROUNDS = 10
 UID = "bench-0000"
+STEP_SECONDS = (0.5, 2.0, 5.0)
+"""Of matrix products that a step consists of besides the optimizer's own."""
 _SECONDS = 900.0
 
 COPY = "copy of the state into warm memory"
 OURS = "full save, stall"
+JOURNAL = "journal of one step, stall"
 
 
 def bench(parameters: int, rounds: int, figures: Figures) -> None:
@@ -39,7 +42,7 @@ async def _bench(parameters: int, rounds: int, figures: Figures, progress: Progr
         root = Path(name)
         hub = FakeHub(Authority())
         await hub.start()
-        host = Host(root / "nodes", "one", hub, memory=16 * parameters * 3)
+        host = Host(root / "nodes", "one", hub, memory=28 * parameters * 3)
         await host.start()
         try:
             job = MemoryJob(hub, root)
@@ -77,6 +80,7 @@ async def _rank(root: Path, incarnation: int, parameters: int, rounds: int) -> d
         "CONVOY_SOCKET": str(root / f"{UID[:8]}-{incarnation}" / "agent.sock"),
     }
     arguments = ["-m", "e2e.bench.saves", str(parameters), str(rounds), str(folder)]
+    arguments += [f"{length:g}" for length in STEP_SECONDS]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, env=environment, stdout=asyncio.subprocess.PIPE
     )
@@ -104,13 +108,15 @@ def _tell(
         "torch.distributed.checkpoint async_save, process, stall": found["dcp process"],
         "restore from local memory": again["restore from memory"],
         "copy of the state at the restore": again["copy"],
+        JOURNAL: _journalled(found),
+        **{kind: values for kind, values in found.items() if kind.startswith("steps of ")},
     }
     figures.add(Metric("size of the state", "GB"), found["bytes"][0] / 1e9)
     for name, values in seconds.items():
         for value in values:
             figures.add(Metric(name, "s", baseline=COPY if name != COPY else ""), value)
-    middle = {name: sorted(values)[len(values) // 2] for name, values in seconds.items()}
-    ratios = {
+    middle = {name: middle_of(values) for name, values in seconds.items()}
+    ratios: dict[str, tuple[float, float | None]] = {
         "full save, stall / copy": (middle[OURS] / middle[COPY], 1.15),
         "full save, stall / async_save thread": (
             middle[OURS] / middle["torch.distributed.checkpoint async_save, thread, stall"],
@@ -125,6 +131,26 @@ def _tell(
             1.3,
         ),
     }
+    segment, whole = found["segment bytes"], found["full save bytes"]
+    ratios["journal segment of one step / full save, bytes"] = (middle_of(segment) / middle_of(whole), 0.3)
+    ratios["journal of one step, stall / full save, stall"] = (middle[JOURNAL] / middle[OURS], 1 / 3)
+    for length in STEP_SECONDS:
+        steps = f"steps of {length:g} s"
+        slower = middle[f"{steps} with a save after each"] / middle[f"{steps} without saves"]
+        # What is asked of steps of at least 5 s.
+        ratios[f"{steps}, with a save after each / without"] = (slower, 1.03 if length >= 5 else None)
     for name, (value, target) in ratios.items():
         figures.add(Metric(name, "x", target), value)
     figures.add(Metric("agent, processor time per GB saved", "s"), seconds_per_gb)
+
+
+def middle_of(values: list[float]) -> float:
+    """The upper median."""
+    return sorted(values)[len(values) // 2]
+
+
+def _journalled(found: dict[str, list[float]]) -> list[float]:
+    """What a step that is journalled and saved takes longer than one that is neither."""
+    plain = middle_of(found["step"])
+    steps, saves = found["step with its gradients written"], found["segment"]
+    return [step - plain + save for step, save in zip(steps, saves, strict=False)]

@@ -58,13 +58,14 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, s
         return invalid.plan(TRAINING_JOB, parent.raw, error, now)
     pods = tuple(pod.view for pod in world.pods.indexed((parent.namespace, parent.name)))
     own = tuple(pod for pod in pods if pod.owner_uid == parent.uid)
-    stored = job.spec.checkpoint.tiers.store
+    stored, other = job.spec.checkpoint.tiers.store, job.spec.checkpoint.resume_from
     observed = Observed(
         job=job,
         engine=_engine(world, job.spec.engine.name) if job.spec.engine else None,
         known_engines=tuple(sorted(engine.name for engine in world.engines)),
         store=_store(world, stored) if stored else None,
         known_stores=_stores_for(world, parent.namespace) if stored else (),
+        source=_job(world, parent.namespace, other.job) if other and other.job else None,
         pods=pods,
         slots=hub.slots(own),
         nodes=hub.nodes(pods),
@@ -94,6 +95,17 @@ def checkpoint_store(
         return invalid.plan(CHECKPOINT_STORE, parent.raw, error, now)
     observed = hub.store(model)
     return plan_store(observed, now) if observed is not None else Plan()
+
+
+def _job(world: World, namespace: str, name: str) -> TrainingJob | None:
+    found = world.jobs.get(namespace, name)
+    if found is None:
+        return None
+    try:
+        return TrainingJob.model_validate(found.raw)
+    except ValidationError:
+        # As with an Engine.
+        return None
 
 
 def _store(world: World, name: str) -> CheckpointStore | None:

@@ -43,8 +43,9 @@ class Settings:
     """Pods of one job created at a time, so that one large job leaves room for others."""
     progress_seconds: float = 10.0
     """Shortest time between two progress writes of one job."""
-    progress_writes_per_second: float = 5.0
-    """Progress writes of all jobs together, a share of etcd's budget; with more jobs each is written less."""
+    progress_writes_per_second: float = 4.0
+    """Progress writes of all jobs together, of the 5 per second that status may cost etcd: the rest is for
+    what turns. With more jobs each is written less."""
 
     qps: float = 100.0
     """Requests per second to the API server, on average; 0 leaves the limit to the server's own fairness."""

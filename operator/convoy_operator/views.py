@@ -85,8 +85,17 @@ def strict(job: Mapping[str, Any]) -> bool:
 
 def store_of(job: Mapping[str, Any]) -> str:
     """The CheckpointStore that a TrainingJob names; empty when it names none."""
-    found: Any = job
-    for part in ("spec", "checkpoint", "tiers", "remote", "store"):
+    return _text_at(job, "spec", "checkpoint", "tiers", "remote", "store")
+
+
+def source_of(job: Mapping[str, Any]) -> str:
+    """The job with whose state a TrainingJob is to begin; empty when it names none."""
+    return _text_at(job, "spec", "checkpoint", "resumeFrom", "job")
+
+
+def _text_at(raw: Mapping[str, Any], *path: str) -> str:
+    found: Any = raw
+    for part in path:
         found = found.get(part) if isinstance(found, Mapping) else None
     return str(found or "")
 

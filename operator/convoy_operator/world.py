@@ -10,7 +10,7 @@ from convoy_crds.trainingjob import TERMINAL, Phase
 from convoy_operator.cache import Store
 from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB, Key
 from convoy_operator.queue import WorkQueue
-from convoy_operator.views import Node, Parent, Pod, store_of
+from convoy_operator.views import Node, Parent, Pod, source_of, store_of
 
 T = TypeVar("T")
 
@@ -37,9 +37,12 @@ class World:
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()
         self._on_node: dict[str, dict[str, Pod]] = {}
+        self._from: dict[tuple[str, str], set[Key]] = {}
+        """By job, those that name it as what they begin with."""
         self.pods.listen(self._place)
         self.nodes.listen(self._count_ready)
         self.jobs.listen(self._count_phase)
+        self.jobs.listen(self._note_source)
 
     @property
     def agent_nodes(self) -> int:
@@ -81,6 +84,12 @@ class World:
             if (job.raw.get("spec", {}).get("engine") or {}).get("name") == name and not ended(job)
         ]
 
+    def jobs_from(self, source: Parent) -> list[Key]:
+        """Jobs that are to begin with the state of this one, and have not begun."""
+        named = self._from.get((source.namespace, source.name), ())
+        found = ((key, self.jobs.get(key.namespace, key.name)) for key in named)
+        return [key for key, job in found if job is not None and not job.status.get("incarnation")]
+
     def jobs_of_store(self, name: str) -> list[Key]:
         """Jobs that name a CheckpointStore and are not over."""
         return [
@@ -112,6 +121,16 @@ class World:
             self.phases[before.status.get("phase") or Phase.PENDING] -= 1
         if after is not None:
             self.phases[after.status.get("phase") or Phase.PENDING] += 1
+
+    def _note_source(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (name := source_of(before.raw)):
+            waiting = self._from.get((before.namespace, name), set())
+            waiting.discard(Key(TRAINING_JOB, before.namespace, before.name))
+            if not waiting:
+                self._from.pop((before.namespace, name), None)
+        if after is not None and (name := source_of(after.raw)):
+            key = Key(TRAINING_JOB, after.namespace, after.name)
+            self._from.setdefault((after.namespace, name), set()).add(key)
 
     def _place(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and before.view.node in self._on_node:
@@ -158,6 +177,9 @@ class Triggers:
 
     def _job(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         item = _either(before, after)
+        if _stored(before) != _stored(after):
+            for waiting in self._world.jobs_from(item):
+                self._queue.add(waiting, self._debounce)
         if own:
             return
         key = Key(TRAINING_JOB, item.namespace, item.name)
@@ -216,6 +238,14 @@ class Triggers:
         if _use(before) != _use(after):
             for key in self._world.jobs_on(_either(before, after).name):
                 self._queue.add(key, self._debounce)
+
+
+def _stored(job: Parent | None) -> tuple[object, ...]:
+    """What of a job concerns others that are to begin with its state."""
+    if job is None:
+        return ()
+    marks = (job.status.get("checkpoint") or {}).get("watermarks") or {}
+    return job.uid, job.generation, marks.get("remote") is not None
 
 
 def _worth(store: Parent | None) -> tuple[object, ...]:

@@ -39,6 +39,8 @@ def layout(sources: Sources) -> dict[str, bytes]:
         "convoy_workloads/__init__.py": sources.workloads / "__init__.py",
         "convoy/__init__.py": sources.convoy / "__init__.py",
     }
+    for path in sorted(sources.convoy.glob("*.py")):
+        files[f"convoy/{path.name}"] = path
     for part in ("launcher", "runtime"):
         for path in sorted((sources.workloads / part).rglob("*.py")):
             files[f"convoy_workloads/{path.relative_to(sources.workloads)}"] = path

@@ -47,6 +47,10 @@ class StoreUse:
     every_seconds: int
     keep_last: int
     keep_every_steps: int
+    resume_uid: str = ""
+    """The job whose state there this one begins with; empty for none."""
+    resume_step: int = 0
+    """Which; 0 for the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class MemoryTiers:
     holders: tuple[Place, ...] = ()
     """Known to slot 0 alone: nodes beside the members that hold checkpoints of the job."""
     store: StoreUse | None = None
+    interval_seconds: int = 0
+    """Known to slot 0 alone: between two saves; 0 for what the pod was told at its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,11 @@ class Assignment:
     def memory_limit(self) -> int:
         """Bytes that the job may have on this node; 0 for what the node has."""
         return self.memory.limit if self.memory else 0
+
+    @property
+    def interval_seconds(self) -> int:
+        """Between two saves; 0 for what the pod was told at its start."""
+        return self.memory.interval_seconds if self.memory else 0
 
     def frame(self) -> dict[str, Any]:
         """As the launcher is told; what concerns agents alone is left out."""
@@ -172,11 +183,19 @@ def _memory(message: hub_pb2.MemoryTiers) -> MemoryTiers:
         tuple(Place(entry.node, entry.peer_address) for entry in message.hosts),
         tuple(Place(entry.node, entry.peer_address) for entry in message.holders),
         _store(message.store) if message.HasField("store") else None,
+        message.interval_seconds,
     )
 
 
 def _store(message: hub_pb2.StoreUse) -> StoreUse:
-    return StoreUse(message.name, message.every_seconds, max(1, message.keep_last), message.keep_every_steps)
+    return StoreUse(
+        message.name,
+        message.every_seconds,
+        max(1, message.keep_last),
+        message.keep_every_steps,
+        message.resume_uid,
+        message.resume_step,
+    )
 
 
 def _check(assignment: Assignment) -> None:

@@ -87,6 +87,10 @@ class Progress:
     first_step_ms: int = 0
     checkpoint_ms: int = 0
     """For which saving has held up the steps of this incarnation."""
+    save_ms: int = 0
+    """For which its newest save did; 0 before the first."""
+    copy_ms: int = 0
+    """Until the newest save that has its copies had them; 0 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,8 @@ def _progress(frame: Mapping[str, Any]) -> Progress:
         time_ms=whole(frame, "timeMs", MAX_STEP, 0),
         first_step_ms=whole(frame, "firstStepMs", MAX_STEP, 0),
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
+        save_ms=whole(frame, "saveMs", MAX_STEP, 0),
+        copy_ms=whole(frame, "copyMs", MAX_STEP, 0),
     )
 
 

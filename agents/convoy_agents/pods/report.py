@@ -34,6 +34,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     )
     if state.assignment:
         report.asks.extend(_asks(state.assignment))
+        report.interval_seconds = state.assignment.interval_seconds
     if informed == state.current:
         report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
     for tier, commit in state.committed.items():
@@ -87,4 +88,6 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         held_out_loss=progress.held_out_loss,
         time_unix_ms=progress.time_ms,
         checkpoint_ms=progress.checkpoint_ms,
+        save_ms=progress.save_ms,
+        copy_ms=progress.copy_ms,
     )

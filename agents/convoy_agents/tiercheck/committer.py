@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -66,6 +66,8 @@ class Committer:
         self._plan = plan
         self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
         self._partial: dict[tuple[str, Generation], asyncio.Task[None]] = {}
+        self._giving: dict[tuple[str, str, str], asyncio.Lock] = {}
+        """By job, host and shard."""
 
     async def sealed(self, uid: str) -> None:
         """A rank of the pod has sealed something, or an agent begins: what is whole is to be committed."""
@@ -138,7 +140,7 @@ class Committer:
                 record = vault.records[generation]
                 if generation.incarnation != plan.incarnation or (there and generation <= there):
                     return None
-                keys = {record.shards[shard] for shard in shards if shard in record.shards}
+                keys = set(_links(vault, [record.shards[one] for one in shards if one in record.shards]))
                 if record.remote and keys <= vault.manifests.keys():
                     return generation, keys
             return None
@@ -157,7 +159,8 @@ class Committer:
         mine = [
             shard for number, shard in enumerate(reading.shards) if number % plan.world_size in plan.ranks
         ]
-        keys = [key for shard in mine for key, _ in reading.links(shard)]
+        # Segments before what they extend: an old base is taken only where something extends it.
+        keys = [key for shard in mine for key, _ in reversed(reading.links(shard))]
         holding = self._keeper.open(plan.job_uid)
         own = Generation(plan.incarnation, chosen.step)
         if plan.memory and plan.memory.copies:
@@ -197,14 +200,15 @@ class Committer:
     async def _commit(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, said: Said
     ) -> None:
-        copying = asyncio.create_task(self._copy(uid, plan, holding, said.shards))
+        links = await holding.look(lambda vault: _links(vault, said.shards.values()))
+        copying = asyncio.create_task(self._copy(uid, plan, holding, links))
         try:
             answer = await self._stand_locally(uid, plan, holding, generation, said)
             if answer is None:
                 await holding.give_up(said.shards.values(), plan.incarnation)
                 return
             if answer.record is not None and answer.record.remote:
-                self._upload(uid, plan, holding, generation, set(said.shards.values()))
+                self._upload(uid, plan, holding, generation, set(links))
             await self._stand_with_peers(uid, plan, holding, generation, copying)
         except Damaged as error:
             # It stands, and cannot have its copies: nobody gets beyond it, so the ranks begin again.
@@ -295,7 +299,7 @@ class Committer:
     async def _copied(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, keys: list[str]
     ) -> None:
-        copying = asyncio.create_task(self._copy(uid, plan, holding, dict(zip(keys, keys, strict=True))))
+        copying = asyncio.create_task(self._copy(uid, plan, holding, keys))
         try:
             # The pod's own saves are what is told of.
             await self._stand_with_peers(uid, plan, holding, generation, copying, tell=False)
@@ -335,18 +339,18 @@ class Committer:
             self._decided(uid, tier, generation, answer.verdict, answer.seen)
         return committed
 
-    async def _copy(self, uid: str, plan: Assignment, holding: Holding, ids: Mapping[str, str]) -> bool:
+    async def _copy(self, uid: str, plan: Assignment, holding: Holding, keys: Sequence[str]) -> bool:
         """Whether every host has its copies of these shards."""
         hosts = plan.memory.hosts if plan.memory else ()
-        done = await asyncio.gather(*(self._send(uid, plan, host, holding, ids) for host in hosts))
+        done = await asyncio.gather(*(self._send(uid, plan, host, holding, keys) for host in hosts))
         return all(done)
 
     async def _send(
-        self, uid: str, plan: Assignment, host: Place, holding: Holding, ids: Mapping[str, str]
+        self, uid: str, plan: Assignment, host: Place, holding: Holding, keys: Sequence[str]
     ) -> bool:
         """Tries for as long as the incarnation lasts. Damaged when there is nothing right to send."""
         pause = Backoff(first=0.05, cap=5.0)
-        left = list(ids.values())
+        left = list(keys)
         while left:
             now = self._plan(uid)
             if now is None or now.incarnation != plan.incarnation:
@@ -354,7 +358,7 @@ class Committer:
             hosts = now.memory.hosts if now.memory else ()
             place = next((one for one in hosts if one.node == host.node), host)
             try:
-                if await self._exchange.give(place, holding, plan.incarnation, left[0]):
+                if await self._give(place, holding, plan.incarnation, left[0]):
                     left.pop(0)
                     pause.reset()
                     continue
@@ -365,3 +369,19 @@ class Committer:
                 return False
             await asyncio.sleep(pause.next())
         return True
+
+    async def _give(self, place: Place, holding: Holding, incarnation: int, key: str) -> bool:
+        """One at a time: what several segments extend is not sent for each of them."""
+        way = (holding.job_uid, place.node, key)
+        lock = self._giving.setdefault(way, asyncio.Lock())
+        try:
+            async with lock:
+                return await self._exchange.give(place, holding, incarnation, key)
+        finally:
+            if not lock.locked():
+                self._giving.pop(way, None)
+
+
+def _links(vault: Vault, heads: Iterable[str]) -> list[str]:
+    """These shards and all that they extend, each before what it extends."""
+    return [key for head in heads for key in vault.chain(head)]

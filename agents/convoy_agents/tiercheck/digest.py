@@ -21,6 +21,10 @@ _own = threading.local()
 Buffer = bytes | bytearray | memoryview
 
 
+class Damaged(ValueError):
+    """Bytes that do not match their digest."""
+
+
 def digest(data: Buffer) -> str:
     """32 hex digits."""
     return str(xxhash.xxh3_128_hexdigest(data))

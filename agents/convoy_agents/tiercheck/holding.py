@@ -20,9 +20,9 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.tiercheck import digest, memory
 from convoy_agents.tiercheck.budget import Budget, Refusal
-from convoy_agents.tiercheck.vault import Facts, Vault, write_atomic
+from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault, write_atomic
 from convoy_controllers.checkpoint.generation import Generation, Tier
-from convoy_controllers.checkpoint.records import Branch, Manifest, Record
+from convoy_controllers.checkpoint.records import Branch, Chunk, Manifest, Record
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A base that a rank has written."""
+    """A shard that a rank has written."""
 
     manifest: Manifest
     seconds: float
@@ -143,25 +143,26 @@ class Holding:
         self._shares = shares
 
     async def reserve(
-        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int
+        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
     ) -> list[Path]:
         """A rank's slots, ready to be written. Refused; NoRoom when others have grown into what it had."""
-        return await self._through(self._reserve(owner, count, size, owners, own_limit))
+        return await self._through(self._reserve(owner, count, size, owners, own_limit, kind))
 
     async def _reserve(
-        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int
+        self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str
     ) -> list[Path]:
         async with self._turn:
             # What ranks that are here no more have had, and nobody needs, serves the ones that are.
             vault = await self._open()
-            mine = {f"{SLOTS}{one}" for one in {owner, *owners, *vault.owners}}
+            used = {owner, *owners, *vault.owners}
+            mine = {f"{SLOTS}{of}{one}" for one in used for of in (BASES, SEGMENTS)}
             self._shares = {
                 purpose: share
                 for purpose, share in self._shares.items()
                 if not purpose.startswith(SLOTS) or purpose in mine
             }
-            await self._grow(f"{SLOTS}{owner}", count * size, own_limit)
-            names = await asyncio.to_thread(vault.reserve, owner, count, size, owners)
+            await self._grow(f"{SLOTS}{kind}{owner}", count * size, own_limit)
+            names = await asyncio.to_thread(vault.reserve, owner, count, size, owners, kind)
         await self.changed()
         return [self._folder / "slots" / name for name in names]
 
@@ -183,15 +184,25 @@ class Holding:
                 self.claimed.add(manifest.id)
             return wanted
 
-    async def seal(self, slot: str, generation: Generation, shard: str, length: int, facts: Facts) -> Sealed:
+    async def seal(
+        self,
+        slot: str,
+        generation: Generation,
+        shard: str,
+        length: int,
+        facts: Facts,
+        extends: Generation | None = None,
+    ) -> Sealed:
         """Takes the digests of what a rank has written into one of its free slots, and keeps it. OSError,
         ValueError.
+
+        `extends`: what the same rank has sealed before, which a journal segment follows.
 
         Goes on without whoever asked; who asks again for the same waits for the same.
         """
         under_way = self._seals.get((slot, generation))
         if under_way is None:
-            under_way = asyncio.create_task(self._seal(slot, generation, shard, length, facts))
+            under_way = asyncio.create_task(self._seal(slot, generation, shard, length, facts, extends))
             self._seals[slot, generation] = under_way
 
             def ended(task: asyncio.Task[Sealed]) -> None:
@@ -201,20 +212,36 @@ class Holding:
             under_way.add_done_callback(ended)
         return await asyncio.shield(under_way)
 
-    async def _seal(self, slot: str, generation: Generation, shard: str, length: int, facts: Facts) -> Sealed:
+    async def _seal(
+        self,
+        slot: str,
+        generation: Generation,
+        shard: str,
+        length: int,
+        facts: Facts,
+        extends: Generation | None,
+    ) -> Sealed:
         began = time.monotonic()
 
-        def take(vault: Vault) -> None:
+        def take(vault: Vault) -> str | None:
             if vault.incarnation != generation.incarnation:
                 raise ValueError("nothing was restored in this incarnation, or a later one has begun")
-            if slot not in vault.writable(shard):
+            if slot not in vault.writable(shard, BASES if extends is None else SEGMENTS):
                 raise ValueError(f"{slot} is none of the rank's free slots")
+            before = None
+            if extends is not None:
+                held = vault.sealed([shard], generation.incarnation)
+                if extends not in held or extends >= generation:
+                    raise ValueError(f"what the segment follows is not here: {extends.name}")
+                before = held[extends][shard]
             vault.sealing.add(slot)
+            return before
 
         async with self._turn:
-            take(await self._open())
+            before = take(await self._open())
         try:
-            manifest = await asyncio.to_thread(self._digest, slot, generation, shard, length)
+            chunks = await asyncio.to_thread(self._digest, slot, length)
+            manifest = Manifest(generation, shard, chunks, length, extends=before)
         except BaseException:
             await self._use(lambda vault: vault.sealing.discard(slot))
             raise
@@ -223,14 +250,16 @@ class Holding:
             vault.sealing.discard(slot)
             if vault.incarnation != generation.incarnation:
                 raise ValueError("a later incarnation has begun")
+            if before is not None and before not in vault.manifests:
+                raise ValueError("what the segment follows is not here any more")
             vault.seal(manifest, slot, facts)
 
         await self._use(keep)
         return Sealed(manifest, time.monotonic() - began)
 
-    def _digest(self, slot: str, generation: Generation, shard: str, length: int) -> Manifest:
+    def _digest(self, slot: str, length: int) -> tuple[Chunk, ...]:
         with (self._folder / "slots" / slot).open("rb") as file:
-            return Manifest(generation, shard, digest.chunks(file.fileno(), length, self._pool), length)
+            return digest.chunks(file.fileno(), length, self._pool)
 
     async def read(self, key: str, index: int) -> bytes:
         """A chunk of a shard. Damaged when it is not here or not as it was."""
@@ -250,20 +279,25 @@ class Holding:
         """The file in which a shard lies, every byte of it looked at; None when it is not here, or damaged:
         then it is dropped.
         """
+        if await self.damaged(key):
+            return None
+        return await self.look(lambda vault: vault.path(key) if key in vault.manifests else None)
+
+    async def damaged(self, key: str) -> bool:
+        """Whether a shard that is here is not as it was: then it is dropped."""
 
         def find(vault: Vault) -> tuple[Path, Manifest] | None:
             return (vault.path(key), vault.manifests[key]) if key in vault.manifests else None
 
         found = await self.look(find)
-        if found is None:
-            return None
-        path, manifest = found
-        if await asyncio.to_thread(self._whole, path, manifest):
-            return path
-        log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **manifest.generation._asdict())
+        if found is None or await asyncio.to_thread(self._whole, *found):
+            return False
+        if await self.look(find) != found:
+            return False  # it has made room meanwhile, and others write there
+        log.error("SHARD DAMAGED IN MEMORY", job_uid=self.job_uid, **found[1].generation._asdict())
         metrics.DAMAGED.inc()
         await self.use(lambda vault: vault.drop(key))
-        return None
+        return True
 
     def _whole(self, path: Path, manifest: Manifest) -> bool:
         try:

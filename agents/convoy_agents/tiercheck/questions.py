@@ -10,6 +10,7 @@ from convoy_agents.pods.fields import MessageError, flag, show, text, whole
 from convoy_agents.pods.messages import MAX_RANK, MAX_STEP
 
 MAX_BYTES = 2**50
+MAX_SEGMENTS = 64
 MAX_BROKEN = 4096
 """Shards of one question that could not be read."""
 
@@ -19,6 +20,8 @@ class Reserve:
     """Slots of so many bytes, to be written alternately."""
 
     size: int
+    segments: int = 0
+    """For so many journal segments, in any order; 0: for full saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A slot holds a base now."""
+    """A slot holds a shard now."""
 
     slot: str
     step: int
@@ -42,6 +45,16 @@ class Seal:
     """Digest of all ranks' plans together."""
     last: bool = False
     """Whether the job ends with it."""
+    extends: tuple[int, int] | None = None
+    """Of a journal segment: the generation it follows, which the same rank has sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inexact:
+    """A journal has not made again what the training had made."""
+
+    what: str
+    """The first tensor that differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,8 @@ class Restore:
     attempt: int
     broken: tuple[tuple[str, str], ...]
     """(node, id) of what could not be read in the attempts before, by any rank."""
+    bases: bool = False
+    """Whether the ranks can use full saves alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +80,7 @@ class Restored:
     """Everything has been read."""
 
 
-Question = Reserve | Look | Seal | Restore | WantShard | Restored
+Question = Reserve | Look | Seal | Inexact | Restore | WantShard | Restored
 
 
 def parse(frame: Mapping[str, Any]) -> Question:
@@ -86,6 +101,7 @@ def _seal(frame: Mapping[str, Any]) -> Seal:
         torch=text(frame, "torch", 64),
         plan=text(frame, "plan", 64),
         last=flag(frame, "last"),
+        extends=_generation(frame, "extends"),
     )
 
 
@@ -98,13 +114,26 @@ def _restore(frame: Mapping[str, Any]) -> Restore:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, str]:
             raise MessageError("broken: an entry is not [node, id]")
         pairs.append((entry[0][:253], entry[1][:64]))
-    return Restore(whole(frame, "attempt", 1000), tuple(pairs))
+    return Restore(whole(frame, "attempt", 1000), tuple(pairs), flag(frame, "bases"))
+
+
+def _generation(frame: Mapping[str, Any], name: str) -> tuple[int, int] | None:
+    pair = frame.get(name)
+    if pair is None:
+        return None
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise MessageError(f"{name}: {show(pair)} is no [incarnation, step]")
+    parts = {"incarnation": pair[0], "step": pair[1]}
+    return whole(parts, "incarnation", MAX_STEP), whole(parts, "step", MAX_STEP)
 
 
 _QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
-    "reserve": lambda frame: Reserve(whole(frame, "size", MAX_BYTES)),
+    "reserve": lambda frame: Reserve(
+        whole(frame, "size", MAX_BYTES), whole({"segments": 0, **frame}, "segments", MAX_SEGMENTS)
+    ),
     "look": lambda frame: Look(text(frame, "known", 4096)),
     "seal": _seal,
+    "inexact": lambda frame: Inexact(text(frame, "what", 512)),
     "restore": _restore,
     "shard": lambda frame: WantShard(text(frame, "shard", 64)),
     "restored": lambda frame: Restored(),

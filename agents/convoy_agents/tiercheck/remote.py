@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError
 
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.holding import OTHERS, Holding
+from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
 from convoy_agents.tiercheck.stores.probe import probe
@@ -81,8 +82,10 @@ class Remotes:
             self._probing.add(task)
             task.add_done_callback(self._probing.discard)
 
-    def of(self, plan: Assignment) -> Store:
-        """The job's part of its store. StoreError when the hub has not told of it."""
+    def of(self, plan: Assignment, job_uid: str = "") -> Store:
+        """The job's part of its store, or that of another job of its namespace. StoreError when the hub has
+        not told of it.
+        """
         use = plan.memory.store if plan.memory else None
         known = self._known.get(use.name) if use else None
         if use is None or known is None:
@@ -91,7 +94,7 @@ class Remotes:
         return Store(
             known.blobs,
             plan.job.partition("/")[0],
-            plan.job_uid,
+            job_uid or plan.job_uid,
             conditional=known.message.conditional,
             fence=lambda: False,
         )
@@ -111,6 +114,24 @@ class Remotes:
         """An incarnation begins, or says where it began. StoreError."""
         store = self.of(plan)
         await self._run(lambda: store.put_branch(branch))
+
+    async def adopt(self, plan: Assignment) -> None:
+        """Copies there what the job is to begin with from the part of another. StoreError, Damaged."""
+        use = plan.memory.store if plan.memory else None
+        if use is None or not use.resume_uid:
+            return
+        target, source, stop = self.of(plan), self.of(plan, use.resume_uid), threading.Event()
+        try:
+            done = await self._move(lambda: adopt(source, target, use.resume_step, stop, self._rate))
+        finally:
+            stop.set()
+        log.info(
+            "begins with another job's state",
+            job=plan.job,
+            source=use.resume_uid,
+            sent=done.sent_bytes,
+            **done.source._asdict(),
+        )
 
     async def upload(self, plan: Assignment, holding: Holding, key: str) -> None:
         """Brings a shard of this node's memory there. StoreError, Damaged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -39,6 +39,8 @@ has done. After that its work counts as lost with them.
 """
 STORE_SECONDS = 15.0
 """For a store to tell what it holds."""
+ADOPT_SECONDS = 3600.0
+"""For another job's state to be copied within the store."""
 FETCH_SECONDS = 20.0
 """For which a place that does not answer is asked for a shard again before another is."""
 PATIENCE_SECONDS = 150.0
@@ -52,7 +54,12 @@ log = structlog.get_logger()
 
 
 class Failed(Exception):
-    """What to go on from is not known: the rank is to be started again."""
+    """What to go on from is not known, or not here: the rank is to be started again."""
+
+    def __init__(self, why: str, *, memory: bool = False) -> None:
+        super().__init__(why)
+        self.memory = memory
+        """Whether more memory would have helped."""
 
 
 @dataclass(slots=True)
@@ -106,9 +113,12 @@ class Restores:
     # At the agent of slot 0.
 
     async def decide(
-        self, job_uid: str, incarnation: int, attempt: int, broken: Broken
+        self, job_uid: str, incarnation: int, attempt: int, broken: Broken, *, bases: bool = False
     ) -> hub_pb2.ResumeReply:
-        """What the incarnation goes on from. All who ask for the same attempt hear the same."""
+        """What the incarnation goes on from. All who ask for the same attempt hear the same.
+
+        `bases`: full saves alone are of use to the ranks.
+        """
         plan = self._surveys.plan(job_uid)
         if plan is None or plan.slot or plan.incarnation < incarnation:
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.UNKNOWN)
@@ -118,7 +128,7 @@ class Restores:
         if key not in self._decisions:
             while len(self._decisions) >= MAX_DECISIONS:
                 del self._decisions[next(iter(self._decisions))]
-            self._decisions[key] = asyncio.create_task(self._decide(plan, broken))
+            self._decisions[key] = asyncio.create_task(self._decide(plan, broken, bases))
         task = self._decisions[key]
         try:
             return await asyncio.shield(task)
@@ -129,7 +139,7 @@ class Restores:
             log.warning("not decided what to go on from", job=plan.job, why=str(error))
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.UNKNOWN, message=str(error))
 
-    async def _decide(self, plan: Assignment, broken: Broken) -> hub_pb2.ResumeReply:
+    async def _decide(self, plan: Assignment, broken: Broken, bases: bool) -> hub_pb2.ResumeReply:
         began = time.monotonic()
         members = {one.node: Place(one.node, one.peer_address) for one in plan.members}
         others = {
@@ -139,21 +149,26 @@ class Restores:
         silent = await self._others(plan, others, found)
         stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
         while plan.incarnation > 1 and time.monotonic() - began < UNHEARD_SECONDS:
-            held = _held(found, stored)
+            held = _held(found, stored, bases)
             if not (silent or trouble) or not await asyncio.to_thread(_doubtful, plan, held, broken):
                 break
             await asyncio.sleep(1.0)
             silent = await self._others(plan, silent, found)
             if trouble:
                 stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
-        held = _held(found, stored)
-        if trouble and plan.incarnation > 1 and await asyncio.to_thread(_doubtful, plan, held, broken):
+        held = _held(found, stored, bases)
+        other = bool(plan.memory and plan.memory.store and plan.memory.store.resume_uid)
+        if (
+            trouble
+            and (plan.incarnation > 1 or other)
+            and await asyncio.to_thread(_doubtful, plan, held, broken)
+        ):
             # The store may well have what is newer: no work is thrown away on a guess.
             raise Failed(trouble)
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
         reply = await asyncio.to_thread(
-            _reply, plan, found, stored, {**members, **others}, broken, sorted(silent)
+            _reply, plan, found, held, {**members, **others}, broken, sorted(silent)
         )
         if trouble:
             reply.message = "; ".join(filter(None, (reply.message, trouble)))
@@ -174,13 +189,21 @@ class Restores:
         if not (plan.memory and plan.memory.store):
             return None, ""
         try:
-            async with asyncio.timeout(STORE_SECONDS):
-                await self._remotes.branch(plan, branch)
-                return await self._remotes.inventory(plan), ""
-        except (StoreError, TimeoutError) as error:
+            found = await self._stored(plan, branch)
+            if plan.memory.store.resume_uid and not found.records:
+                async with asyncio.timeout(ADOPT_SECONDS):
+                    await self._remotes.adopt(plan)
+                found = await self._stored(plan, branch)
+            return found, ""
+        except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store not read", job=plan.job, why=why)
             return None, why
+
+    async def _stored(self, plan: Assignment, branch: Branch) -> Inventory:
+        async with asyncio.timeout(STORE_SECONDS):
+            await self._remotes.branch(plan, branch)
+            return await self._remotes.inventory(plan)
 
     def _tell(self, plan: Assignment, branch: Branch) -> None:
         """Has the store know where the incarnation began; a store that is away learns it with no commit."""
@@ -245,12 +268,12 @@ class Restores:
 
     # At the agent of any slot.
 
-    async def resume(self, plan: Assignment, attempt: int, broken: Broken) -> Reading:
+    async def resume(self, plan: Assignment, attempt: int, broken: Broken, *, bases: bool = False) -> Reading:
         """What the pod's ranks are to go on from; from then on this node's memory goes on from there. Failed.
 
         Every rank of the pod asks, and hears the same.
         """
-        reply = await self._ask(plan, attempt, broken)
+        reply = await self._ask(plan, attempt, broken, bases)
         if reply.outcome == hub_pb2.ResumeReply.STALE:
             raise Failed("a later incarnation of this job has begun")
         holding = self._keeper.open(plan.job_uid)
@@ -261,22 +284,24 @@ class Restores:
             raise Failed("a later incarnation of this job has begun here")
         return Reading(plan, attempt, reply, set(plan.ranks))
 
-    async def _ask(self, plan: Assignment, attempt: int, broken: Broken) -> hub_pb2.ResumeReply:
+    async def _ask(self, plan: Assignment, attempt: int, broken: Broken, bases: bool) -> hub_pb2.ResumeReply:
         request = hub_pb2.ResumeRequest(
             job_uid=plan.job_uid,
             incarnation=plan.incarnation,
             slot=plan.slot,
             attempt=attempt,
             broken=[hub_pb2.Broken(node=node, id=key) for node, key in broken],
+            bases=bases,
         )
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        other = bool(plan.memory and plan.memory.store and plan.memory.store.resume_uid)
+        deadline = time.monotonic() + PATIENCE_SECONDS + (ADOPT_SECONDS if other else 0.0)
         pause = Backoff(first=0.05, cap=1.0)
         first = plan.members[0]
         why = ""
         while time.monotonic() < deadline:
             try:
                 if first.node == self._node:
-                    reply = await self.decide(plan.job_uid, plan.incarnation, attempt, broken)
+                    reply = await self.decide(plan.job_uid, plan.incarnation, attempt, broken, bases=bases)
                 else:
                     place = Place(first.node, first.peer_address)
                     reply = await self._exchange.resume(place, request)
@@ -330,7 +355,8 @@ class Restores:
                     reading.fetched.add(key)
                     return broken
                 except Shortage as error:
-                    raise Failed(f"no memory on {self._node} for a shard: {error}") from error
+                    why = f"no memory for shard {key[:12]} of what is restored: {error}"
+                    raise Failed(why, memory=True) from error
                 except (Unreachable, StoreError) as error:
                     # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
                     log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
@@ -352,21 +378,28 @@ def _doubtful(plan: Assignment, held: Mapping[str, Inventory], broken: Broken) -
     return bool(restore.unheard_of(held, plan.incarnation))
 
 
-def _held(found: Mapping[str, Surveyed], stored: Inventory | None) -> dict[str, Inventory]:
+def _held(found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool) -> dict[str, Inventory]:
+    """`bases`: without the segments of journals."""
     held = {node: one.inventory for node, one in found.items()}
-    return held if stored is None else {**held, restore.REMOTE: stored}
+    if stored is not None:
+        held[restore.REMOTE] = stored
+    if not bases:
+        return held
+    return {
+        place: replace(one, manifests={key: m for key, m in one.manifests.items() if m.extends is None})
+        for place, one in held.items()
+    }
 
 
 def _reply(
     plan: Assignment,
     found: Mapping[str, Surveyed],
-    stored: Inventory | None,
+    held: Mapping[str, Inventory],
     places: Mapping[str, Place],
     broken: Broken,
     silent: Sequence[str],
 ) -> hub_pb2.ResumeReply:
     """The decision, as it is told to every slot. Pure."""
-    held = _held(found, stored)
     known = merge(held.values())
     chosen = restore.plan(held, broken)
     notes = [f"{node} does not answer" for node in silent]

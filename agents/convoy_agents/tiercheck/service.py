@@ -64,7 +64,9 @@ class ShardService:
         """What the incarnation goes on from, when slot 0 is here."""
         await _caller(context)
         broken = tuple((one.node, one.id) for one in request.broken)
-        return await self._restores.decide(request.job_uid, request.incarnation, request.attempt, broken)
+        return await self._restores.decide(
+            request.job_uid, request.incarnation, request.attempt, broken, bases=request.bases
+        )
 
     async def Offer(self, request: hub_pb2.OfferRequest, context: Context) -> hub_pb2.OfferReply:
         """Whether a copy is taken, and which of its chunks are not here yet."""
@@ -136,7 +138,8 @@ def _fits(vault: Vault, incarnation: int, manifest: Manifest) -> hub_pb2.OfferRe
     if vault.incarnation != incarnation:
         return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="not restored here yet")
     floor = vault.marks.get(Tier.PEER)
-    if floor is not None and manifest.generation < floor:
+    wanted = manifest.id in vault.manifests or vault.extended(manifest.id)
+    if floor is not None and manifest.generation < floor and not wanted:
         return _refused(f"{floor.name} has its copies already")
     return None
 

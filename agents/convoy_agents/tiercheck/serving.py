@@ -18,9 +18,19 @@ from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.line import Line
 from convoy_agents.tiercheck.memory import NoRoom
-from convoy_agents.tiercheck.questions import Look, Reserve, Restore, Restored, Seal, WantShard, parse
+from convoy_agents.tiercheck.questions import (
+    Inexact,
+    Look,
+    Question,
+    Reserve,
+    Restore,
+    Restored,
+    Seal,
+    WantShard,
+    parse,
+)
 from convoy_agents.tiercheck.restoring import Failed, Reading, Restores
-from convoy_agents.tiercheck.vault import Facts, Vault
+from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Record
 
@@ -89,22 +99,13 @@ class Ranks:
             await line.send({"type": "refused", "why": "the job keeps nothing in memory"})
             return
         try:
-            match question:
-                case Reserve():
-                    await self._reserve(plan, line, question.size)
-                case Look():
-                    await self._look(plan, line, question.known)
-                case Seal():
-                    await _patiently(line, self._seal(plan, line, question))
-                case Restore():
-                    await self._restore(plan, line, question)
-                case WantShard():
-                    await self._shard(line, plan, question.shard)
-                case Restored():
-                    await self._restored(plan, line)
+            await self._do(plan, line, question)
         except (ConnectionError, TimeoutError, MessageError):
             raise
         except Failed as error:
+            if error.memory:
+                why = f"rank {line.rank}: {error}"
+                self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", why)
             await line.send({"type": "failed", "why": str(error)})
         except (Refused, NoRoom) as error:
             answer = _shortage(error)
@@ -115,17 +116,45 @@ class Ranks:
             log.error("question not answered", job=plan.job, kind=frame["type"], why=str(error))
             await line.send({"type": "failed", "why": str(error)})
 
+    async def _do(self, plan: Assignment, line: Line, question: Question) -> None:
+        match question:
+            case Reserve():
+                await self._reserve(plan, line, question)
+            case Look():
+                await self._look(plan, line, question.known)
+            case Seal():
+                await _patiently(line, self._seal(plan, line, question))
+            case Inexact():
+                what = f"rank {line.rank}: {question.what}"
+                self._troubled(plan.pod_uid, plan.incarnation, "INEXACT", what)
+                await line.send({"type": "noted"})
+            case Restore():
+                await self._restore(plan, line, question)
+            case WantShard():
+                await self._shard(line, plan, question.shard)
+            case Restored():
+                await self._restored(plan, line)
+
     # Saving.
 
-    async def _reserve(self, plan: Assignment, line: Line, size: int) -> None:
+    async def _reserve(self, plan: Assignment, line: Line, wanted: Reserve) -> None:
         holding = self._keeper.open(plan.job_uid)
         owners = [str(rank) for one in self._plans(plan) for rank in one.ranks]
         limit = plan.memory_limit
-        count = SLOTS + bool(plan.memory and plan.memory.store)
-        work = holding.reserve(str(line.rank), count, size, owners, limit)
-        slots: list[Path] = await _patiently(line, work)
+        kind = SEGMENTS if wanted.segments else BASES
+        count = wanted.segments or SLOTS + bool(plan.memory and plan.memory.store)
+        work = holding.reserve(str(line.rank), count, wanted.size, owners, limit, kind)
+        try:
+            slots: list[Path] = await _patiently(line, work)
+        except (Refused, NoRoom) as error:
+            if kind == BASES:
+                raise
+            # Full saves go on without: it is no trouble of the job's.
+            await line.send(_shortage(error))
+            return
         self._keeper.measure()
-        self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")
+        if kind == BASES:
+            self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")
         answer = {"type": "slots", "names": [path.name for path in slots]}
         await line.send({**answer, "copies": plan.memory.copies if plan.memory else 0}, slots, write=True)
 
@@ -139,6 +168,7 @@ class Ranks:
                 {
                     "marks": {tier.value: list(mark) for tier, mark in sorted(vault.marks.items())},
                     "slot": free[0] if free else "",
+                    "segments": vault.writable(owner, SEGMENTS),
                     "holds": sorted(
                         list(generation)
                         for generation, ids in held.items()
@@ -149,6 +179,7 @@ class Ranks:
                         for generation, record in vault.records.items()
                         if record.remote and generation.incarnation == plan.incarnation
                     ),
+                    "interval": plan.interval_seconds,
                 }
             )
 
@@ -169,7 +200,8 @@ class Ranks:
         seconds = 0.0
         if not await holding.look(there):
             facts = Facts(seal.world, seal.torch, seal.plan, seal.last)
-            done = await holding.seal(seal.slot, generation, owner, seal.length, facts)
+            extends = Generation(*seal.extends) if seal.extends else None
+            done = await holding.seal(seal.slot, generation, owner, seal.length, facts, extends)
             seconds = done.seconds
         await self._committer.sealed(plan.pod_uid)
         await line.send({"type": "sealed", "seconds": seconds})
@@ -208,7 +240,9 @@ class Ranks:
                 or known.plan.incarnation != plan.incarnation
                 or known.attempt < question.attempt
             ):
-                known = await self._restores.resume(plan, question.attempt, question.broken)
+                known = await self._restores.resume(
+                    plan, question.attempt, question.broken, bases=question.bases
+                )
                 self._readings[uid] = known
             return known
 

@@ -1,7 +1,8 @@
 """What a node's memory holds of one job: shards of its own ranks, copies of others', what is known of them.
 
-    slots/<name>          bases, where the ranks write them; a rank has at least two
-    files/<id>            all other shards, whole: copies, journals
+    slots/<name>          shards where the ranks write them: a rank has at least two for bases, and some for
+                          the segments of its journal
+    files/<id>            all other shards, whole: copies, what was fetched
     manifests/<id>        what is in such a file, or in the slot that it names
     records/, branches/   what was committed, where incarnations began
     state.json            watermarks, incarnation
@@ -28,11 +29,10 @@ from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedEr
 
 MAX_EXPECTED = 64
 """Shards on their way here at once; the oldest makes room."""
+Damaged = digest.Damaged
+BASES, SEGMENTS = "", "j"
+"""Kinds of slots, as their names tell."""
 _FOLDERS = ("slots", "files", "manifests", "records", "branches")
-
-
-class Damaged(ValueError):
-    """Bytes that do not match their digest."""
 
 
 class Facts(NamedTuple):
@@ -111,13 +111,15 @@ class Vault:
         """Names of a rank's slots."""
         return sorted(path.name for path in (self._folder / "slots").glob(f"{owner}-*"))
 
-    def reserve(self, owner: str, count: int, size: int, owners: Collection[str] = ()) -> list[str]:
+    def reserve(
+        self, owner: str, count: int, size: int, owners: Collection[str] = (), kind: str = BASES
+    ) -> list[str]:
         """So many slots of so many bytes. NoRoom, and nothing is changed but that slots are freed, when they
         do not fit.
 
         `owners`: all who use slots now; what others have left, and nobody needs, is given up.
         """
-        names = [f"{owner}-{number}" for number in range(count)]
+        names = [f"{owner}-{kind}{number}" for number in range(count)]
         used = self.sealing.union(self._homes.values())
         for path in (self._folder / "slots").iterdir():
             if path.name.rpartition("-")[0] not in {owner, *owners} and path.name not in used:
@@ -133,13 +135,17 @@ class Vault:
         """The file of a slot."""
         return self._folder / "slots" / name
 
-    def writable(self, owner: str) -> list[str]:
-        """A rank's slots that nothing needed lies in."""
+    def writable(self, owner: str, kind: str = BASES) -> list[str]:
+        """A rank's slots of a kind that nothing needed lies in."""
         used = self.sealing.union(self._homes.values())
-        return [name for name in self.slots(owner) if name not in used]
+        return [
+            name
+            for name in self.slots(owner)
+            if name not in used and name.rpartition("-")[2].startswith(SEGMENTS) == (kind == SEGMENTS)
+        ]
 
     def seal(self, manifest: Manifest, slot: str, facts: Facts = Facts(1, "", "")) -> None:  # noqa: B008
-        """A rank has written a base into a slot: from now on nobody writes there."""
+        """A rank has written a shard into a slot: from now on nobody writes there."""
         if slot in self._homes.values():
             raise ValueError(f"slot {slot} holds another shard")
         self._keep(manifest, slot, facts)
@@ -152,6 +158,21 @@ class Vault:
             if one.shard in shards and one.generation.incarnation == incarnation:
                 found.setdefault(one.generation, {})[one.shard] = key
         return found
+
+    def chain(self, key: str) -> list[str]:
+        """Ids of a shard and of all that it extends, itself first, as far as they are here."""
+        found: list[str] = []
+        at: str | None = key
+        while at is not None and at not in found:
+            found.append(at)
+            one = self.manifests.get(at)
+            at = one.extends if one else None
+        return found
+
+    def extended(self, key: str) -> bool:
+        """Whether a shard that is here, or on its way, extends this one."""
+        coming = (one.manifest for one in self._coming.values())
+        return any(one.extends == key for one in (*self.manifests.values(), *coming))
 
     # Shards that come from elsewhere, chunk by chunk.
 
@@ -264,7 +285,7 @@ class Vault:
         for key, coming in list(self._coming.items()):
             generation = coming.manifest.generation
             old = generation.incarnation < self.incarnation or (floor is not None and generation < floor)
-            if old and key not in pinned:
+            if old and key not in pinned and not self.extended(key):
                 self.give_up_coming(key)
         for generation in doomed.records:
             (self._folder / "records" / generation.name).unlink(missing_ok=True)

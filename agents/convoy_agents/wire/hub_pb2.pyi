@@ -333,6 +333,7 @@ class PodReport(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     ASKS_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
+    INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -342,6 +343,8 @@ class PodReport(_message.Message):
     master_port: _builtins.int
     """the port slot 0's launcher picked for `port_incarnation`"""
     port_incarnation: _builtins.int
+    interval_seconds: _builtins.int
+    """of the assignment's MemoryTiers; 0 without"""
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """of `incarnation`"""
@@ -372,10 +375,11 @@ class PodReport(_message.Message):
         committed: _abc.Iterable[Global___Committed] | None = ...,
         asks: _abc.Iterable[Global___Place] | None = ...,
         trouble: Global___Trouble | None = ...,
+        interval_seconds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["trouble", b"trouble"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "committed", b"committed", "incarnation", b"incarnation", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "trouble", b"trouble"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -395,12 +399,16 @@ class Trouble(_message.Message):
         """a rank's share does not fit"""
         LOST: Trouble._Kind.ValueType  # 1
         """there were checkpoints, and none was whole any more: the ranks began at step 0"""
+        INEXACT: Trouble._Kind.ValueType  # 2
+        """a journal did not make again what the training had made: full saves alone for a while"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     NO_MEMORY: Trouble.Kind.ValueType  # 0
     """a rank's share does not fit"""
     LOST: Trouble.Kind.ValueType  # 1
     """there were checkpoints, and none was whole any more: the ranks began at step 0"""
+    INEXACT: Trouble.Kind.ValueType  # 2
+    """a journal did not make again what the training had made: full saves alone for a while"""
 
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
@@ -509,6 +517,8 @@ class Progress(_message.Message):
     HELD_OUT_LOSS_FIELD_NUMBER: _builtins.int
     TIME_UNIX_MS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_MS_FIELD_NUMBER: _builtins.int
+    SAVE_MS_FIELD_NUMBER: _builtins.int
+    COPY_MS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     """0 when unknown"""
@@ -518,6 +528,10 @@ class Progress(_message.Message):
     time_unix_ms: _builtins.int
     checkpoint_ms: _builtins.int
     """for which saving has held up the steps of this incarnation, in total"""
+    save_ms: _builtins.int
+    """for which its newest save did; 0 before the first"""
+    copy_ms: _builtins.int
+    """until the newest save that has its copies had them; 0 before the first"""
     def __init__(
         self,
         *,
@@ -528,10 +542,12 @@ class Progress(_message.Message):
         held_out_loss: _builtins.float | None = ...,
         time_unix_ms: _builtins.int = ...,
         checkpoint_ms: _builtins.int = ...,
+        save_ms: _builtins.int = ...,
+        copy_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "held_out_loss", b"held_out_loss", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "held_out_loss", b"held_out_loss", "loss", b"loss", "samples_per_second", b"samples_per_second", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "held_out_loss", b"held_out_loss", "loss", b"loss", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held_out_loss: _TypeAlias = _typing.Literal["held_out_loss"]  # noqa: Y015
     _WhichOneofArgType__held_out_loss: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss"]  # noqa: Y015
@@ -918,10 +934,15 @@ class MemoryTiers(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     HOLDERS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
     copies: _builtins.int
     """of each shard, on other nodes"""
     limit: _builtins.int
     """most bytes that the job may have on one node; 0 for what the node has"""
+    interval_seconds: _builtins.int
+    """For slot 0, whose rank 0 wishes the saves: between two of them; 0 for what the pod was told at its start.
+    It may change within an incarnation: the assignment then comes again.
+    """
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Place]:
         """which keep the copies of this slot's shards"""
@@ -942,10 +963,11 @@ class MemoryTiers(_message.Message):
         hosts: _abc.Iterable[Global___Place] | None = ...,
         holders: _abc.Iterable[Global___Place] | None = ...,
         store: Global___StoreUse | None = ...,
+        interval_seconds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "holders", b"holders", "hosts", b"hosts", "limit", b"limit", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "holders", b"holders", "hosts", b"hosts", "interval_seconds", b"interval_seconds", "limit", b"limit", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -959,6 +981,8 @@ class StoreUse(_message.Message):
     EVERY_SECONDS_FIELD_NUMBER: _builtins.int
     KEEP_LAST_FIELD_NUMBER: _builtins.int
     KEEP_EVERY_STEPS_FIELD_NUMBER: _builtins.int
+    RESUME_UID_FIELD_NUMBER: _builtins.int
+    RESUME_STEP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     every_seconds: _builtins.int
     """between two generations that go there"""
@@ -966,6 +990,10 @@ class StoreUse(_message.Message):
     """generations that stay"""
     keep_every_steps: _builtins.int
     """and each first one to reach another multiple of it; 0 for none"""
+    resume_uid: _builtins.str
+    """Uid of the job of the same namespace whose state there this one begins with; empty for none."""
+    resume_step: _builtins.int
+    """which; 0 for the newest"""
     def __init__(
         self,
         *,
@@ -973,10 +1001,12 @@ class StoreUse(_message.Message):
         every_seconds: _builtins.int = ...,
         keep_last: _builtins.int = ...,
         keep_every_steps: _builtins.int = ...,
+        resume_uid: _builtins.str = ...,
+        resume_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_seconds", b"every_seconds", "keep_every_steps", b"keep_every_steps", "keep_last", b"keep_last", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_seconds", b"every_seconds", "keep_every_steps", b"keep_every_steps", "keep_last", b"keep_last", "name", b"name", "resume_step", b"resume_step", "resume_uid", b"resume_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1355,11 +1385,14 @@ class ResumeRequest(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     BROKEN_FIELD_NUMBER: _builtins.int
+    BASES_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     slot: _builtins.int
     attempt: _builtins.int
     """Counts from 0: after a try in which some shard was broken, all slots ask for the next together."""
+    bases: _builtins.bool
+    """the ranks cannot replay what is there: full saves alone are of use"""
     @_builtins.property
     def broken(self) -> _containers.RepeatedCompositeFieldContainer[Global___Broken]: ...
     def __init__(
@@ -1370,10 +1403,11 @@ class ResumeRequest(_message.Message):
         slot: _builtins.int = ...,
         attempt: _builtins.int = ...,
         broken: _abc.Iterable[Global___Broken] | None = ...,
+        bases: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "broken", b"broken", "incarnation", b"incarnation", "job_uid", b"job_uid", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bases", b"bases", "broken", b"broken", "incarnation", b"incarnation", "job_uid", b"job_uid", "slot", b"slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

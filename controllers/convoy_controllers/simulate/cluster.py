@@ -19,7 +19,6 @@ from convoy_controllers.simulate.scheduler import Scheduler
 from convoy_controllers.simulate.training import GangTraining, Job
 from convoy_controllers.simulate.workers import Workers
 from convoy_crds.engine import Engine
-from convoy_crds.meta import seconds
 from convoy_crds.trainingjob import TrainingJob
 
 
@@ -68,7 +67,7 @@ class Cluster:
     def submit(self, job: TrainingJob, program: Program | None = None) -> None:
         """A user creates a job; without a program its ranks make no step of their own."""
         saves = job.spec.checkpoint.tiers.any
-        every = float(seconds(job.spec.checkpoint.interval)) if saves else 0.0
+        every = float(job.spec.checkpoint.interval_seconds) if saves else 0.0
         stored = self.api.create_job(job)
         self.training_jobs[stored.metadata.uid] = Job(program, every)
 

@@ -25,7 +25,7 @@ class Job:
 
     program: Program | None = None
     save_every: float = 0.0
-    """Seconds between two checkpoints; 0: none are kept."""
+    """Seconds between two checkpoints that its pods begin with; 0: none are kept."""
     commits: list[tuple[int, int]] = field(default_factory=list)
     """(incarnation, step) of its checkpoints, in the order in which they were committed."""
 
@@ -106,12 +106,20 @@ class GangTraining:
                 time=at,
                 first_step=gang.first_step,
                 checkpoint_seconds=round(gang.held, 3),
+                save_seconds=gang.program.save_seconds if gang.held else 0.0,
+                copy_seconds=gang.program.commit_seconds if gang.held else 0.0,
                 total_steps=gang.program.total_steps,
             )
             if rank.state == "RUNNING"
             else rank
             for rank in ranks
         )
+
+    def interval_changed(self, worker: Worker) -> None:
+        """The ranks of a pod are told of another time between two saves."""
+        gang = worker.gang
+        if gang is not None and gang.stepping and gang.first_step:
+            self._next(gang)
 
     # What goes wrong
 
@@ -170,7 +178,7 @@ class GangTraining:
         wrong = gang.when(gang.program.fails_at_step)
         if gang.program.fails_at_step and now <= wrong < end:
             end, finish = wrong, self._fail
-        every = self._jobs[gang.job_uid].save_every
+        every = self._interval(gang)
         if every:
             stretch = gang.stretches[-1]
             steps = max(1, -(-(max(now, gang.saved + every) - stretch.begin) // length))
@@ -283,6 +291,12 @@ class GangTraining:
         self._kernel.at(since + seconds + ABORT_SECONDS, strike)
 
     # Help
+
+    def _interval(self, gang: Gang) -> float:
+        """Seconds between two saves: what slot 0's agent knows of, or else what the pods began with."""
+        plans = [self._workers.by_uid[uid].plan for uid in gang.joined if uid in self._workers.by_uid]
+        told = next((plan.memory for plan in plans if plan and plan.slot == 0), None)
+        return (told.interval_seconds if told else 0) or self._jobs[gang.job_uid].save_every
 
     def _newest(self, job_uid: str) -> int:
         """The step of the newest checkpoint; 0 without any."""

@@ -66,6 +66,10 @@ class Training(Protocol):
         """The ranks with their steps as of a moment."""
         ...
 
+    def interval_changed(self, worker: Worker) -> None:
+        """The ranks of a pod are told of another time between two saves."""
+        ...
+
 
 class Workers:
     """All containers of the cluster."""
@@ -154,6 +158,8 @@ class Workers:
                 self._set(slot.pod_uid, port_incarnation=command.incarnation, master_port=port)
             case Assign() if command.incarnation > slot.incarnation:
                 self._assign(self._known(command, worker), command)
+            case Assign() if worker is not None and command.incarnation == slot.incarnation:
+                self._take_interval(worker, command)
             case Shutdown() if worker is not None:
                 self._shut_down(worker, command)
             case _:
@@ -176,12 +182,19 @@ class Workers:
         worker.plan = command
         numbers = range(command.rank_offset, command.rank_offset + command.processes)
         ranks = tuple(RankView(number, "STARTING") for number in numbers)
-        self._set(worker.uid, incarnation=command.incarnation, ranks=ranks)
+        every = _interval(command)
+        self._set(worker.uid, incarnation=command.incarnation, ranks=ranks, interval_seconds=every)
         if self._latencies.rank_start:
             pause = self._kernel.about(self._latencies.rank_start)
             self._kernel.after(pause, lambda: self._begin(worker, command))
         else:
             self._begin(worker, command)
+
+    def _take_interval(self, worker: Worker, command: Assign) -> None:
+        if (every := _interval(command)) != self.slots[worker.uid].interval_seconds and not worker.ending:
+            worker.plan = command
+            self._set(worker.uid, interval_seconds=every)
+            self.training.interval_changed(worker)
 
     def _begin(self, worker: Worker, command: Assign) -> None:
         slot = self.slots.get(worker.uid)
@@ -250,3 +263,8 @@ class Workers:
     def _set(self, uid: str, **facts: Any) -> None:
         self.slots[uid] = replace(self.slots[uid], **facts)
         self.changed(uid)
+
+
+def _interval(command: Assign) -> int:
+    """Seconds between two saves, as the agent is told; 0: as its pod was."""
+    return command.memory.interval_seconds if command.memory else 0

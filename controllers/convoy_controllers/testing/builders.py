@@ -89,6 +89,7 @@ class ToyCluster:
         self._last = self._api.jobs[self._name].job
         self.engine = engine
         self.stores: dict[str, CheckpointStore] = {}
+        self.source: TrainingJob | None = None
         self.create_errors: dict[str, str] = {}
         self.nodes: dict[str, NodeView] = {}
         """What is known of nodes, where it is not all well."""
@@ -147,6 +148,7 @@ class ToyCluster:
             engine=self.engine,
             known_engines=("gpt",) if self.engine else (),
             store=self.stores.get(self.job.spec.checkpoint.tiers.store or ""),
+            source=self.source,
             known_stores=tuple(self.stores),
             pods=tuple(self.pods.values()),
             slots=dict(self.views),

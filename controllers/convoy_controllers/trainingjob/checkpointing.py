@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from convoy_controllers.trainingjob import interval
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.trainingjob.validity import store_not_allowed, unknown_store
@@ -47,19 +48,23 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
         if kind == "NO_MEMORY":
             reason = Reasons.NO_CHECKPOINT_MEMORY
             return Finding(False, reason, reason.format(node=view.node, why=why))
+        if kind == "INEXACT":
+            reason = Reasons.INEXACT_JOURNAL
+            return Finding(True, reason, reason.format(node=view.node, why=why))
         if not saved:
             reason = Reasons.CHECKPOINTS_LOST
             return Finding(False, reason, reason.format(incarnation=status.incarnation, why=why))
     if stuck := _store(observed):
         return stuck
-    facts = {"interval": spec.interval, "tiers": ", ".join(spec.tiers.names)}
+    every = interval.words(observed.job, status)
+    facts = {"interval": every, "tiers": ", ".join(spec.tiers.names)}
     names = sorted({view.node for view in views})
     if spec.tiers.peer and len(names) == 1:
         reason = Reasons.NO_PEER
         return Finding(False, reason, reason.format(node=names[0]))
     if point is None:
         reason = Reasons.NOTHING_SAVED
-        return Finding(False, reason, reason.format(interval=spec.interval))
+        return Finding(False, reason, reason.format(interval=every))
     if spec.tiers.peer and names:
         key = spec.tiers.peer.topology_key
         known = {name: observed.nodes[name].labels.get(key, "") for name in names if name in observed.nodes}

@@ -9,15 +9,24 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from convoy_controllers.checkpoint.placement import Host, place
-from convoy_controllers.plan import Assign, Command, Member, MemoryTiers, PickPort, PodView, StoreUse
-from convoy_controllers.trainingjob import nodes
+from convoy_controllers.plan import (
+    Assign,
+    Command,
+    Member,
+    MemoryTiers,
+    PickPort,
+    PodView,
+    SlotView,
+    StoreUse,
+)
+from convoy_controllers.trainingjob import interval, nodes
 from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import birth
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
 from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import Phase, Tiers, TrainingJob, TrainingJobStatus
+from convoy_crds.trainingjob import Phase, TrainingJob, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
 """How long, after a fault, an elastic job waits for a pod that is on its way before it goes on without it."""
@@ -169,10 +178,12 @@ def commands(
         return ()
     if view.port_incarnation != incarnation or not view.master_port:
         return (PickPort(first.node, first.uid, incarnation),)
+    every = interval.told(job, status)
     behind = [
         (slot, pod)
         for slot, pod in placed
-        if (known := observed.slots.get(pod.uid)) is not None and known.incarnation < incarnation
+        if (known := observed.slots.get(pod.uid)) is not None
+        and (known.incarnation < incarnation or (slot.position == 0 and _outdated(known, incarnation, every)))
     ]
     if not behind:
         return ()
@@ -198,10 +209,15 @@ def commands(
             command=command(job, observed.engine, slot),
             members=members if strict or slot.position == 0 else members[:1],
             strict=strict,
-            memory=memory.get(pod.node or "") if slot.position else _first(memory, members, observed),
+            memory=memory.get(pod.node or "") if slot.position else _first(memory, members, observed, every),
         )
         for slot, pod in behind
     )
+
+
+def _outdated(known: SlotView, incarnation: int, every: int) -> bool:
+    """Whether the agent of slot 0 knows the incarnation, but another interval."""
+    return known.incarnation == incarnation and known.interval_seconds != every
 
 
 def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:
@@ -218,26 +234,34 @@ def _memory(observed: Observed, members: Collection[Member]) -> dict[str, Memory
         for name in sorted(names)
     ]
     limit = in_bytes(tiers.local.memory) if tiers.local.memory else 0
-    store = _store(tiers)
+    store = _store(observed)
     return {
         name: MemoryTiers(copies, limit, placed.hosts, store=store)
         for name, placed in place(hosts, copies).items()
     }
 
 
-def _store(tiers: Tiers) -> StoreUse | None:
-    """Where memory is uploaded to, and how often."""
-    remote = tiers.remote
+def _store(observed: Observed) -> StoreUse | None:
+    """Where memory is uploaded to, how often, and with whose state the job begins."""
+    wanted = observed.job.spec.checkpoint
+    remote = wanted.tiers.remote
     if remote is None or remote.store is None:
         return None
-    return StoreUse(remote.store, seconds(remote.every), remote.keep_last, remote.keep_every_steps)
+    use = StoreUse(remote.store, seconds(remote.every), remote.keep_last, remote.keep_every_steps)
+    other = wanted.resume_from
+    if other is None:
+        return use
+    uid = other.uid or (observed.source.metadata.uid if observed.source else "")
+    return replace(use, resume_uid=uid, resume_step=other.step)
 
 
 def _first(
-    memory: Mapping[str, MemoryTiers], members: tuple[Member, ...], observed: Observed
+    memory: Mapping[str, MemoryTiers], members: tuple[Member, ...], observed: Observed, every: int
 ) -> MemoryTiers | None:
-    """For slot 0, which asks everybody who may hold something of the job."""
+    """For slot 0, which asks everybody who may hold something of the job, and saves `every` so many seconds
+    (0: as its pod was told).
+    """
     own = memory.get(members[0].node)
     nodes_of_job = {member.node for member in members}
     holders = tuple(node for node in observed.holders if node not in nodes_of_job)
-    return replace(own, holders=holders) if own else None
+    return replace(own, holders=holders, interval_seconds=every) if own else None

@@ -27,6 +27,7 @@ _QUEUE = frozenset(
         Reasons.WRONG_ROLE_KIND,
         Reasons.INVALID_PARAMS,
         Reasons.INVALID_SPEC,
+        Reasons.NOTHING_TO_RESUME,
         Reasons.POD_REJECTED,
         Reasons.POD_CONFLICT,
     )

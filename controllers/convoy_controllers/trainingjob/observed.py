@@ -23,6 +23,8 @@ class Observed:
     """The CheckpointStore that `spec.checkpoint.tiers.remote.store` names, if it exists."""
     known_stores: tuple[str, ...] = ()
     """Those that jobs of its namespace may name."""
+    source: TrainingJob | None = None
+    """The job that `spec.checkpoint.resumeFrom` names, if it exists."""
     pods: tuple[PodView, ...] = ()
     """Pods labelled with the job's name, its own and others'."""
     slots: Mapping[str, SlotView] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from convoy_controllers.plan import PodView
 from convoy_crds import terms
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot
-from convoy_crds.meta import API_VERSION, seconds
+from convoy_crds.meta import API_VERSION
 from convoy_crds.trainingjob import Role, TrainingJob
 
 LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
@@ -42,7 +42,7 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     if tiers.local:
         values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
     if tiers.any:
-        values[terms.ENV_CHECKPOINT_SECONDS] = str(seconds(job.spec.checkpoint.interval))
+        values[terms.ENV_CHECKPOINT_SECONDS] = str(job.spec.checkpoint.interval_seconds)
     return [{"name": name, "value": value} for name, value in values.items()]
 
 

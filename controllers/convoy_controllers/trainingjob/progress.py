@@ -83,5 +83,10 @@ def newest_checkpoint(views: Iterable[SlotView], stored: CheckpointStatus | None
         return stored
     _, _, tier, newest = max(found, key=lambda one: one[:2])
     return CheckpointStatus(
-        incarnation=newest.incarnation, step=newest.step, tier=tier, time=newest.time, watermarks=marks
+        incarnation=newest.incarnation,
+        step=newest.step,
+        tier=tier,
+        time=newest.time,
+        watermarks=marks,
+        interval=stored.interval if stored else None,
     )

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from convoy_controllers.plan import Event
+from convoy_controllers.trainingjob import interval
 from convoy_controllers.trainingjob.goodput import Blow, account
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
@@ -71,6 +72,8 @@ class Draft:
         status, views = self.status, self.observed.slots
         status.progress = folded(views.values(), incarnation, status.progress)
         status.checkpoint = newest_checkpoint(views.values(), status.checkpoint)
+        if status.checkpoint is not None:
+            status.checkpoint.interval = interval.decided(self.observed.job, status, views.values())
         running = {
             uid for uid, view in views.items() if view.incarnation == incarnation and is_up(view.ranks)
         }

@@ -90,6 +90,26 @@ def store_not_allowed(observed: Observed) -> Violation | None:
     return Violation(reason, reason.format(name=named, namespace=namespace))
 
 
+def unknown_source(observed: Observed) -> Violation | None:
+    """The job is to begin with the state of one that is not there, or has none in the same store; heals when
+    it has. What the job has saved itself comes first: then the other may be gone.
+    """
+    wanted, status = observed.job.spec.checkpoint, observed.job.status
+    if wanted.resume_from is None or wanted.resume_from.job is None or status.incarnation:
+        return None
+    source, reason = observed.source, Reasons.NOTHING_TO_RESUME
+    point = source.status.checkpoint if source is not None else None
+    if source is None:
+        why = "there is no such job (name a deleted one by its uid)"
+    elif source.spec.checkpoint.tiers.store != wanted.tiers.store:
+        why = f"that job does not save to CheckpointStore {wanted.tiers.store!r}"
+    elif point is None or point.watermarks.remote is None:
+        why = "nothing of that job is in the store yet"
+    else:
+        return None
+    return Violation(reason, reason.format(name=wanted.resume_from.job, why=why))
+
+
 def long_command(observed: Observed) -> Violation | None:
     """A command that no agent would take (convoy_agents.pods.assignment.MAX_COMMAND)."""
     job = observed.job
@@ -113,6 +133,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     invalid_params,
     unknown_store,
     store_not_allowed,
+    unknown_source,
     long_command,
 )
 

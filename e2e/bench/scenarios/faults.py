@@ -40,8 +40,9 @@ async def kill(rig: Rig, rate: Rate, figures: Figures) -> None:
         )
         figures.add(Metric(f"{words}: last pod created", "seconds"), max(again) - died if whole else None)
         figures.add(Metric(f"{words}: Running", "seconds"), ran - died if ran and half else None)
-        doubled = len(await twins(rig.api)) + max(0, created(entries) - ONE_LARGE.pods)
-        figures.add(Metric(f"{words}: duplicate pods", "pods", 0), doubled)
+        figures.add(Metric(f"{words}: slots with two pods", "slots", 0), len(await twins(rig.api)))
+        replaced = max(0, created(entries) - ONE_LARGE.pods)
+        figures.add(Metric(f"{words}: pods replaced", "pods"), replaced)
         await rig.clear()
 
 

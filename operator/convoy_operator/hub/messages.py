@@ -53,6 +53,8 @@ def rank_view(report: wire.RankReport) -> RankView:
         held_out_loss=progress.held_out_loss if progress and progress.HasField("held_out_loss") else None,
         time=seconds(progress.time_unix_ms) if progress else 0.0,
         checkpoint_seconds=progress.checkpoint_ms / 1000 if progress else 0.0,
+        save_seconds=progress.save_ms / 1000 if progress else 0.0,
+        copy_seconds=progress.copy_ms / 1000 if progress else 0.0,
         started=seconds(report.started_unix_ms),
         first_step=seconds(report.first_step_unix_ms),
         ended=seconds(report.ended_unix_ms),
@@ -74,12 +76,14 @@ def slot_view(report: wire.PodReport, node: str) -> SlotView:
             for one in report.committed[:MOST_TIERS]
         },
         trouble=_trouble(report.trouble) if report.HasField("trouble") else None,
+        interval_seconds=report.interval_seconds,
     )
 
 
 def _trouble(trouble: wire.Trouble) -> tuple[str, str]:
-    kind = "LOST" if trouble.kind == wire.Trouble.LOST else "NO_MEMORY"
-    return kind, trouble.message[:_STDERR]
+    # An agent of another version may know further kinds.
+    known = trouble.kind in wire.Trouble.Kind.values()
+    return wire.Trouble.Kind.Name(trouble.kind) if known else "NO_MEMORY", trouble.message[:_STDERR]
 
 
 def skeleton(view: SlotView) -> tuple[object, ...]:
@@ -197,6 +201,7 @@ def _memory(given: MemoryTiers, peer_address: Callable[[str], str]) -> wire.Memo
         hosts=places(given.hosts),
         holders=places(given.holders),
         store=_store_use(given.store) if given.store else None,
+        interval_seconds=given.interval_seconds,
     )
 
 
@@ -206,6 +211,8 @@ def _store_use(given: StoreUse) -> wire.StoreUse:
         every_seconds=min(given.every_seconds, _MOST_SECONDS),
         keep_last=given.keep_last,
         keep_every_steps=given.keep_every_steps,
+        resume_uid=given.resume_uid,
+        resume_step=given.resume_step,
     )
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
+from convoy_crds import storekeys
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
@@ -143,8 +144,8 @@ class Stores:
         except errors.Forbidden:
             why = "the operator may not; name it in operator.storeSecrets of the chart, or leave that empty"
             return Secret(unreadable=why), None
-        data = credentials.decoded(raw)
-        if lacking := credentials.missing(data):
+        data = storekeys.decoded(raw)
+        if lacking := storekeys.missing(data):
             return Secret(missing=lacking), None
         return Secret(), credentials.message(store, data)
 

@@ -23,11 +23,18 @@ from convoy_workloads.runtime.tiers.line import MemoryLine
 JOB = "uid-of-job"
 SIZE = 9 * 2**20 + 4096
 """Three chunks."""
+SEGMENT = 3 * 4096
+"""Bytes of a journal's segment."""
 
 
 def state(step: int, shard: int) -> bytes:
     """What a rank has after a step."""
     return random.Random(step * 1000 + shard).randbytes(4096) * (SIZE // 4096)
+
+
+def segment(step: int, shard: int) -> bytes:
+    """What a rank has journalled up to a step."""
+    return random.Random(step * 1000 + shard + 500).randbytes(SEGMENT)
 
 
 @dataclass
@@ -74,6 +81,28 @@ class Rank:
             type="seal", slot=slot, step=step, length=SIZE, world=2, torch="2.13", plan=plan
         )
 
+    async def reserve_segments(self, count: int, size: int = SEGMENT) -> Answer:
+        answer = await self.ask(type="reserve", size=size, segments=count)
+        if answer["type"] == "slots":
+            self.slots |= dict(zip(answer["names"], answer.areas, strict=True))
+        return answer
+
+    async def journal(self, step: int, extends: list[int]) -> Answer:
+        """Writes what has come since another save into a free slot for segments and has it sealed."""
+        await self.until(lambda stand: bool(stand["segments"]))
+        slot = self.stand["segments"][0]
+        self.slots[slot][:SEGMENT] = segment(step, self.number)
+        return await self.ask(
+            type="seal",
+            slot=slot,
+            step=step,
+            length=SEGMENT,
+            world=2,
+            torch="2.13",
+            plan="same",
+            extends=extends,
+        )
+
     async def until(self, holds: Any) -> dict[str, Any]:
         """How things stand, once it is as wanted."""
         deadline = time.monotonic() + PATIENCE
@@ -88,8 +117,15 @@ class Rank:
     async def stands(self, tier: Tier, incarnation: int, step: int) -> None:
         await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step])
 
-    async def restore(self, attempt: int = 0, broken: list[list[str]] | None = None) -> Answer:
-        return await self.ask(type="restore", attempt=attempt, broken=broken or [])
+    async def restore(
+        self, attempt: int = 0, broken: list[list[str]] | None = None, *, bases: bool = False
+    ) -> Answer:
+        return await self.ask(type="restore", attempt=attempt, broken=broken or [], bases=bases)
+
+    async def read_chain(self, shard: str) -> list[bytes]:
+        """A base's bytes, and those of the segments behind it."""
+        answer = await self.ask(type="shard", shard=shard)
+        return [bytes(area[:length]) for area, length in zip(answer.areas, answer["lengths"], strict=True)]
 
     async def read(self, shard: str) -> bytes | list[list[str]]:
         """A shard's bytes, or who could not give it."""
@@ -110,6 +146,7 @@ class MemoryJob:
     store: hub_pb2.StoreUse | None = None
     processes: int = 1
     """Ranks of each pod."""
+    name: str = "job"
     launchers: dict[str, Pod] = field(default_factory=dict)
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
@@ -122,7 +159,7 @@ class MemoryJob:
                 self.launchers[uid] = await host.launcher(uid)
                 await self.hub.report(uid, lambda report: report.launcher_connected)
             plan = assignment(
-                "job", incarnation, slot, [(uid, host, self.processes) for uid, host in members]
+                self.name, incarnation, slot, [(uid, host, self.processes) for uid, host in members]
             )
             plan.memory.copies = min(self.copies, len(members) - 1)
             plan.memory.limit = self.limit

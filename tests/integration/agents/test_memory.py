@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host, Pod, eventually
-from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, Rank, damage, held, state, until_held
+from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
+from tests.integration.agents.memory_job import (
+    JOB,
+    SIZE,
+    MemoryJob,
+    Rank,
+    at,
+    damage,
+    held,
+    state,
+    until_held,
+)
 
 from convoy_agents.csi import mounts
 from convoy_agents.wire import hub_pb2
@@ -310,3 +320,33 @@ async def test_a_line_of_an_earlier_incarnation_is_cut(
     pod = await Pod.dial(one.target(A) / "agent.sock", role="memory", incarnation=1, rank=0)
     await job.form(2, [(A, one)])
     assert await pod.ended()
+
+
+async def test_another_interval_reaches_the_ranks_that_run(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await ranks[0].until(lambda stand: stand["interval"] == 0)
+    again = assignment("job", 1, 0, [(A, one, 1), (B, two, 1)])
+    again.memory.CopyFrom(hub_pb2.MemoryTiers(copies=1, hosts=[at(two)], interval_seconds=42))
+    hub.send(one.node, assignment=again)
+    await ranks[0].until(lambda stand: stand["interval"] == 42)
+    report = await hub.report(A, lambda report: report.interval_seconds == 42)
+    assert report.incarnation == 1
+    await saved(ranks, 1, 10)
+
+
+async def test_a_restore_that_does_not_fit_says_so(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    job.limit = 2**20
+    again = await job.form(2, [(A, one), (C, three)])
+    assert (await again[1].restore())["generation"] == [1, 10]
+    failed = await again[1].ask(type="shard", shard="0")
+    assert failed["type"] == "failed" and "bytes are missing" in failed["why"]
+    report = await hub.report(C, lambda report: report.HasField("trouble"))
+    assert report.trouble.kind == hub_pb2.Trouble.NO_MEMORY

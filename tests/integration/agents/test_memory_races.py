@@ -197,3 +197,28 @@ async def test_a_pod_that_shortens_its_slot_harms_nobody_else(
         assert (await rank.restore())["generation"] == [1, 10]
         assert await rank.read("0") == state(10, 0)
     await until_held(two, {(Generation(1, 10), "0")})
+
+
+async def test_damage_that_nobody_reads_is_found_and_replaced(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for rank in ranks:
+        assert (await rank.save(10))["type"] == "sealed"
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 10)
+    wanted = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
+    for host in (one, two):
+        await host.agent.scrubber.once()
+        assert await held(host) == wanted, "what is whole stays"
+    await damage(one, "0", Generation(1, 10))  # the rank's own, in its slot
+    await damage(two, "1", Generation(1, 10), 0)
+    await one.agent.scrubber.once()
+    await two.agent.scrubber.once()
+    for host in (one, two):
+        assert await held(host) == wanted
+        holding = host.agent.keeper.get(JOB)
+        assert holding is not None
+        for key in await holding.look(lambda vault: list(vault.manifests)):
+            assert await holding.verified(key) is not None

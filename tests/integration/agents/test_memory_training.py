@@ -17,6 +17,7 @@ from tests.integration.agents.harness import FakeHub, Host
 from tests.integration.agents.memory_job import MemoryJob
 from tests.integration.agents.test_memory import A, B, C, folder, job
 
+from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint.generation import Tier
 
 __all__ = ["folder", "job"]
@@ -107,6 +108,9 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1))
         await first[0].until(r"STEP 8\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
+        for uid in (A, B):
+            report = await hub.report(uid, lambda report: any(rank.progress.copy_ms for rank in report.ranks))
+            assert 0 < report.ranks[0].progress.save_ms < 10_000
         # In place: the processes end, the memory stays.
         for rank in first:
             rank.kill()
@@ -128,3 +132,47 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
             rank.kill()
         for rank in ranks:
             await rank.process.wait()
+
+
+async def test_what_a_journal_holds_is_replayed_bit_by_bit(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
+) -> None:
+    one, two = [await make_host(name) for name in ("one", "two")]
+    members: list[tuple[str, Host]] = [(A, one), (B, two)]
+    ranks: list[Rank] = []
+    replayed = 0
+    try:
+        ranks += (calm := await train(folder, 1, 60, ["", ""]))
+        wanted = await ended(calm)
+        incarnation, now = 1, ranks
+        while replayed < 2:
+            await job.form(incarnation, members)
+            ranks += (now := await train(folder, incarnation, 60, [A, B], slow=0.1))
+            if incarnation > 1:
+                await now[0].until(r"continues after step \d+ from gen-\d+-\d+, the same bits")
+                replayed += any("replayed" in line for line in now[0].lines)
+            if replayed < 2:
+                await now[0].until(r"STEP \d+")
+                holding = one.agent.keeper.open("uid-of-job")
+                # Segments stand with their copies in this incarnation.
+                assert await holding.until(lambda vault, at=incarnation: _journalled(vault, at), SECONDS)
+                for rank in now:
+                    rank.kill()
+                incarnation += 1
+                assert incarnation < 8, "a segment is the newest more often than not"
+        assert await ended(now) == wanted
+    finally:
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            await rank.process.wait()
+
+
+def _journalled(vault: Vault, incarnation: int) -> bool | None:
+    mark = vault.marks.get(Tier.PEER)
+    record = vault.records.get(mark) if mark else None
+    if record is None or record.generation.incarnation != incarnation:
+        return None
+    return (
+        any(vault.manifests[key].extends for key in record.shards.values() if key in vault.manifests) or None
+    )

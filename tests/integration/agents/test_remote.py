@@ -231,3 +231,43 @@ async def test_an_agent_tells_why_a_store_cannot_be_used(
     said = await hub.until(lambda node, said: said.HasField("store"))
     assert not said.store.reached and BUCKET in said.store.message
     assert "secret" not in said.store.message
+
+
+async def test_a_job_begins_with_the_state_of_another_one(
+    make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await tell(hub, proxy, prefix, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.REMOTE)
+    await saved(ranks, 1, 20, Tier.REMOTE)
+    use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid=JOB, resume_step=10)
+    other = MemoryJob(hub, folder, store=use, name="other")
+    begun = await other.form(1, [(C, one), (D, two)])
+    for rank in begun:
+        assert (await rank.restore())["generation"] == [0, 10]
+    for shards in await reads(begun):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+    for rank in begun:
+        await rank.ask(type="restored")
+        await rank.reserve()
+    await saved(begun, 1, 11, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
+    # What it has saved itself is what it goes on from.
+    again = await other.form(2, [(C, one), (D, two)])
+    for rank in again:
+        assert (await rank.restore())["generation"] == [1, 11]
+
+
+async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step_0(
+    make_host: HostMaker, hub: FakeHub, folder: Path, proxy: FaultProxy, prefix: str
+) -> None:
+    use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid="nobody")
+    other = MemoryJob(hub, folder, copies=0, store=use, name="other")
+    one = await make_host("one")
+    await tell(hub, proxy, prefix, one)
+    (rank,) = await other.form(1, [(C, one)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
+        patch.setattr(restoring, "ADOPT_SECONDS", 1.0)
+        refused = await rank.restore()
+    assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]

@@ -121,6 +121,7 @@ REFUSED = [
     ),
     (body(success="nobody"), "success must be"),
     (body(checkpoint={"interval": "5 minutes"}), "spec.checkpoint.interval"),
+    (body(checkpoint={"interval": "Auto"}), "interval Auto goes by what saves to memory cost"),
     (body(checkpoint={"tiers": {"remote": {}}}), "remote needs exactly one of claimName"),
     (
         body(checkpoint={"tiers": {"local": {}, "remote": {"claimName": "c", "store": "s"}}}),

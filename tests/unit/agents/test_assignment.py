@@ -32,6 +32,23 @@ def test_it_survives_the_wire_and_the_state_file() -> None:
     assert assignment.from_json(json.loads(json.dumps(read.to_json()))) == read
 
 
+def test_what_its_nodes_keep_survives_too() -> None:
+    tiers = hub_pb2.MemoryTiers(
+        copies=1,
+        limit=7,
+        hosts=[hub_pb2.Place(node="one", peer_address="10.0.0.1:1")],
+        store=hub_pb2.StoreUse(name="s3", every_seconds=600, keep_last=2),
+        interval_seconds=42,
+    )
+    read = assignment.from_wire(message(memory=tiers))
+    assert (read.memory_limit, read.interval_seconds) == (7, 42)
+    assert assignment.from_json(json.loads(json.dumps(read.to_json()))) == read
+    without = read.to_json()
+    del without["memory"]["interval_seconds"]
+    assert assignment.from_json(without).interval_seconds == 0
+    assert assignment.from_wire(message()).interval_seconds == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

@@ -19,6 +19,8 @@ def sources(tmp_path: Path) -> Sources:
         "w/runtime/job.py",
         "w/engines/e.py",
         "c/__init__.py",
+        "c/dcp.py",
+        "c/cli/show.py",
     ):
         (tmp_path / "image" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "image" / path).write_text(f"# {path}\n")
@@ -51,6 +53,7 @@ def test_pods_share_one_copy(tmp_path: Path, sources: Sources) -> None:
     library.link(shelf, tmp_path / "pod")
     assert (tmp_path / "pod/convoy_launch.py").samefile(shelf / "convoy_launch.py")
     assert not (tmp_path / "pod/convoy_workloads/engines").exists()
+    assert sorted(path.name for path in (tmp_path / "pod/convoy").iterdir()) == ["__init__.py", "dcp.py"]
 
 
 def test_without_hard_links_there_are_copies(

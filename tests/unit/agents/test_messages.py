@@ -49,8 +49,9 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
         (
             parse_from_rank,
             {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
-             "heldOutLoss": 0.5, "timeMs": 7, "firstStepMs": 6, "checkpointMs": 250},
-            Progress(4, 9, 2.0, None, 0.5, 7, 6, 250),
+             "heldOutLoss": 0.5, "timeMs": 7, "firstStepMs": 6, "checkpointMs": 250, "saveMs": 12,
+             "copyMs": 70},
+            Progress(4, 9, 2.0, None, 0.5, 7, 6, 250, 12, 70),
         ),
         (
             parse_from_rank,
@@ -91,6 +92,8 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_from_launcher, {**RANK, "step": -1}, "step"),
         (parse_from_rank, {"type": "progress", "step": 1, "firstStepMs": 1.5}, "firstStepMs"),
         (parse_from_rank, {"type": "progress", "step": 1, "checkpointMs": "3"}, "checkpointMs"),
+        (parse_from_rank, {"type": "progress", "step": 1, "saveMs": -1}, "saveMs"),
+        (parse_from_rank, {"type": "progress", "step": 1, "copyMs": 2**53 + 1}, "copyMs"),
         (parse_from_rank, {"type": "progress"}, "step"),
         (parse_from_rank, {"type": "progress", "step": 10**400}, "step"),
         (parse_from_rank, {"type": "progress", "step": 1, "loss": "low"}, "loss"),

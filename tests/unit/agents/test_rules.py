@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from convoy_agents.pods import memory
-from convoy_agents.pods.assignment import Assignment, Member
+from convoy_agents.pods.assignment import Assignment, Member, MemoryTiers
 from convoy_agents.pods.messages import (
     RANK_STATES,
     LauncherHello,
@@ -116,6 +116,16 @@ class TestLauncher:
         assert outcome.to_launcher == ()
         assert outcome.save
         assert outcome.state.assignment == moved
+
+    def test_the_same_incarnation_may_bring_another_interval(self) -> None:
+        slower = replace(plan(1), memory=MemoryTiers(1, 0, interval_seconds=42))
+        outcome = run(slower, state=UP)
+        assert (outcome.to_launcher, outcome.save, outcome.urgency) == ((), True, Urgency.NOW)
+        report = to_wire(outcome.state)
+        assert (report.incarnation, report.interval_seconds) == (1, 42)
+        assert to_wire(run(slower, state=outcome.state).state).interval_seconds == 42
+        assert to_wire(run(plan(2), state=outcome.state).state).interval_seconds == 0
+        assert to_wire(UP).interval_seconds == 0
 
     @pytest.mark.parametrize(
         ("remembered", "told"), [([], 0), ([plan(2)], 2)], ids=["nothing", "an older one"]
@@ -230,9 +240,11 @@ class TestRanks:
         outcome = run(says(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 90
-        outcome = run(says(0, Progress(42, first_step_ms=90, checkpoint_ms=250)), state=outcome.state)
+        told = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70)
+        outcome = run(says(0, told), state=outcome.state)
         assert outcome.urgency is Urgency.FOLD
-        assert to_wire(outcome.state).ranks[0].progress.checkpoint_ms == 250
+        progress = to_wire(outcome.state).ranks[0].progress
+        assert (progress.checkpoint_ms, progress.save_ms, progress.copy_ms) == (250, 12, 70)
         # A new incarnation has a first step of its own.
         outcome = run(plan(2), says(0, Progress(41, first_step_ms=95), 2), state=outcome.state)
         assert outcome.urgency is Urgency.NOW

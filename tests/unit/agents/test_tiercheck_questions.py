@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.tiercheck.questions import (
+    Inexact,
     Look,
     Question,
     Reserve,
@@ -28,13 +29,18 @@ SEAL = {"type": "seal", "slot": "0-1", "step": 7, "length": 4096, "world": 2, "t
     "frame, wanted",
     [
         ({"type": "reserve", "size": 10}, Reserve(10)),
+        ({"type": "reserve", "size": 10, "segments": 4}, Reserve(10, 4)),
         ({"type": "look", "known": "{}"}, Look("{}")),
         ({"type": "look"}, Look("")),
         (SEAL, Seal("0-1", 7, 4096, 2, "2.13", "p")),
+        ({**SEAL, "extends": [3, 6]}, Seal("0-1", 7, 4096, 2, "2.13", "p", extends=(3, 6))),
+        ({**SEAL, "extends": None}, Seal("0-1", 7, 4096, 2, "2.13", "p")),
+        ({"type": "restore", "attempt": 2, "bases": True}, Restore(2, (), bases=True)),
         ({"type": "restore", "attempt": 1, "broken": [["n", "id"]]}, Restore(1, (("n", "id"),))),
         ({"type": "restore", "attempt": 0}, Restore(0, ())),
         ({"type": "shard", "shard": "3"}, WantShard("3")),
         ({"type": "restored"}, Restored()),
+        ({"type": "inexact", "what": "two.weight"}, Inexact("two.weight")),
     ],
 )
 def test_questions(frame: dict[str, Any], wanted: Question) -> None:
@@ -52,6 +58,11 @@ def test_questions(frame: dict[str, Any], wanted: Question) -> None:
         ({**SEAL, "slot": 3}, "slot"),
         ({**SEAL, "step": "7"}, "step"),
         ({**SEAL, "length": None}, "length"),
+        ({"type": "reserve", "size": 1, "segments": 1000}, "segments"),
+        ({**SEAL, "extends": 6}, "extends"),
+        ({**SEAL, "extends": [1]}, "extends"),
+        ({**SEAL, "extends": [1, "6"]}, "step"),
+        ({"type": "restore", "attempt": 0, "bases": 1}, "bases"),
         ({"type": "restore", "attempt": 0, "broken": "all"}, "broken"),
         ({"type": "restore", "attempt": 0, "broken": [["n"]]}, "broken"),
         ({"type": "restore", "attempt": 0, "broken": [["n", 1]]}, "broken"),
@@ -68,8 +79,10 @@ json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-kinds = st.sampled_from(["reserve", "look", "seal", "restore", "shard", "restored", "other"])
-names = st.sampled_from([*SEAL, "size", "known", "attempt", "broken", "shard"])
+kinds = st.sampled_from(["reserve", "look", "seal", "inexact", "restore", "shard", "restored", "other"])
+names = st.sampled_from(
+    [*SEAL, "extends", "segments", "bases", "size", "known", "attempt", "broken", "shard"]
+)
 
 
 @given(kinds, st.dictionaries(names, json, max_size=4))

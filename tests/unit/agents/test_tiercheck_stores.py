@@ -186,6 +186,18 @@ def test_what_was_put_is_listed_by_the_time_it_was_put(place: Place) -> None:
     assert store.get_chunk(first) == noise(1)
 
 
+def test_folders_and_sizes_are_listed(place: Place) -> None:
+    for key, size in {"a/b/c/x": 3, "a/b/y": 0, "a/d/z": 1, "e/f": 2, "g": 5}.items():
+        place.blobs.put(key, bytes(size))
+    assert place.blobs.folders("") == {"a", "e"}
+    assert place.blobs.folders("a") == {"b", "d"} and place.blobs.folders("a/b") == {"c"}
+    assert place.blobs.folders("e") == place.blobs.folders("nothing") == set()
+    assert place.blobs.names("a/b/c").sizes == {"x": 3}
+    assert place.store().kept("chunks").sizes == {}
+    place.store().put_chunk(chunk_of(noise(1)), noise(1))
+    assert place.store().kept("chunks").sizes == {chunk_of(noise(1)).digest: 300}
+
+
 def test_a_record_stands_once_all_below_it_is_there_and_for_good(place: Place) -> None:
     store = place.store()
     base = shard(1, [noise(1), noise(2)])

@@ -19,7 +19,7 @@ from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
-from convoy_agents.tiercheck.stores.upload import Rate, Retries, download, upload
+from convoy_agents.tiercheck.stores.upload import Rate, Retries, download, examine, upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
@@ -312,3 +312,38 @@ def test_the_cap_is_for_all_threads_together(store: Store) -> None:
     free = Clockwork()
     send(store, pieces_of(4, seed=2), stop=free)
     assert not free.waits
+
+
+def test_all_that_is_damaged_is_named_and_all_is_looked_at(
+    store: Store, proxy: FaultProxy, prefix: str
+) -> None:
+    pieces = pieces_of(6)
+    send(store, pieces)
+    chunks = shard(pieces).chunks
+    fault_proxy.spoil(f"{prefix}/team/uid-1/chunks/{chunks[1].digest}", b"\0" * SIZE)
+    proxy.inject(fault_proxy.refuse(404, "NoSuchKey"), "GET", chunks[4].digest)
+    proxy.inject(fault_proxy.flip, "GET", chunks[5].digest, times=1)
+    proxy.inject(fault_proxy.refuse(503), "GET", chunks[0].digest, times=2)
+    looked: Counter[Chunk] = Counter()
+    found = examine(
+        store,
+        [*chunks, *chunks],
+        lambda chunk: looked.update([chunk]),
+        stop=threading.Event(),
+        retries=AT_ONCE,
+    )
+    assert found.keys() == {chunks[1].digest, chunks[4].digest}
+    assert "is damaged" in found[chunks[1].digest] and "is not in" in found[chunks[4].digest]
+    assert looked == Counter(chunks)
+
+
+def test_a_store_that_fails_ends_the_look_and_is_no_damage(store: Store, proxy: FaultProxy) -> None:
+    pieces = pieces_of(3)
+    send(store, pieces)
+    proxy.inject(fault_proxy.refuse(403, "AccessDenied"), "GET", "/chunks/")
+    with pytest.raises(StoreError, match="AccessDenied"):
+        examine(store, shard(pieces).chunks, lambda _: None, stop=threading.Event(), retries=AT_ONCE)
+    over = threading.Event()
+    over.set()
+    with pytest.raises(Stopped):
+        examine(store, shard(pieces).chunks, lambda _: None, stop=over)

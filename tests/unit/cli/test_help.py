@@ -24,6 +24,7 @@ def test_the_version_is_told() -> None:
         ("logs", "Each line begins with [incarnation/rank]."),
         ("get", "The jobs of all namespaces."),
         ("delete", "-y, --yes"),
+        ("checkpoint", "fsck"),
     ],
 )
 def test_help_says_all_of_it(command: str, words: str) -> None:

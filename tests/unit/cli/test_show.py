@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from convoy.cli.show import age, row, trouble
-from convoy.cli.table import fit
+from convoy.cli.table import amount, fit
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -60,3 +60,11 @@ def test_the_message_is_for_jobs_in_trouble() -> None:
 )
 def test_columns_make_room_in_their_order(room: int | None, shown: str) -> None:
     assert "".join(fit({"a": 5, "b": 5, "c": 5, "d": 5}, ["b", "d"], room)) == shown
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0"), (1023, "1023"), (1024, "1.0Ki"), (1536 * 2**20, "1.5Gi"), (2**42, "4.0Ti")],
+)
+def test_an_amount_is_as_kubernetes_writes_it(size: int, text: str) -> None:
+    assert amount(size) == text

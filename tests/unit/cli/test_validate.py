@@ -83,8 +83,13 @@ def test_an_engine_in_the_same_file_counts(tmp_path: Path) -> None:
         ),
         (
             spec(checkpoint={"interval": "5 minutes"}),
-            "spec.checkpoint.interval: must be a whole number with s, m or h behind it, such as 90s, 10m or "
-            "2h, is '5 minutes'",
+            "spec.checkpoint.interval: must be Auto, or a whole number with s, m or h behind it, such as "
+            "90s, 10m or 2h, is '5 minutes'",
+        ),
+        (
+            spec(checkpoint={"tiers": {"local": {}, "remote": {"store": "s", "every": "Auto"}}}),
+            "spec.checkpoint.tiers.remote.every: must be a whole number with s, m or h behind it, such as "
+            "90s, 10m or 2h, is 'Auto'",
         ),
         (spec(roles=[{"name": "worker", "replicas": 0}]), "spec.roles[0].replicas: must be at least 1, is 0"),
         (

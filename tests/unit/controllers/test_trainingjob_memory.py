@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from convoy_controllers.plan import Assign, MemoryTiers, NodeView
-from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
 from convoy_crds import terms
+from convoy_crds.trainingjob import TrainingJob
 
 BOTH = {"tiers": {"local": {}, "peer": {}}}
 
@@ -139,6 +140,9 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     assert cluster.condition["Checkpointing"] == ("False", "CheckpointsLost")
     cluster.commit(3, "local").settle().wait(60).settle()
     assert cluster.condition["Checkpointing"][0] == "True"
+    cluster.views[uid] = replace(cluster.views[uid], trouble=("INEXACT", "rank 1: two.weight"))
+    cluster.settle()
+    assert cluster.condition["Checkpointing"] == ("True", "InexactJournal")
 
 
 @pytest.mark.parametrize(
@@ -177,3 +181,50 @@ def test_amounts_of_memory(memory: str, wanted: bool) -> None:
     else:
         with pytest.raises(ValidationError, match="memory"):
             made()
+
+
+STORED = {"tiers": {"local": {}, "remote": {"store": "s3"}}}
+
+
+def _source(store: str = "s3", remote: bool = True) -> TrainingJob:
+    mark = {"incarnation": 2, "step": 50, "time": "2026-01-01T00:00:00Z"}
+    point = {**mark, "tier": "remote", "watermarks": {"local": mark, **({"remote": mark} if remote else {})}}
+    tiers = {"tiers": {"local": {}, "remote": {"store": store}}}
+    found = make_job(name="other", checkpoint=tiers)
+    raw = {**found.to_dict(), "status": {"checkpoint": point}}
+    raw["metadata"]["uid"] = "uid-of-other"
+    return TrainingJob.model_validate(raw)
+
+
+def test_a_job_that_begins_with_another_ones_state_is_told_whose() -> None:
+    cluster = job(checkpoint={**STORED, "resumeFrom": {"job": "other", "step": 40}})
+    cluster.stores["s3"], cluster.source = make_store(), _source()
+    for memory in assigned(cluster.settle()).values():
+        assert memory is not None and memory.store is not None
+        assert (memory.store.resume_uid, memory.store.resume_step) == ("uid-of-other", 40)
+    cluster.source = None
+    cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
+    assert cluster.job.status.phase == "Running", "once it has begun, the other one may be gone"
+    gone = job(checkpoint={**STORED, "resumeFrom": {"uid": "0a-1b"}})
+    gone.stores["s3"] = make_store()
+    (use, *_) = [memory.store for memory in assigned(gone.settle()).values() if memory]
+    assert use is not None and (use.resume_uid, use.resume_step) == ("0a-1b", 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (None, "no such job"),
+        (_source(store="else"), "does not save to CheckpointStore 's3'"),
+        (_source(remote=False), "nothing of that job is in the store yet"),
+    ],
+)
+def test_a_job_waits_for_what_it_is_to_begin_with(source: TrainingJob | None, why: str) -> None:
+    cluster = job(checkpoint={**STORED, "resumeFrom": {"job": "other"}})
+    cluster.stores["s3"], cluster.source = make_store(), source
+    cluster.settle()
+    assert cluster.job.status.phase == "Pending" and not cluster.pods
+    assert cluster.condition["Valid"] == ("False", "NothingToResume")
+    assert why in cluster.job.status.message
+    cluster.source = _source()
+    assert cluster.settle().job.status.phase == "Running"

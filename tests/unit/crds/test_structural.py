@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import cel
 import pytest
 from pydantic import BaseModel, Field
 
@@ -70,3 +71,10 @@ def test_no_schema_keeps_what_the_api_server_refuses(kind: Any) -> None:
 @pytest.mark.parametrize("path", rendered(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_the_stored_definitions_are_the_models(path: Path) -> None:
     assert path.read_text() == rendered()[path], "run python -m convoy_crds.generate"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_no_default_breaks_a_rule_before_its_own_defaults_are_there(kind: Any) -> None:
+    for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
+        for rule in node.get("x-kubernetes-validations", ()) if "default" in node else ():
+            assert "oldSelf" in rule["rule"] or cel.evaluate(rule["rule"], {"self": node["default"]})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import Assign, CommitView, Member, PickPort, Shutdown
+from convoy_controllers.plan import Assign, CommitView, Member, MemoryTiers, PickPort, Shutdown
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
 from convoy_operator.hub import messages
@@ -202,6 +202,8 @@ class TestMessages:
             loss=0.5,
             time_unix_ms=1500,
             checkpoint_ms=2250,
+            save_ms=12,
+            copy_ms=700,
         )
         view = messages.slot_view(
             report(
@@ -221,11 +223,13 @@ class TestMessages:
                     )
                 ],
                 committed=[wire.Committed(incarnation=1, step=8, time_unix_ms=2500, tier="remote")],
+                interval_seconds=42,
             ),
             "n0",
         )
         (one,) = view.ranks
         assert (view.node, view.incarnation, view.master_port) == ("n0", 2, 29500)
+        assert (view.interval_seconds, one.save_seconds, one.copy_seconds) == (42, 0.012, 0.7)
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
@@ -280,6 +284,23 @@ class TestMessages:
         before = messages.slot_view(report(ranks=[rank()]), "n")
         after = messages.slot_view(report(ranks=[rank(**{field: 5})]), "n")
         assert messages.skeleton(before) != messages.skeleton(after)
+
+    @pytest.mark.parametrize(
+        "more",
+        [{"ranks": [rank(progress=wire.Progress(save_ms=9, copy_ms=7))]}, {"interval_seconds": 42}],
+        ids=["what a save costs", "how often it saves"],
+    )
+    def test_what_can_wait_for_the_next_write_wakes_nobody(self, more: dict[str, Any]) -> None:
+        before = messages.slot_view(report(ranks=[rank(progress=wire.Progress())]), "n")
+        after = messages.slot_view(report(**{"ranks": [rank(progress=wire.Progress())], **more}), "n")
+        assert before != after and messages.skeleton(before) == messages.skeleton(after)
+        assert not messages.urgent(before, after)
+
+    def test_an_assignment_tells_what_its_nodes_keep(self) -> None:
+        given = MemoryTiers(1, 7, ("n1",), ("n2",), interval_seconds=42)
+        made = messages._memory(given, lambda node: f"{node}:1")
+        assert (made.copies, made.limit, made.interval_seconds) == (1, 7, 42)
+        assert [one.peer_address for one in (*made.hosts, *made.holders)] == ["n1:1", "n2:1"]
 
     def test_an_assignment_tells_where_all_peers_are(self) -> None:
         given = Assign(

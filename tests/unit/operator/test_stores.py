@@ -13,6 +13,7 @@ import structlog
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.plan import Assign, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.testing.builders import make_job, make_store
+from convoy_crds import storekeys
 from convoy_operator import errors, views
 from convoy_operator.hub import credentials, messages
 from convoy_operator.hub.agents import Agents
@@ -49,8 +50,8 @@ class TestCredentials:
         ],
     )  # fmt: skip
     def test_what_a_secret_holds(self, data: Any, found: dict[str, str], missing: tuple[str, ...]) -> None:
-        assert credentials.decoded(data) == found
-        assert credentials.missing(credentials.decoded(data)) == missing
+        assert storekeys.decoded(data) == found
+        assert storekeys.missing(storekeys.decoded(data)) == missing
 
     def test_the_version_is_of_everything_and_of_nothing_else(self) -> None:
         plain = {"bucket": "checkpoints", "credentialsSecret": "keys"}

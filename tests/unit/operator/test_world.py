@@ -240,3 +240,24 @@ def test_jobs_are_counted_by_phase(world: World) -> None:
     assert world.active == 0
     world.jobs.remove(job(4))
     assert world.phases.total() == 0
+
+
+def test_a_job_wakes_those_that_are_to_begin_with_its_state(world: World, queue: Queue) -> None:
+    waiting: dict[str, Any] = {
+        "metadata": {"name": "next", "namespace": "ns", "uid": "n", "resourceVersion": "1", "generation": 1},
+        "spec": {"checkpoint": {"resumeFrom": {"job": "j"}}},
+    }
+    following = Key("TrainingJob", "ns", "next")
+    world.jobs.upsert(views.parent(waiting))
+    queue.take()
+    world.jobs.upsert(job(2))
+    assert following in {key for key, *_ in queue.take()}, "it exists now"
+    saved = job(3)
+    marked = {**saved.raw, "status": {"checkpoint": {"watermarks": {"remote": {"step": 5}}}}}
+    world.jobs.upsert(views.parent(marked), own=True)
+    assert [key for key, *_ in queue.take()] == [following], "it has something in the store now"
+    metadata = {**waiting["metadata"], "resourceVersion": "4"}
+    world.jobs.upsert(views.parent({**waiting, "metadata": metadata, "status": {"incarnation": 1}}))
+    queue.take()
+    world.jobs.upsert(job(5, generation=2))
+    assert following not in {key for key, *_ in queue.take()}, "it has begun"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.tiers import watch
+from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 from convoy_workloads.runtime.tiers.line import Away
 from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, Watch
 
@@ -126,3 +131,62 @@ def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, ans
     scene.watch.writing("0-0", FIVE)
     scene.say(answer)
     assert scene.watch.slot == ""
+
+
+def test_the_time_of_a_save_is_taken_once_for_each_tier(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    assert (scene.watch.took(LOCAL), scene.watch.took(PEER)) == (0.0, 0.0)
+    scene.watch.writing("0-0", FIVE)
+    for moment, said in [
+        (101.0, stand("0-1", (5,), local=4, peer=4)),  # of others
+        (102.0, stand("0-1", (5,), local=5, peer=4)),
+        (107.0, stand("0-1", (5,), local=5, peer=5)),
+        (150.0, stand("0-1", (5,), local=5, peer=5)),
+    ]:
+        clock[0] = moment
+        scene.say(said)
+    assert (scene.watch.took(LOCAL), scene.watch.took(PEER)) == (2.0, 7.0)
+
+
+def test_a_save_that_was_overtaken_tells_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep))
+    scene.watch.writing("0-0", FIVE)
+    clock[0] = 400.0
+    scene.watch.writing("0-1", Generation(1, 9))
+    clock[0] = 403.0
+    scene.say(stand("0-0", (9,), local=9, peer=9))
+    assert scene.watch.took(PEER) == 3.0
+    for step in range(10, 40):
+        scene.watch.writing("0-0", Generation(1, step))
+    assert len(scene.watch._began) <= watch._TIMED
+
+
+@pytest.mark.parametrize("more", [{}, {"interval": 0}, {"interval": 42}])
+def test_the_interval_is_what_the_agent_says(scene: Scene, more: dict[str, int]) -> None:
+    scene.say(json.dumps({**json.loads(stand("0-0")), **more}))
+    assert scene.watch.interval == more.get("interval", 0)
+    scene.say(stand("0-0", (5,)))
+    assert scene.watch.interval == 0
+
+
+def test_a_save_is_due_when_the_agent_says_so() -> None:
+    place = Place(incarnation=1, socket="/nowhere", tiers=frozenset({"local"}), checkpoint_seconds=300.0)
+    saves = MemoryCheckpoints(place)
+    saves._last -= 50.0
+    assert (saves.interval, saves.due()) == (300.0, False)
+    saves._watch.interval = 42.0
+    assert (saves.interval, saves.due()) == (42.0, True)
+    saves._watch.interval = 60.0
+    assert not saves.due()
+
+
+def test_copies_count_where_there_are_any() -> None:
+    saves = MemoryCheckpoints(Place(incarnation=1, socket="/nowhere"))
+    saves._watch._took = {LOCAL: 2.0, PEER: 7.0}
+    assert saves.copy_seconds == 2.0
+    saves._copies = 1
+    assert saves.copy_seconds == 7.0

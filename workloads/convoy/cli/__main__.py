@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli import change, check, engine, logs, show, simulate, why
+from convoy.cli.checkpoint.app import app as checkpoint
 
 app = typer.Typer(
     name="convoy",
@@ -26,6 +27,7 @@ app.command("resume")(change.resume)
 app.command("restart")(change.restart)
 app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
+app.add_typer(checkpoint, name="checkpoint")
 app.command("simulate")(simulate.simulate)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,12 +16,13 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
+from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.meta import GROUP, VERSION
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 
-M = TypeVar("M", TrainingJob, Engine)
+M = TypeVar("M", TrainingJob, Engine, CheckpointStore)
 
 TIMEOUT_SECONDS = 30
 PLURAL = "trainingjobs"
@@ -92,6 +93,25 @@ class Cluster:
         found = self._call(self.custom.list_cluster_custom_object, GROUP, VERSION, "engines")
         return [_read(Engine, item) for item in found["items"]]
 
+    def every_job(self) -> list[TrainingJob] | None:
+        """The jobs of all namespaces; None when the user may not list them."""
+        found = self._call(self.custom.list_cluster_custom_object, GROUP, VERSION, PLURAL, none_for={403})
+        return None if found is None else [_read(TrainingJob, item) for item in found["items"]]
+
+    def store(self, name: str) -> CheckpointStore:
+        """One CheckpointStore; Failure when there is none."""
+        body = self._call(self.custom.get_cluster_custom_object, GROUP, VERSION, "checkpointstores", name)
+        return _read(CheckpointStore, body)
+
+    def secret(self, namespace: str, name: str) -> dict[str, Any]:
+        """A Secret, its `data` in base64. Failure when there is none, or the user may not read it."""
+        hints = {
+            403: f"ask an administrator for the right to get Secret {name} in namespace {namespace}",
+            404: "is the operator in another namespace? --operator-namespace says in which",
+        }
+        found = self._call(self.core.read_namespaced_secret, name, namespace, hints=hints)
+        return {"data": found.data or {}}
+
     def patch(self, name: str, body: dict[str, Any]) -> None:
         """Merge-patches one job."""
         self._call(
@@ -145,11 +165,22 @@ class Cluster:
         if rest:
             yield rest.decode(errors="replace")
 
-    def _call(self, verb: Any, *arguments: Any, **options: Any) -> Any:
+    def _call(
+        self,
+        verb: Any,
+        *arguments: Any,
+        hints: Mapping[int, str] | None = None,
+        none_for: Collection[int] = (),
+        **options: Any,
+    ) -> Any:
+        """`hints`: what to do, by HTTP status. `none_for`: statuses that are answered by None."""
         try:
             return verb(*arguments, **{"_request_timeout": TIMEOUT_SECONDS, **options})
         except ApiException as error:
-            raise Failure(self._explain(error)) from error
+            if error.status in none_for:
+                return None
+            hint = (hints or {}).get(error.status, "")
+            raise Failure("; ".join(filter(None, (self._explain(error), hint)))) from error
         except HTTPError as error:
             host = self.core.api_client.configuration.host
             raise Failure(f"the API server {host} does not answer: {_cause(error)}") from error

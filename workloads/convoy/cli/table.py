@@ -12,6 +12,7 @@ from rich.table import Table
 GAP = 2
 """Blanks between two columns."""
 UNLIMITED = 100_000
+_UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def fit(widths: Mapping[str, int], dispensable: Sequence[str], room: int | None) -> list[str]:
@@ -34,6 +35,11 @@ def room() -> int | None:
 def plain() -> Table:
     """A table without lines."""
     return Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+
+
+def amount(size: int) -> str:
+    """Bytes in few characters: `512`, `1.5Gi`."""
+    return next((f"{size / length:.1f}{unit}" for unit, length in _UNITS if size >= length), str(size))
 
 
 def show(table: Table) -> None:

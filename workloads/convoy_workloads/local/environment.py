@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from convoy_crds import terms
-from convoy_crds.meta import seconds
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.launcher.command import expand
 
@@ -30,7 +29,7 @@ def pod_environment(
         **declared(job, role),
         terms.ENV_PARAMS: json.dumps(job.spec.engine.params if job.spec.engine else {}),
         terms.ENV_CHECKPOINT_DIR: str(checkpoints),
-        terms.ENV_CHECKPOINT_SECONDS: str(seconds(job.spec.checkpoint.interval)),
+        terms.ENV_CHECKPOINT_SECONDS: str(job.spec.checkpoint.interval_seconds),
         terms.ENV_HANG_SECONDS: str(job.spec.recovery.hang_seconds),
         terms.ENV_GRACE_SECONDS: str(GRACE_SECONDS),
     }

@@ -46,6 +46,13 @@ class Checkpoints:
         self.commits = Commits(rank, self._committed)
         self.stall_seconds = 0.0
         """How long the newest save kept the training waiting."""
+        self.copy_seconds = 0.0
+        """No copies are made of what is on a volume."""
+
+    @property
+    def journalled(self) -> bool:
+        """Whether what is restored ends in a journal: none is kept on a volume."""
+        return False
 
     @property
     def marks_the_end(self) -> bool:
@@ -117,7 +124,7 @@ class Checkpoints:
             say(f"checkpoint {self._flying.name} is {state}: the job would continue from an older one")
         return state == COMMITTED
 
-    def choose(self) -> Record | None:
+    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
         """The newest generation that every rank can read; None when nothing is saved yet. There this
         incarnation's branch begins.
 

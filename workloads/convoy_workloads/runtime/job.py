@@ -15,7 +15,7 @@ from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
 from convoy_workloads.runtime.checkpoint import open_checkpoints
 from convoy_workloads.runtime.commits import DECISION_SECONDS, Commits
-from convoy_workloads.runtime.errors import Interrupted, ParamsError, PeerLost
+from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.exactness import exact, throw_away
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.interruption import Interruption
@@ -27,6 +27,7 @@ from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.state import TrainingState
+from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 
 P = TypeVar("P")
 
@@ -57,6 +58,8 @@ class Job(Generic[P]):
         self.world = place.world
         self.incarnation = place.incarnation
         self.restored = Restored()
+        self.saves_itself = False
+        """Whether the program restores and saves by itself (`convoy.dcp`)."""
         self._place = place
         self._beat = Beat(place.beat)
         self._interruption = Interruption()
@@ -85,6 +88,8 @@ class Job(Generic[P]):
         self._beat.finish()
         if error is None or isinstance(error, Interrupted):
             self._processes.close()
+            if self.saves_itself:
+                self.memory.settle(self.patience(DECISION_SECONDS))
             self._tell()
             self._hang_up()
             self._interruption.disarm()
@@ -114,16 +119,25 @@ class Job(Generic[P]):
         if self._checkpoints is None:
             return self.restored
         began = time.monotonic()
-        record = self._checkpoints.choose()
+        record = self._checkpoints.choose(model, optimizer)
         if record is not None:
-            self._load(self._checkpoints, record, began, warm is not None)
+            self._load(self._checkpoints, record, model, optimizer)
+            self._say_restored(record, began, warm is not None)
         self._checkpoints.ready(model, optimizer)
         return self.restored
 
-    def _load(self, checkpoints: Any, record: Record, began: float, warmed: bool) -> None:
+    def _load(self, checkpoints: Any, record: Record, model: Any, optimizer: Any) -> None:
         state = self._state.collect()
+        journalled = checkpoints.journalled
         checkpoints.load(state, record)
         self._state.put_back(state)
+        if journalled:
+            checkpoints.replay(model, optimizer)
+            state = self._state.collect()
+            checkpoints.overlay(state)
+            self._state.put_back(state)
+
+    def _say_restored(self, record: Record, began: float, warmed: bool) -> None:
         torch = str(sys.modules["torch"].__version__)
         same = exact(record, self.world, torch, warmed)
         self.restored = Restored(record.generation.step, record.generation, same)
@@ -156,8 +170,8 @@ class Job(Generic[P]):
             if self._meter.step < step:
                 self.report(step)
         self._beat.finish()
-        if self._checkpoints is not None and total > done:
-            with self._saving():
+        if self._checkpoints is not None and total > done and not self.saves_itself:
+            with self.saving():
                 self._checkpoints.finish_last(
                     self._checkpoints.stage_last(self._state.collect(), total, DECISION_SECONDS, end=True)
                 )
@@ -170,8 +184,45 @@ class Job(Generic[P]):
         if step == self._meter.total and self._checkpoints.marks_the_end:
             return False  # `steps` saves that, as what the job ends with
         self._beat.touch()
-        with self._saving():
+        with self.saving():
             return self._checkpoints.start(self._state.collect(), step)
+
+    # For programs that restore and save by themselves (convoy.dcp).
+
+    @property
+    def memory(self) -> MemoryCheckpoints:
+        """What keeps states in the memory of the job's nodes. DataError when nothing does."""
+        if not isinstance(self._checkpoints, MemoryCheckpoints):
+            raise DataError(
+                "no agent keeps this program's states in memory: it takes a TrainingJob with "
+                "spec.checkpoint.tiers.local"
+            )
+        return self._checkpoints
+
+    def choose(self) -> Record | None:
+        """What all ranks go on from, for the program to read; None to begin at step 0. From now on it saves
+        by itself too. All ranks call it, once. DataError, PeerLost.
+        """
+        if self.saves_itself or self.memory.begun:
+            raise DataError("what this run goes on from has been chosen before")
+        record = self.memory.choose()
+        self.saves_itself = True
+        if record is not None:
+            self.restored = Restored(record.generation.step, record.generation, exact=False)
+        return record
+
+    def due(self, step: int) -> bool:
+        """Whether all ranks are to save the state after `step`: it is time, or the job is asked to leave, or
+        `step` is the last one. For the loop over `steps`, in place of `checkpoint`.
+        """
+        verdict = self._gate.verdict()
+        if self._checkpoints is None:
+            return False
+        return verdict.stop or self.ends_with(step) or (verdict.save and not verdict.busy)
+
+    def ends_with(self, step: int) -> bool:
+        """Whether `step` is the last one of `steps`."""
+        return step == self._meter.total
 
     def report(
         self,
@@ -211,8 +262,8 @@ class Job(Generic[P]):
             say(f"asked to leave: stops after step {step}")
         self._beat.finish()
         self.report(step)
-        if self._checkpoints is not None:
-            with self._saving():
+        if self._checkpoints is not None and not self.saves_itself:
+            with self.saving():
                 staged = self._checkpoints.stage_last(self._state.collect(), step, self._patience() / 2)
                 self._processes.close()
                 saved = self._checkpoints.finish_last(staged, self._patience())
@@ -221,13 +272,17 @@ class Job(Generic[P]):
         raise Interrupted
 
     @contextmanager
-    def _saving(self) -> Iterator[None]:
+    def saving(self) -> Iterator[None]:
         """Counts the time as one in which saving held up the steps."""
         began = time.monotonic()
         try:
             yield
         finally:
             self._beat.held_up(time.monotonic() - began)
+
+    def patience(self, seconds: float) -> float:
+        """So many seconds, or what is left of the grace period when the job is asked to leave."""
+        return min(seconds, self._patience()) if self._interruption.asked else seconds
 
     def _patience(self) -> float:
         """Seconds that the decision on the last checkpoint may take: SIGKILL must not come first."""
@@ -261,6 +316,9 @@ class Job(Generic[P]):
         if self._link is not None:
             self._meter.first_step_ms = self._beat.first_step_ms
             self._meter.checkpoint_seconds = self._beat.checkpoint_seconds
+            if self._checkpoints is not None:
+                self._meter.save_seconds = self._checkpoints.stall_seconds
+                self._meter.copy_seconds = self._checkpoints.copy_seconds
             self._link.progress(self._meter.message(self._beat.step_ms or int(time.time() * 1000)), urgent)
 
     def _hang_up(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any
 
@@ -24,6 +25,10 @@ class Meter:
         """When the first step of this incarnation ended, in Unix milliseconds; 0 before."""
         self.checkpoint_seconds = 0.0
         """For which saving has held up the steps of this incarnation."""
+        self.save_seconds = 0.0
+        """For which its newest save did; 0 before the first."""
+        self.copy_seconds = 0.0
+        """Until the newest save that has its copies had them; 0 before the first."""
         self._samples = 0
         self._marks: deque[tuple[float, int]] = deque(maxlen=1024)
 
@@ -73,6 +78,9 @@ class Meter:
             "heldOutLoss": _finite(self.held_out_loss),
             "firstStepMs": self.first_step_ms or None,
             "checkpointMs": int(self.checkpoint_seconds * 1000) or None,
+            # Rounded up: a save that took no millisecond is one for all that.
+            "saveMs": math.ceil(self.save_seconds * 1000) or None,
+            "copyMs": math.ceil(self.copy_seconds * 1000) or None,
         }
         known = {name: value for name, value in found.items() if value is not None}
         return {"type": "progress", "step": self.step, "timeMs": time_ms, **known}

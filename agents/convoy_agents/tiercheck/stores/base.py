@@ -24,7 +24,8 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -53,8 +54,10 @@ begun may go on."""
 _THREADS = 8
 _ROUNDS = 3
 _LOOKING = ".looking"
-_FOLDERS = ("chunks", "manifests", "records", "branches", "sweeps")
-
+FOLDERS = ("chunks", "manifests", "records", "branches", "sweeps")
+"""Of a job."""
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+"""Of a namespace, or the uid of a job."""
 _ID = re.compile(r"[0-9a-f]{64}")
 
 log = structlog.get_logger()
@@ -67,6 +70,8 @@ class Listing(NamedTuple):
     """By the clock that the times are from."""
     written: Mapping[str, float]
     """By name, Unix seconds when it was last written."""
+    sizes: Mapping[str, int] = MappingProxyType({})
+    """By name, bytes."""
 
 
 class Blobs(Protocol):
@@ -87,6 +92,9 @@ class Blobs(Protocol):
 
     def names(self, folder: str) -> Listing:
         """Names right in a folder."""
+
+    def folders(self, folder: str) -> set[str]:
+        """Names of the folders right in a folder, or in all of it when it is empty."""
 
     def touch(self, key: str) -> bool:
         """Written now, with the same bytes. False when nothing is there, or the store cannot."""
@@ -155,9 +163,13 @@ class Store:
         """When each was last written or promised, in Unix seconds, by digest."""
         return self._names("chunks").written
 
+    def kept(self, folder: Literal["chunks", "manifests", "records"]) -> Listing:
+        """What lies there, by digest, id or name of the generation."""
+        return self._names(folder)
+
     def promised(self) -> Mapping[str, bool]:
         """The chunks that are there, and whether one may be used again as it is, without a touch."""
-        now, written = self._names("chunks")
+        now, written, _ = self._names("chunks")
         return {name: self._young(now, at) for name, at in written.items()}
 
     def touch(self, digests: Iterable[str]) -> set[str]:
@@ -227,7 +239,7 @@ class Store:
     def sweep(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
         """Deletes what the store need not keep; what that was."""
         stored = self.inventory()
-        now, chunks = self._names("chunks")
+        now, chunks, _ = self._names("chunks")
         return self.delete(retention.sweep(stored, chunks, keep, now, self._grace, pinned))
 
     def delete(self, doomed: Doomed) -> Doomed:
@@ -286,8 +298,8 @@ class Store:
             self._see_no_sweep()
             below, unknown = self._below(record)
             digests = _digests(below.values())
-            now, manifests = self._names("manifests")
-            _, chunks = self._names("chunks")
+            now, manifests, _ = self._names("manifests")
+            chunks = self._names("chunks").written
             unknown |= below.keys() - manifests.keys()
             if unknown or not digests <= chunks.keys():
                 raise Missing(self.where, frozenset(unknown), frozenset(digests - chunks.keys()))
@@ -350,7 +362,7 @@ class Store:
         return name == says
 
     def _see_no_sweep(self) -> None:
-        now, sweeps = self._names("sweeps")
+        now, sweeps, _ = self._names("sweeps")
         if any(now - at < 2 * SWEEP_SECONDS for at in sweeps.values()):
             raise StoreError(f"{self.where}: commit: what is obsolete is just being deleted", retriable=True)
 
@@ -359,17 +371,17 @@ class Store:
         """Says so meanwhile; after an error too, until that lapses: what failed may still be under way."""
         name = secrets.token_hex(8)
         self._blobs.put(self._key("sweeps", name), b"")
-        now, sweeps = self._names("sweeps")
+        now, sweeps, _ = self._names("sweeps")
         lapsed = [one for one, at in sweeps.items() if now - at > 4 * SWEEP_SECONDS]
         self._remove("sweeps", lapsed)
-        for folder in _FOLDERS:
+        for folder in FOLDERS:
             self._blobs.tidy(f"{self._home}/{folder}", now - self._grace)
         yield
         self._remove("sweeps", [name])
 
     def _expire(self, folder: str, names: Collection[str], until: float) -> frozenset[str]:
         """Those of them that are not there any more."""
-        now, written = self._names(folder)
+        now, written, _ = self._names(folder)
         old = [name for name in names if name in written and now - written[name] > self._grace]
 
         def remove(name: str) -> bool:
@@ -401,6 +413,6 @@ def _digests(manifests: Iterable[Manifest]) -> set[str]:
 
 
 def _plain(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", name):
+    if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a namespace or job")
     return name

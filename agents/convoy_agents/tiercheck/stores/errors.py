@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convoy_agents.tiercheck.vault import Damaged
+from convoy_agents.tiercheck.digest import Damaged
 
 __all__ = ["Damaged", "Missing", "Stopped", "StoreError"]
 

@@ -144,13 +144,21 @@ class S3:
         start = f"{self._prefix}{folder}/"
         now: float | None = None
         written: dict[str, float] = {}
-        with self._asking("list", folder):
-            pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/"):
-                now = _date(page) if now is None else now
-                for one in page.get("Contents", ()):
-                    written[one["Key"][len(start) :]] = one["LastModified"].timestamp()
-        return Listing(time.time() if now is None else now, written)
+        sizes: dict[str, int] = {}
+        for page in self._pages(folder, start):
+            now = _date(page) if now is None else now
+            for one in page.get("Contents", ()):
+                name = one["Key"][len(start) :]
+                written[name] = one["LastModified"].timestamp()
+                sizes[name] = int(one["Size"])
+        return Listing(time.time() if now is None else now, written, sizes)
+
+    def folders(self, folder: str) -> set[str]:
+        """As `Blobs.folders`."""
+        start = f"{self._prefix}{folder}/" if folder else self._prefix
+        pages = self._pages(folder, start)
+        found = (one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ()))
+        return {name[len(start) : -1] for name in found}
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`: a copy onto itself."""
@@ -185,6 +193,12 @@ class S3:
                     return True
                 raise
         return False
+
+    def _pages(self, folder: str, start: str) -> Iterator[Mapping[str, Any]]:
+        """What lies right below `start`, for which `folder` stands in messages."""
+        with self._asking("list", folder):
+            pages = self._client.get_paginator("list_objects_v2")
+            yield from pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/")
 
     def _connect(self, credentials: Credentials) -> Any:
         session = boto3.session.Session(

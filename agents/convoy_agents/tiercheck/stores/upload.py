@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -142,16 +142,40 @@ def download(
 
     def receive(chunk: Chunk) -> None:
         work.pace(chunk.length)
-        try:
-            data = work.retried(lambda: store.get_chunk(chunk))
-        except Damaged:
-            # On its way, or where it lies.
-            data = work.retried(lambda: store.get_chunk(chunk))
+        data = _receive(work, store, chunk)
         for index in places[chunk]:
             write(index, data)
 
     work.each(receive, list(places), threads)
     return Downloaded(sum(chunk.length for chunk in places), time.monotonic() - began)
+
+
+def examine(
+    store: Store,
+    chunks: Iterable[Chunk],
+    looked: Callable[[Chunk], None],
+    *,
+    stop: Wait,
+    threads: int = 8,
+    retries: Retries | None = None,
+) -> dict[str, str]:
+    """Reads these chunks, each once, and looks at them. By digest, what is wrong with those that are not
+    there, or damaged when read twice.
+
+    `looked`: takes a chunk that was looked at, from several threads. Stopped, StoreError.
+    """
+    work = _Work(stop, 0, retries or Retries())
+    found: dict[str, str] = {}
+
+    def look(chunk: Chunk) -> None:
+        try:
+            _receive(work, store, chunk)
+        except Damaged as error:
+            found[chunk.digest] = str(error)
+        looked(chunk)
+
+    work.each(look, list(dict.fromkeys(chunks)), threads)
+    return found
 
 
 class _Work:
@@ -221,3 +245,12 @@ class _Work:
     def _see_wanted(self) -> None:
         if self._failed or self._stop.is_set():
             raise Stopped
+
+
+def _receive(work: _Work, store: Store, chunk: Chunk) -> bytes:
+    """The bytes of a chunk. Damaged when they are so twice, StoreError, Stopped."""
+    try:
+        return work.retried(lambda: store.get_chunk(chunk))
+    except Damaged:
+        # On its way, or where it lies.
+        return work.retried(lambda: store.get_chunk(chunk))

@@ -75,13 +75,20 @@ class Volume:
     def names(self, folder: str) -> Listing:
         """As `Blobs.names`."""
         written: dict[str, float] = {}
+        sizes: dict[str, int] = {}
         now = time.time()
         with self._doing("list", folder):
             for entry in self._entries(folder):
                 if not entry.name.startswith("."):
                     with contextlib.suppress(FileNotFoundError):
-                        written[entry.name] = entry.stat().st_mtime
-        return Listing(now, written)
+                        found = entry.stat()
+                        written[entry.name], sizes[entry.name] = found.st_mtime, found.st_size
+        return Listing(now, written, sizes)
+
+    def folders(self, folder: str) -> set[str]:
+        """As `Blobs.folders`."""
+        with self._doing("list", folder):
+            return {entry.name for entry in self._entries(folder) if entry.is_dir()}
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`."""

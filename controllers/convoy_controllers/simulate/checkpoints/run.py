@@ -11,7 +11,7 @@ from convoy_controllers.checkpoint.commit import CommitState, Planned, Prepare, 
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.placement import Host, place
-from convoy_controllers.checkpoint.records import Branch, Inventory, Record, merge
+from convoy_controllers.checkpoint.records import Branch, Inventory, Manifest, Record, merge
 from convoy_controllers.checkpoint.retention import advance
 from convoy_controllers.simulate.checkpoints.shape import Shape
 from convoy_controllers.simulate.checkpoints.truth import Truth
@@ -44,6 +44,10 @@ class Formation:
     """Of the agent of slot 0 that knows them."""
     last: Generation | None = None
     """What it has committed."""
+    tip: Generation | None = None
+    """The newest save, which a segment may follow."""
+    segments: int = 0
+    """Of the journal behind its newest base."""
     lost: int = 0
     """Memories that were lost before it began to make copies of what it was restored from."""
 
@@ -145,7 +149,8 @@ class Run:
         if not (everybody and remote) and restore.unheard_of(held, formation.number):
             self._retry(formation)
             return
-        self.truth.judge(chosen, self.shape, everybody, remote)
+        left = {(name, machine.deaths) for name, machine in self.machines.items()} | {(REMOTE, 0)}
+        self.truth.judge(chosen, self.shape, everybody, remote, left)
         known = merge(held.values())
         told = [machine.memory.marks for machine in self.machines.values() if self._answers(machine)]
         marks = restore.standing(held, chosen.record, told) if chosen else {}
@@ -173,6 +178,8 @@ class Run:
             memory.records.update({one.generation: one for one in records})
             memory.collect(self.rules)
         formation.running = True
+        told = {(name, self.machines[name].deaths) for name in formation.members}
+        self.truth.witnesses[formation.number] = told | ({(REMOTE, 0)} if self.store_up else set())
         self._trained.append(formation)
         self._lead(formation)
         if start is not None:
@@ -184,8 +191,8 @@ class Run:
         formation.lost = self.truth.lost
         for slot, name in enumerate(formation.members):
             machine = self.machines[name]
-            manifest = shard_of(start, slot, self.truth.tokens[start])
-            machine.memory.manifests[manifest.id] = manifest
+            for manifest in self._links(start, slot):
+                machine.memory.manifests[manifest.id] = manifest
             self._replicate(formation, machine, slot, start)
 
     def _branch(self, formation: Formation, branch: Branch) -> None:
@@ -225,23 +232,29 @@ class Run:
 
     def _save(self, formation: Formation) -> None:
         generation = Generation(formation.number, formation.step)
-        free = [self.machines[name].memory.free_slot() for name in formation.members]
-        if any(slot is None for slot in free):
+        memories = [self.machines[name].memory for name in formation.members]
+        segment = self._may_follow(formation)
+        free = [memory.free_slot(segment) for memory in memories]
+        if segment and None in free:
+            segment, free = False, [memory.free_slot(False) for memory in memories]
+        if None in free:
             return
-        self.truth.save(generation, formation.token)
-        token = formation.token
+        self.truth.save(generation, formation.token, formation.tip if segment else None)
+        formation.tip = generation
+        formation.segments = formation.segments + 1 if segment else 0
         for slot, name in enumerate(formation.members):
             machine, home = self.machines[name], free[slot]
             assert home is not None  # noqa: S101 - looked at above
-            manifest = shard_of(generation, slot, token)
             # Until it is sealed nothing names the slot; nobody else writes there.
-            machine.memory.homes[manifest.id] = home
+            machine.memory.homes[self._key(generation, slot)] = home
             life = machine.life
 
             def sealed(machine: Machine = machine, slot: int = slot, life: int = life) -> None:
-                key = shard_of(generation, slot, token).id
-                if machine.powered and machine.life == life and formation.running:
-                    machine.memory.manifests[key] = shard_of(generation, slot, token)
+                own = self._shard(generation, slot)
+                key = own.id
+                follows = own.extends is None or own.extends in machine.memory.manifests
+                if machine.powered and machine.life == life and formation.running and follows:
+                    machine.memory.manifests[key] = own
                     self._prepare(formation, machine, slot, Tier.LOCAL, generation)
                     self._replicate(formation, machine, slot, generation)
                     if generation.step % (self.shape.upload_every * self.shape.save_every) == 0:
@@ -251,33 +264,52 @@ class Run:
 
             self.kernel.after(self.rng.uniform(0.01, 0.8), sealed)
 
+    def _may_follow(self, formation: Formation) -> bool:
+        """Whether the next save may be a segment: all ranks have sealed the one before."""
+        tip = formation.tip
+        if tip is None or formation.segments >= self.shape.segments:
+            return False
+        return all(
+            self._key(tip, slot) in self.machines[name].memory.manifests
+            for slot, name in enumerate(formation.members)
+        )
+
+    def _shard(self, generation: Generation, slot: int) -> Manifest:
+        before = self.truth.follows.get(generation)
+        extends = None if before is None else self._key(before, slot)
+        return shard_of(generation, slot, self.truth.tokens[generation], extends)
+
     def _key(self, generation: Generation, slot: int) -> str:
-        return shard_of(generation, slot, self.truth.tokens[generation]).id
+        return self._shard(generation, slot).id
+
+    def _links(self, generation: Generation, slot: int) -> list[Manifest]:
+        """A shard and all that it extends, itself first."""
+        return [self._shard(one, slot) for one in self.truth.chain(generation)]
 
     # Copies.
 
     def _replicate(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
         hosts = place([Host(name) for name in formation.members], self.shape.copies)[machine.name].hosts
-        wanted = set(hosts)
-        key = self._key(generation, slot)
+        links = self._links(generation, slot)
+        wanted = {(host, link) for host in hosts for link in links}
         began, life = self.kernel.now, machine.life
         if not wanted:
             self._prepare(formation, machine, slot, Tier.PEER, generation)
 
-        def acknowledged(host: str) -> None:
-            wanted.discard(host)
+        def acknowledged(one: tuple[str, Manifest]) -> None:
+            wanted.discard(one)
             if not wanted:
                 self._prepare(formation, machine, slot, Tier.PEER, generation)
 
         def send() -> None:
-            gone = machine.life != life or key not in machine.memory.manifests or not formation.running
-            if gone or not wanted:
+            there = all(link.id in machine.memory.manifests for link in links)
+            if machine.life != life or not there or not formation.running or not wanted:
                 return
             if self.kernel.now - began > GIVE_UP_SECONDS:
-                self._give_up(machine, key)
+                self._give_up(machine, links[0].id)
                 return
-            for host in sorted(wanted):
-                self._copy(formation, machine, host, slot, generation, partial(acknowledged, host))
+            for one in sorted(wanted, key=lambda one: (one[0], one[1].generation)):
+                self._copy(formation, machine, *one, partial(acknowledged, one))
             self.kernel.after(AGAIN_SECONDS, send)
 
         send()
@@ -287,17 +319,16 @@ class Run:
         formation: Formation,
         machine: Machine,
         host: str,
-        slot: int,
-        generation: Generation,
+        manifest: Manifest,
         done: Callable[[], None],
     ) -> None:
-        manifest = shard_of(generation, slot, self.truth.tokens[generation])
-
         def arrive(there: Machine) -> None:
             if self.rules.refusals and there.seen > formation.number:
                 return
             floor = there.memory.marks.get(Tier.PEER)
-            if there.memory.incarnation != formation.number or (floor and generation < floor):
+            wanted = manifest.id in there.memory.manifests or there.memory.extended(manifest.id)
+            old = floor is not None and manifest.generation < floor and not wanted
+            if there.memory.incarnation != formation.number or old:
                 return
             there.memory.manifests[manifest.id] = manifest
             self._call(machine.name, lambda _: done(), source=host)
@@ -311,16 +342,17 @@ class Run:
         machine.memory.collect(self.rules)
 
     def _upload(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        key, life = self._key(generation, slot), machine.life
+        links, life = self._links(generation, slot), machine.life
         began = self.kernel.now
 
         def put() -> None:
             if machine.life != life or not machine.powered or self.kernel.now - began > GIVE_UP_SECONDS:
                 return
-            if machine.cut or not self.store_up or key not in machine.memory.manifests:
+            there = all(link.id in machine.memory.manifests for link in links)
+            if machine.cut or not self.store_up or not there:
                 self.kernel.after(AGAIN_SECONDS, put)
                 return
-            self.store.manifests[key] = machine.memory.manifests[key]  # type: ignore[index]
+            self.store.manifests.update({link.id: link for link in links})  # type: ignore[attr-defined]
             self._prepare(formation, machine, slot, Tier.REMOTE, generation)
 
         self.kernel.after(self.rng.uniform(0.2, 3.0), put)

@@ -44,7 +44,8 @@ def play(seed: int, rules: Rules | None = None, seconds: float = SECONDS) -> Tru
 def _shape(seed: int) -> Shape:
     world = 1 + seed % 4
     copies = (1, 2, 0)[seed // 12 % 3]
-    return Shape(nodes=world + 1 + seed // 4 % 3, world=world, copies=min(copies, world - 1))
+    segments = (0, 2, 3)[seed % 3]
+    return Shape(world + 1 + seed // 4 % 3, world, min(copies, world - 1), segments=segments)
 
 
 def _trouble(run: Run) -> None:

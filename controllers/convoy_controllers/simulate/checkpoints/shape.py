@@ -15,5 +15,7 @@ class Shape:
     steps_per_second: float = 1.0
     save_every: int = 2
     upload_every: int = 3
+    segments: int = 0
+    """Of a journal behind each base, at most."""
     loss: float = 0.03
     """Share of messages that get lost; as many come twice."""

@@ -23,8 +23,12 @@ class Truth:
 
     tokens: dict[Generation, str] = field(default_factory=dict)
     """The state that each generation was saved from."""
+    follows: dict[Generation, Generation] = field(default_factory=dict)
+    """What each journal segment was saved behind."""
     began: dict[int, Generation | None] = field(default_factory=dict)
     """What each incarnation that has made a step was restored from."""
+    witnesses: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    """Who was told where each incarnation began: nodes with their deaths so far, the store."""
     marks: dict[Tier, Generation] = field(default_factory=dict)
     """The highest that anybody was told."""
     lost: int = 0
@@ -34,9 +38,11 @@ class Truth:
     restores: int = 0
     committed: int = 0
 
-    def save(self, generation: Generation, token: str) -> None:
-        """The ranks save this state."""
+    def save(self, generation: Generation, token: str, follows: Generation | None = None) -> None:
+        """The ranks save this state; as a segment if it follows a save."""
         self.tokens[generation] = token
+        if follows is not None:
+            self.follows[generation] = follows
         self.losses[generation] = self.lost
 
     def advance(self, tier: Tier, generation: Generation) -> None:
@@ -44,6 +50,13 @@ class Truth:
         if generation > self.marks.get(tier, Generation(0, 0)):
             self.marks[tier] = generation
             self.committed += tier is Tier.LOCAL
+
+    def chain(self, generation: Generation) -> list[Generation]:
+        """A save and all that it follows, the base last."""
+        found = [generation]
+        while found[-1] in self.follows:
+            found.append(self.follows[found[-1]])
+        return found
 
     def on_the_line(self, generation: Generation | None) -> bool:
         """Whether the newest incarnation's run goes through this state."""
@@ -55,19 +68,36 @@ class Truth:
             limit = self.began.get(limit.incarnation)
         return generation is None
 
-    def judge(self, found: Restore | None, shape: Shape, everybody: bool, remote: bool) -> None:
+    def forgotten(self, chosen: Generation | None, left: set[tuple[str, int]]) -> bool:
+        """Whether nobody is left who was told of an incarnation after the one that saved this."""
+        after = [number for number in self.began if chosen is not None and number > chosen.incarnation]
+        return chosen is not None and not any(self.witnesses.get(number, set()) & left for number in after)
+
+    def judge(
+        self,
+        found: Restore | None,
+        shape: Shape,
+        everybody: bool,
+        remote: bool,
+        left: set[tuple[str, int]],
+    ) -> None:
         """Broken unless the choice is the run's own, whole, and as new as was promised.
 
-        `everybody`: whether all memory that was not lost was asked. `remote`: whether the store was.
+        `everybody`: whether all memory that was not lost was asked. `remote`: whether the store was. `left`:
+        whose memory there is still, as in `witnesses`.
         """
         self.restores += 1
         chosen = found.record.generation if found else None
-        if not self.on_the_line(chosen) and not (chosen is None and not self.marks):
+        lost = self.forgotten(chosen, left) or (chosen is None and not self.marks)
+        if not self.on_the_line(chosen) and not lost:
             raise Broken(f"{chosen} is restored, which is off the line {self.began}")
         if found is not None:
             token = self.tokens[found.record.generation]
             whole = {f"{token}/{slot}" for slot in range(len(found.shards))}
             read = {chunk.digest for links in found.shards.values() for chunk in links[-1].manifest.chunks}
+            chain = self.chain(found.record.generation)[::-1]
+            if any([link.manifest.generation for link in links] != chain for links in found.shards.values()):
+                raise Broken(f"{chosen} is not read behind {chain[:-1]}")
             if read != whole or len(found.shards) != shape.world:
                 raise Broken(f"{chosen} is put together from {sorted(read)}, not from {sorted(whole)}")
         least = [Generation(0, 0)]

@@ -11,6 +11,8 @@ from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Mani
 
 SLOTS = 2
 """Bases that a rank may write alternately."""
+SEGMENTS = 3
+"""Slots for the segments of its journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,15 @@ class Memory:
         """What others are told of it."""
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))
 
-    def free_slot(self) -> int | None:
-        """A slot that may be written."""
+    def free_slot(self, segment: bool) -> int | None:
+        """A slot that may be written, by a segment or by a base."""
         used = set(self.homes.values())
-        return next((slot for slot in range(SLOTS) if slot not in used), None)
+        slots = range(SLOTS, SLOTS + SEGMENTS) if segment else range(SLOTS)
+        return next((slot for slot in slots if slot not in used), None)
+
+    def extended(self, key: str) -> bool:
+        """Whether something that is here extends it."""
+        return any(one.extends == key for one in self.manifests.values())
 
     def collect(self, rules: Rules) -> None:
         """Drops what is not needed any more."""
@@ -83,6 +90,8 @@ class Machine:
     """Counts the starts of its agent: what an earlier one was doing is over."""
     seen: int = 0
     """The latest incarnation its agent has heard of."""
+    deaths: int = 0
+    """How often its memory was lost."""
 
     @property
     def up(self) -> bool:
@@ -93,9 +102,10 @@ class Machine:
         """Everything in its memory is gone."""
         self.powered, self.memory, self.seen = False, Memory(), 0
         self.life += 1
+        self.deaths += 1
 
 
 @lru_cache(maxsize=4096)
-def shard_of(generation: Generation, slot: int, token: str) -> Manifest:
+def shard_of(generation: Generation, slot: int, token: str, extends: str | None = None) -> Manifest:
     """What a rank saves: its only chunk is named after the state and the slot."""
-    return Manifest(generation, str(slot), (Chunk(f"{token}/{slot}", 1),), 1)
+    return Manifest(generation, str(slot), (Chunk(f"{token}/{slot}", 1),), 1, extends=extends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -54,6 +55,9 @@ class Recorder:
         self._writer: Writer | None = None
         self._open = False
         self._paused = False
+        self._began = 0.0
+        self.step_seconds = 0.0
+        """What the last step took, without what was written of it."""
         reason = allowed.refusal(optimizer, self._elementwise)
         if reason:
             raise Refused(reason)
@@ -213,6 +217,7 @@ class Recorder:
             self.end(f"the step cannot be written: {error}")
             return
         self._open = True
+        self._began = time.monotonic()
 
     def _copy(self) -> None:
         assert self._writer is not None  # noqa: S101 - asked before
@@ -229,6 +234,7 @@ class Recorder:
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._paused or self._reason or self._writer is None:
             return
+        self.step_seconds = time.monotonic() - self._began
         self._writer.step(*self._pending)
         self._open = False
         self._done += 1

@@ -7,7 +7,7 @@ are taken from the state anew at every save; only where they go is remembered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +74,14 @@ def deal(taken: Taken, group: Any = None) -> Dealt:
     items = tuple(item for item in plan.items if item.type is not WriteItemType.BYTE_IO)
     named = tuple(item for item in plan.items if item.type is WriteItemType.BYTE_IO)
     texts = {item.index.fqn: values.dumps(taken.planner.lookup_object(item.index)) for item in named}
+    return Dealt(taken.structure, items, named, placed(items, texts), whole)
+
+
+def placed(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:
+    """Where the tensors of a plan go, behind an index with room for what is no tensor."""
     wanted = [_wanted(item) for item in items]
     draft = shard.lay_out(wanted, 0)
-    size = len(shard.index(draft.parts, texts, {}))
-    return Dealt(taken.structure, items, named, shard.lay_out(wanted, size), whole)
+    return shard.lay_out(wanted, len(shard.index(draft.parts, texts, {})))
 
 
 class Decoder(DefaultLoadPlanner):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch.distributed.checkpoint import state_dict_loader
@@ -22,27 +22,47 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from convoy_workloads.runtime.tiers.planning import Decoder
-from convoy_workloads.runtime.tiers.shard import Part, Shard
+from convoy_workloads.runtime.tiers.shard import Part
 
 
-def load(state: dict[str, Any], shards: Iterable[Shard]) -> None:
+class Held(Protocol):
+    """Tensors and values that were saved together: a shard, or what a journal's segment has of them."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Boxes of tensors."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """By name, the texts of what is no tensor."""
+        ...
+
+    def tensor(self, part: Part) -> torch.Tensor:
+        """The values of a part."""
+        ...
+
+
+def load(state: dict[str, Any], shards: Iterable[Held], *, partial: bool = False) -> None:
     """Reads into `state`, by name and place, whatever number of ranks had saved it.
 
     Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from
-    `state`. Needs no other rank.
+    `state`. `partial`: others that were not saved stay as they are. Needs no other rank.
     """
     reader = ShardReader(shards)
     for name in [name for name in state if name.startswith("rank.")]:
         if name not in reader.names:
             del state[name]
-    state_dict_loader.load(state, storage_reader=reader, planner=Decoder(), no_dist=True)
+    state_dict_loader.load(
+        state, storage_reader=reader, planner=Decoder(allow_partial_load=partial), no_dist=True
+    )
 
 
 class ShardReader(StorageReader):
     """torch.distributed.checkpoint's view of the shards of one generation."""
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
-        self._parts: dict[MetadataIndex, tuple[Shard, Part]] = {}
+    def __init__(self, shards: Iterable[Held]) -> None:
+        self._parts: dict[MetadataIndex, tuple[Held, Part]] = {}
         self._values: dict[str, str] = {}
         for one in shards:
             self._values.update(one.values)
@@ -53,6 +73,10 @@ class ShardReader(StorageReader):
     def names(self) -> set[str]:
         """Of everything that was saved."""
         return {index.fqn for index in self._parts} | set(self._values)
+
+    def value(self, name: str) -> io.BytesIO:
+        """What is no tensor, as `Decoder` reads it."""
+        return io.BytesIO(self._values[name].encode())
 
     def reset(self, checkpoint_id: Any = None) -> None:
         """Nothing is kept between two loads."""
@@ -85,7 +109,7 @@ class ShardReader(StorageReader):
         """Copies every item that the plan asks for."""
         for item in plan.items:
             if item.type is LoadItemType.BYTE_IO:
-                planner.load_bytes(item, io.BytesIO(self._values[item.storage_index.fqn].encode()))
+                planner.load_bytes(item, self.value(item.storage_index.fqn))
                 continue
             one, part = self._parts[item.storage_index]
             source = one.tensor(part)

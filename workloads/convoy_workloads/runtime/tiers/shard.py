@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,6 +70,10 @@ class Layout:
         """A digest of the layout: equal ones hold the same things at the same places."""
         text = json.dumps([_row(part) for part in self.parts], separators=(",", ":"))
         return hashlib.sha256(f"{self.data}:{text}".encode()).hexdigest()[:16]
+
+    def resembles(self, other: Layout) -> bool:
+        """Whether both hold the same boxes in the same order, wherever they lie."""
+        return [replace(one, at=0) for one in self.parts] == [replace(one, at=0) for one in other.parts]
 
 
 @dataclass(frozen=True)

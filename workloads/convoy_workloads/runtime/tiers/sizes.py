@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_SPARE = 1 << 20
+SPARE = 1 << 20
 """Bytes for the index, and for what is no tensor."""
 _STATELESS = "SGD"
 """The only optimizer of torch that may keep nothing, or one value, per parameter; most others keep two."""
@@ -24,7 +24,7 @@ def guess(model: Any, optimizer: Any, world: int) -> int:
         else:
             shared += tensor.numel() * tensor.element_size()
     trained = 1 + _copies(optimizer)
-    return trained * own + -(-trained * shared // world) + _SPARE
+    return trained * own + -(-trained * shared // world) + SPARE
 
 
 def _copies(optimizer: Any) -> int:

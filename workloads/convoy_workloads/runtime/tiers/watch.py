@@ -14,6 +14,8 @@ from convoy_workloads.runtime.tiers.line import ANSWER_SECONDS, Away, MemoryLine
 
 LOCAL, PEER, REMOTE = "local", "peer", "remote"
 _PAUSE = 1.0
+_TIMED = 8
+"""Saves on their way whose time is taken; there are no more slots than that."""
 
 
 class Watch:
@@ -24,13 +26,19 @@ class Watch:
         self._changed = threading.Condition()
         self._written = 0
         """Saves that the agent has heard of."""
-        self._writing: tuple[str, Generation, int] | None = None
-        """The slot, the generation, and `_written` when it began. Until the agent is known to know of it, it
+        self._writing: dict[str, tuple[Generation, int]] = {}
+        """By slot, the generation, and `_written` when it began. Until the agent is known to know of it, it
         may still call the slot free."""
         self._slot = ""
+        self._segments: list[str] = []
         self._marks: dict[str, Generation] = {}
         self._holds: set[Generation] = set()
         self._uploads: set[Generation] = set()
+        self._began: dict[Generation, float] = {}
+        """When the newest saves began to be written, on the monotonic clock."""
+        self._took: dict[str, float] = {}
+        self.interval = 0.0
+        """Seconds between two saves, as the job's operator has chosen; 0: what this process was told."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -44,11 +52,19 @@ class Watch:
         """A slot that may be written now; empty for none."""
         return self._slot
 
+    @property
+    def segments(self) -> list[str]:
+        """Slots for journal segments in which nothing is kept."""
+        return self._segments
+
     def writing(self, slot: str, generation: Generation) -> None:
         """The rank begins to write a slot."""
         with self._changed:
-            self._writing = (slot, generation, self._written)
-            self._slot = ""
+            self._writing[slot] = (generation, self._written)
+            self._slot = "" if slot == self._slot else self._slot
+            self._segments = [name for name in self._segments if name != slot]
+            others = sorted(self._began.items())[1 - _TIMED :]
+            self._began = {**dict(others), generation: time.monotonic()}
 
     def written(self) -> None:
         """The agent has heard that the slot is written."""
@@ -59,6 +75,10 @@ class Watch:
         """Whether a generation of this incarnation stands at a tier."""
         mark = self._marks.get(tier)
         return mark is not None and mark >= generation
+
+    def took(self, tier: str) -> float:
+        """Seconds from the first byte of the newest save that stands at a tier until it did; 0 before."""
+        return self._took.get(tier, 0.0)
 
     def uploads(self, generation: Generation) -> bool:
         """Whether a generation that stands locally is to go to the job's store."""
@@ -71,12 +91,13 @@ class Watch:
     def settled(self, generation: Generation, tier: str, seconds: float) -> bool:
         """Waits until a sealed generation stands at a tier, or will not any more. Whether it does."""
         self._wait(
-            lambda: (
-                self.stands(tier, generation) or (self._writing is None and generation not in self._holds)
-            ),
+            lambda: self.stands(tier, generation) or not self._on_its_way(generation),
             seconds,
         )
         return self.stands(tier, generation)
+
+    def _on_its_way(self, generation: Generation) -> bool:
+        return generation in self._holds or any(one == generation for one, _ in self._writing.values())
 
     def _wait(self, holds: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -108,10 +129,16 @@ class Watch:
 
     def _take(self, stand: Any, written: int) -> None:
         """`written`: as it was when the question was asked."""
+        before = self._marks
         self._marks = {tier: Generation(int(pair[0]), int(pair[1])) for tier, pair in stand["marks"].items()}
+        for tier, mark in self._marks.items():
+            if mark in self._began and mark != before.get(tier):
+                self._took[tier] = time.monotonic() - self._began[mark]
         self._holds = {Generation(int(pair[0]), int(pair[1])) for pair in stand["holds"]}
         self._uploads = {Generation(int(pair[0]), int(pair[1])) for pair in stand["uploads"]}
-        if self._writing is not None and (self._writing[1] in self._holds or written > self._writing[2]):
-            self._writing = None
-        slot = str(stand["slot"])
-        self._slot = "" if self._writing is not None and self._writing[0] == slot else slot
+        for name, (generation, before_it) in list(self._writing.items()):
+            if generation in self._holds or written > before_it:
+                del self._writing[name]
+        self._slot = "" if stand["slot"] in self._writing else str(stand["slot"])
+        self._segments = [str(name) for name in stand.get("segments", ()) if name not in self._writing]
+        self.interval = float(stand.get("interval", 0))

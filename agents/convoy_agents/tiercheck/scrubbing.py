@@ -1,0 +1,96 @@
+"""Looks at every byte of the checkpoints in this node's memory, time and again, and replaces what is damaged.
+
+Whoever restores finds damage too, but then the other copies may be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from convoy_agents import metrics
+from convoy_agents.pods.assignment import Place
+from convoy_agents.pods.state import PodState
+from convoy_agents.tiercheck.exchange import Exchange, Shortage, Unreachable
+from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.vault import Damaged
+
+RATE = 256e6
+"""Bytes per second that are looked at: a fortieth of what a core can."""
+
+log = structlog.get_logger()
+
+
+class Scrubber:
+    """Of one node."""
+
+    def __init__(
+        self,
+        node: str,
+        keeper: Keeper,
+        exchange: Exchange,
+        pods: Callable[[], Iterable[PodState]],
+        seconds: float,
+    ) -> None:
+        """`seconds` between two looks at everything."""
+        self._node = node
+        self._keeper = keeper
+        self._exchange = exchange
+        self._pods = pods
+        self._seconds = seconds
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self._seconds * random.uniform(0.8, 1.0))  # noqa: S311 - spreads load
+            await self.once()
+
+    async def once(self) -> None:
+        """Looks at all there is now."""
+        for job_uid in self._keeper.jobs:
+            holding = self._keeper.get(job_uid)
+            if holding is None:
+                continue
+            try:
+                sizes = await holding.look(
+                    lambda vault: {key: one.size for key, one in vault.manifests.items()}
+                )
+                for key, size in sizes.items():
+                    if await holding.damaged(key):
+                        await self._replace(holding, key)
+                    metrics.SCRUBBED_BYTES.inc(size)
+                    await asyncio.sleep(size / RATE)
+            except OSError as error:
+                log.info("not scrubbed", job_uid=job_uid, why=str(error))
+
+    async def _replace(self, holding: Holding, key: str) -> None:
+        places, limit = self._places(holding.job_uid)
+        for place in places:
+            try:
+                await self._exchange.take(place, holding, key, limit)
+            except (Unreachable, Damaged, *Shortage) as error:
+                log.info("shard not replaced", job_uid=holding.job_uid, node=place.node, why=str(error))
+                continue
+            log.info("shard replaced", job_uid=holding.job_uid, node=place.node)
+            metrics.REPLACED.inc()
+            return
+        log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=holding.job_uid)
+
+    def _places(self, job_uid: str) -> tuple[list[Place], int]:
+        """The other nodes of the job that are known here, and the most bytes it may have on this one."""
+        found: dict[str, Place] = {}
+        limit = 0
+        for pod in self._pods():
+            plan = pod.assignment
+            if plan is None or plan.job_uid != job_uid or plan.memory is None:
+                continue
+            limit = plan.memory_limit
+            members = (Place(one.node, one.peer_address) for one in plan.members)
+            for place in (*plan.memory.hosts, *members, *plan.memory.holders):
+                if place.node != self._node:
+                    found.setdefault(place.node, place)
+        return list(found.values()), limit

@@ -1,0 +1,29 @@
+"""The keys in the Secret of a CheckpointStore. Pure; nothing here is ever logged."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION, REQUIRED_KEYS
+
+
+def decoded(secret: Mapping[str, Any]) -> dict[str, str]:
+    """The keys of a store's Secret that hold text, without the blanks and line ends that editors add."""
+    data: Mapping[str, Any] = secret.get("data") or {}
+    found: dict[str, str] = {}
+    for key in (KEY_ACCESS, KEY_SECRET, KEY_SESSION):
+        try:
+            text = base64.b64decode(data.get(key) or "", validate=True).decode().strip()
+        except (binascii.Error, ValueError, TypeError):
+            continue
+        if text:
+            found[key] = text
+    return found
+
+
+def missing(data: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that a decoded Secret lacks."""
+    return tuple(key for key in REQUIRED_KEYS if key not in data)

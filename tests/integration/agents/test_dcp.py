@@ -1,0 +1,156 @@
+"""Programs that save with torch.distributed.checkpoint keep their states in the memory of real agents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.dcp_program import described, made
+from tests.integration.agents.harness import FakeHub
+from tests.integration.agents.memory_job import MemoryJob, damage
+from tests.integration.agents.test_memory import A, B, C, folder, job
+from tests.integration.agents.test_memory_training import REPOSITORY, Rank, free_port
+
+from convoy_controllers.checkpoint.generation import Generation
+
+__all__ = ["folder", "job"]
+
+pytestmark = pytest.mark.timeout(180)
+
+Start = Callable[..., Coroutine[Any, Any, list[Rank]]]
+PAIR = [(3, 7), (5, 7)]
+"""Steps that are saved, with the rows of their large tensor."""
+
+
+@pytest.fixture
+async def start(folder: Path) -> AsyncIterator[Start]:
+    """Starts a program's ranks; at the end none is left."""
+    ranks: list[Rank] = []
+
+    async def begin(incarnation: int, uids: list[str], slow: str = "", **wish: Any) -> list[Rank]:
+        port = free_port()
+        for rank, uid in enumerate(uids):
+            environment = {
+                **os.environ,
+                "PYTHONPATH": str(REPOSITORY / "workloads"),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(uids)),
+                "LOCAL_RANK": "0",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "GLOO_SOCKET_IFNAME": "lo",
+                "OMP_NUM_THREADS": "1",
+                "SLOW": slow,
+                "CONVOY_CHECKPOINT_SECONDS": "0",
+                "CONVOY_INCARNATION": str(incarnation),
+            }
+            if uid:
+                environment["CONVOY_SOCKET"] = str(folder / f"{uid[:8]}-{incarnation}" / "agent.sock")
+                environment["CONVOY_CHECKPOINT_TIERS"] = "local,peer"
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                str(Path(__file__).with_name("dcp_program.py")),
+                json.dumps(wish),
+                env=environment,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            ranks.append(Rank(process))
+        return ranks[-len(uids) :]
+
+    yield begin
+    for rank in ranks:
+        rank.kill()
+    for rank in ranks:
+        await rank.process.wait()
+
+
+async def say(ranks: list[Rank], pattern: str) -> None:
+    for rank in ranks:
+        await rank.until(pattern)
+
+
+def found(step: int) -> str:
+    return rf"FOUND {step} {described(made(step))}"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_what_some_ranks_save_others_load_in_other_boxes(
+    make_host: HostMaker, job: MemoryJob, start: Start, asynchronous: bool
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await job.form(1, [(A, one), (B, two)])
+    first = await start(1, [A, B], boxes=0, steps=PAIR, asynchronous=asynchronous)
+    for pattern in (found(0), "SAVED 3 True", "SAVED 5 True", "END"):
+        await say(first, pattern)
+    await job.form(2, [(A, one), (B, two)])
+    await say(await start(2, [A, B], boxes=1, steps=[]), found(5))
+    await job.form(3, [(A, one)])
+    alone = await start(3, [A], boxes=-1, steps=[(9, 7)], asynchronous=asynchronous)
+    for pattern in (found(5), "SAVED 9 True", "END"):
+        await say(alone, pattern)
+    await job.form(4, [(A, one), (B, two)])
+    await say(await start(4, [A, B], boxes=0, steps=[]), found(9))
+
+
+async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_save_before(
+    make_host: HostMaker, job: MemoryJob, start: Start, tmp_path: Path
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await job.form(1, [(A, one), (B, two)])
+    (tmp_path / "go-3").touch()
+    ranks = await start(1, [A, B], boxes=0, steps=PAIR, wait=str(tmp_path / "go"), patience=5.0)
+    await say(ranks, "SAVED 3 True")
+    # The next stands on its own nodes alone: its copies cannot be taken.
+    for host in (one, two):
+        host.agent.keeper.budget.limit = 0
+    (tmp_path / "go-5").touch()
+    await say(ranks, "SAVED 5 True")
+    await damage(two, "1", Generation(1, 5))
+    for host in (one, two):
+        host.agent.keeper.budget.limit = 2**30
+    await job.form(2, [(A, one), (B, two)])
+    await say(await start(2, [A, B], boxes=-1, steps=[]), found(3))
+    await damage(one, "0", Generation(1, 3))
+    await job.form(3, [(A, one), (B, two)])
+    await say(await start(3, [A, B], boxes=1, steps=[]), found(3))
+
+
+async def test_what_does_not_fit_is_refused_by_all_and_a_smaller_one_is_taken(
+    make_host: HostMaker, hub: FakeHub, folder: Path, start: Start
+) -> None:
+    job = MemoryJob(hub, folder, limit=12 * 2**20)
+    one, two = await make_host("one"), await make_host("two")
+    await job.form(1, [(A, one), (B, two)])
+    ranks = await start(1, [A, B], boxes=0, steps=[(3, 300_000), (5, 7)])
+    await say(ranks, "REFUSED 3 .*bytes are missing")
+    await say(ranks, "SAVED 5 True")
+
+
+async def test_a_loop_that_is_asked_to_leave_saves_and_goes_on_with_the_same_bits(
+    make_host: HostMaker, job: MemoryJob, start: Start
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    calm = await start(1, ["", ""], total=30)
+    wanted = {await rank.until(r"BITS \w+") for rank in calm}
+    assert len(wanted) == 1
+    await job.form(1, [(A, one), (B, two)])
+    first = await start(1, [A, B], total=30, slow="0.05")
+    await first[0].until(r"STEP 7\b")
+    first[1].process.send_signal(signal.SIGTERM)
+    for rank in first:
+        assert await rank.process.wait() == 75
+    await two.stop()
+    await job.form(2, [(A, one), (C, three)])
+    second = await start(2, [A, C], total=30)
+    await second[0].until(r"continues after step ([7-9]|1\d) from gen-1-\d+, saved by 2 ranks")
+    assert {await rank.until(r"BITS \w+") for rank in second} == wanted
+    await say(second, "END")

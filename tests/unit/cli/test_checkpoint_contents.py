@@ -1,0 +1,241 @@
+"""What follows from what a store has of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.cli.saved import NOW, SIZE, chunk_of, noise, record_of, shard
+
+from convoy.cli.checkpoint import ls, verify
+from convoy.cli.checkpoint.contents import (
+    Contents,
+    chosen,
+    faults,
+    label,
+    newest_base,
+    passed,
+    readable,
+    refusal,
+    rows,
+    to_verify,
+    told,
+    unlabel,
+)
+from convoy.cli.checkpoint.export import format_of, journal_refusal
+from convoy_agents.tiercheck.stores.base import Listing
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Branch, Inventory, Manifest, Record
+from convoy_controllers.checkpoint.restore import Lost, Restore
+
+
+def contents(
+    records: Iterable[Record],
+    manifests: Iterable[Manifest],
+    branches: Iterable[Branch] = (),
+    *,
+    without: Iterable[bytes] = (),
+    age: float = 0.0,
+    malformed: tuple[str, ...] = (),
+) -> Contents:
+    """As if all chunks of the manifests were there, but for some."""
+    known = {one.id: one for one in manifests}
+    sizes = {chunk.digest: chunk.length for one in known.values() for chunk in one.chunks}
+    for data in without:
+        del sizes[chunk_of(data).digest]
+    return Contents(
+        Inventory(
+            {one.generation: one for one in records}, {one.incarnation: one for one in branches}, known
+        ),
+        Listing(NOW, dict.fromkeys(sizes, NOW - age), sizes),
+        Listing(NOW, dict.fromkeys(known, NOW - age), dict.fromkeys(known, 100)),
+        malformed,
+    )
+
+
+FIRST = shard((1, 10), [noise(1), noise(2)])
+SECOND = shard((1, 20), [noise(1), noise(3)])
+DEAD = shard((1, 30), [noise(4)])
+THIRD = shard((2, 25), [noise(3), noise(5), noise(5)])
+RUN = [
+    record_of([FIRST]),
+    record_of([SECOND], (1, 10)),
+    record_of([DEAD], (1, 20)),
+    record_of([THIRD], (1, 20)),
+]
+SHARDS = [FIRST, SECOND, DEAD, THIRD]
+BRANCH = Branch(2, Generation(1, 20))
+WHOLE = contents(RUN, SHARDS, [BRANCH])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3/1200", Generation(3, 1200)),
+        ("gen-3-1200", None),
+        ("3", None),
+        ("3/", None),
+        ("-1/2", None),
+        ("1/2 ", None),
+    ],
+)
+def test_a_generation_is_written_as_incarnation_and_step(text: str, found: Generation | None) -> None:
+    assert unlabel(text) == found
+    assert found is None or label(found) == text
+
+
+def test_a_row_tells_what_is_new_and_what_belongs_to_the_run() -> None:
+    told = [
+        (label(row.generation), row.bytes, row.new_bytes, row.on_line, row.whole, row.restored)
+        for row in rows(WHOLE)
+    ]
+    assert told == [
+        ("2/25", 2 * SIZE, 2 * SIZE, True, True, True),
+        ("1/30", SIZE, SIZE, False, True, False),
+        ("1/20", 2 * SIZE, SIZE, True, True, False),
+        ("1/10", 2 * SIZE, 2 * SIZE, True, True, False),
+    ]
+
+
+CUT = replace(WHOLE, chunks=WHOLE.chunks._replace(sizes={**WHOLE.chunks.sizes, chunk_of(noise(5)).digest: 7}))
+
+
+@pytest.mark.parametrize("about", [contents(RUN, SHARDS, [BRANCH], without=[noise(5)]), CUT])
+def test_a_generation_that_lacks_bytes_is_not_the_one_that_is_restored(about: Contents) -> None:
+    found = rows(about)
+    assert [(label(row.generation), row.whole, row.restored) for row in found][:3] == [
+        ("2/25", False, False),
+        ("1/30", True, False),
+        ("1/20", True, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("which", "without", "found", "words"),
+    [
+        (None, [], (2, 25), ""),
+        (None, [noise(5)], (1, 20), "2/25 lacks shard 0 of 2/25"),
+        ((1, 30), [], (1, 30), ""),
+        ((9, 9), [], None, ""),
+        ((2, 25), [noise(5)], "lost", "2/25 lacks shard 0 of 2/25"),
+    ],
+)
+def test_the_newest_that_is_whole_is_chosen_or_the_one_that_is_named(
+    which: tuple[int, int] | None, without: list[bytes], found: Any, words: str
+) -> None:
+    plan = chosen(contents(RUN, SHARDS, [BRANCH], without=without), Generation(*which) if which else None)
+    if found is None:
+        assert plan is None
+    elif found == "lost":
+        assert isinstance(plan, Lost) and passed(plan) == words
+    else:
+        assert isinstance(plan, Restore)
+        assert plan.record.generation == Generation(*found) and passed(plan) == words
+
+
+def test_what_cannot_be_restored_is_said() -> None:
+    assert refusal("job", None, None) == "the store has no generation of job"
+    assert "no generation 9/9 of job" in refusal("job", Generation(9, 9), None)
+    lost = chosen(contents(RUN[:1], SHARDS[:1], without=[noise(2)]))
+    assert isinstance(lost, Lost)
+    assert refusal("job", None, lost) == "no generation of job is whole: 1/10 lacks shard 0 of 1/10"
+
+
+BASE = shard((1, 1), [noise(1)])
+SEGMENT = shard((1, 2), [noise(2)], extends=BASE.id)
+LATER = shard((1, 3), [noise(3)], extends=SEGMENT.id)
+JOURNAL = [record_of([BASE]), record_of([SEGMENT], (1, 1)), record_of([LATER], (1, 2))]
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        (WHOLE, []),
+        (contents(RUN, SHARDS, [BRANCH], without=[noise(5)]),
+         [f"chunk {chunk_of(noise(5)).digest} is missing"]),
+        (contents(RUN, SHARDS[:3], [BRANCH]), [f"manifest {THIRD.id} is missing"]),
+        (CUT, [f"chunk {chunk_of(noise(5)).digest} has 7 bytes instead of {SIZE}"]),
+        (replace(contents(RUN, SHARDS[:3], [BRANCH]), manifests=WHOLE.manifests),
+         [f"manifest {THIRD.id} cannot be read"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_generation_is_named(about: Contents, words: list[str]) -> None:
+    assert [one.what for one in faults(about, RUN[3])] == words
+
+
+def test_the_whole_chain_is_looked_at_and_a_chain_that_is_none_is_said() -> None:
+    about = contents(JOURNAL, [BASE, SEGMENT, LATER], without=[noise(1)])
+    assert [one.what for one in faults(about, JOURNAL[2])] == [
+        f"chunk {chunk_of(noise(1)).digest} is missing"
+    ]
+    assert [one.what for one in faults(contents(JOURNAL, [BASE, LATER]), JOURNAL[2])] == [
+        f"manifest {SEGMENT.id} is missing"
+    ]
+    other = shard((1, 5), [noise(1)])
+    wrong = shard((1, 4), [noise(2)], extends=other.id)
+    bad = contents([record_of([wrong])], [other, wrong])
+    assert [one.what for one in faults(bad, record_of([wrong]))] == [
+        f"the manifests from {wrong.id} on form no chain"
+    ]
+
+
+def test_a_thing_that_many_need_is_named_once() -> None:
+    shared = [shard((1, step), [noise(0)], name) for step in (1, 2) for name in ("0", "1", "10")]
+    records = [record_of(shared[:3]), record_of(shared[3:], (1, 1))]
+    about = contents(records, shared, without=[noise(0)])
+    damaged, missing = told(fault for one in records for fault in faults(about, one))
+    assert not damaged
+    assert missing == [
+        f"chunk {chunk_of(noise(0)).digest} is missing, "
+        "of shard 0 of 1/1, shard 1 of 1/1, shard 10 of 1/1 and 3 more"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("which", "everything", "found"),
+    [
+        (None, False, ["2/25"]),
+        ((1, 30), False, ["1/30"]),
+        ((1, 31), False, []),
+        (None, True, ["2/25", "1/30", "1/20", "1/10"]),
+    ],
+)
+def test_what_is_verified(which: tuple[int, int] | None, everything: bool, found: list[str]) -> None:
+    records = to_verify(WHOLE, Generation(*which) if which else None, everything)
+    assert [label(one.generation) for one in records] == found
+    digests = [chunk.digest for chunk in readable(WHOLE, records)]
+    assert len(digests) == len(set(digests)), "each chunk is read once"
+
+
+def test_a_generation_that_ends_in_a_journal_is_not_exported() -> None:
+    about = contents(JOURNAL, [BASE, SEGMENT, LATER])
+    plan = chosen(about)
+    assert isinstance(plan, Restore) and newest_base(about) == Generation(1, 1)
+    words = journal_refusal(plan, about)
+    assert words.startswith("1/3 ends in a journal") and words.endswith("--generation 1/1")
+    base = chosen(about, Generation(1, 1))
+    assert isinstance(base, Restore) and not journal_refusal(base, about)
+    nothing = contents(JOURNAL[1:], [BASE, SEGMENT, LATER])
+    later = chosen(nothing)
+    assert isinstance(later, Restore) and "no generation in the store" in journal_refusal(later, nothing)
+
+
+def test_malformed_records_may_hide_a_generation() -> None:
+    lines = ("b: team/uid/records/gen-1-1: it is not as it was written", "b: team/uid/manifests/0: bad")
+    about = replace(WHOLE, malformed=lines)
+    assert verify.unread(about, everything=False) == [lines[0]]
+    assert verify.unread(about, everything=True) == list(lines)
+
+
+def test_the_format_follows_the_name() -> None:
+    from pathlib import Path
+
+    assert format_of(Path("a/b.safetensors")) == "safetensors"
+    assert format_of(Path("a/b")) == "dcp"
+
+
+def test_the_last_sentence_says_what_is_restored() -> None:
+    assert ls.conclusion("job", WHOLE).startswith("2/25 is what a restart of job reads")
+    assert ls.conclusion("job", contents([], [])) == "the store has no generation of job."

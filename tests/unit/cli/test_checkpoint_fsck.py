@@ -1,0 +1,206 @@
+"""`convoy checkpoint fsck`: what it concludes, and what it deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from tests.unit.agents import fault_proxy
+from tests.unit.cli.saved import SIZE, Bucket, chunk_of, job, noise, record_of, shard
+from tests.unit.cli.test_checkpoint_contents import contents
+
+from convoy.cli.checkpoint.findings import conclude, count
+from convoy.cli.cluster import Cluster
+from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.homes import Home, homes
+from convoy_controllers.checkpoint.retention import Doomed, Keep
+
+GRACE = 1800.0
+OLD = 3600.0
+FIRST = shard((1, 10), [noise(1), noise(2)])
+SECOND = shard((1, 20), [noise(1), noise(3)])
+STRAY = shard((1, 15), [noise(3), noise(9)])
+RUN = [record_of([FIRST]), record_of([SECOND], (1, 10))]
+
+
+def digests(*seeds: object) -> frozenset[str]:
+    return frozenset(chunk_of(noise(seed)).digest for seed in seeds)
+
+
+# What follows from what is there.
+
+
+def test_a_store_in_order_has_nothing_to_say() -> None:
+    found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(2), GRACE)
+    assert (found.generations, found.size, found.faults) == (2, 3 * SIZE + 200, 0)
+    assert found.orphaned == found.expired == Doomed() and not count(found.swept)
+
+
+@pytest.mark.parametrize(
+    ("age", "expired"), [(OLD, Doomed(manifests=frozenset({STRAY.id}), chunks=digests(9))), (10.0, Doomed())]
+)
+def test_what_no_record_needs_is_orphaned_and_goes_when_it_is_old(age: float, expired: Doomed) -> None:
+    found = conclude(contents(RUN, [FIRST, SECOND, STRAY], age=age), Keep(2), GRACE)
+    assert found.orphaned == Doomed(manifests=frozenset({STRAY.id}), chunks=digests(9))
+    assert found.orphaned_bytes == SIZE + 100
+    assert found.expired == expired and not found.faults
+
+
+def test_a_young_manifest_keeps_its_old_chunks() -> None:
+    about = contents(RUN, [FIRST, SECOND, STRAY], age=OLD)
+    times = {**about.manifests.written, STRAY.id: about.manifests.now}
+    found = conclude(replace(about, manifests=about.manifests._replace(written=times)), Keep(2), GRACE)
+    assert count(found.orphaned) == 2 and not count(found.expired)
+
+
+def test_a_record_that_cannot_be_read_may_need_anything() -> None:
+    about = contents(RUN[:1], [FIRST, SECOND], age=OLD, malformed=("b: t/u/records/gen-1-20: damaged",))
+    found = conclude(about, Keep(2), GRACE)
+    assert found.damaged == ("cannot be read: b: t/u/records/gen-1-20: damaged",)
+    assert found.orphaned == found.expired == Doomed()
+
+
+def test_a_manifest_that_cannot_be_read_may_need_any_chunk() -> None:
+    about = contents(RUN, [FIRST, SECOND], age=OLD)
+    known = {FIRST.id: FIRST}
+    found = conclude(replace(about, inventory=replace(about.inventory, manifests=known)), Keep(2), GRACE)
+    assert found.damaged == (f"manifest {SECOND.id} cannot be read, of shard 0 of 1/20",)
+    assert found.orphaned == found.expired == Doomed()
+
+
+def test_the_next_sweep_is_told() -> None:
+    found = conclude(contents(RUN, [FIRST, SECOND], age=OLD), Keep(1), GRACE)
+    assert found.swept == Doomed((FIRST.generation,), (), frozenset({FIRST.id}), digests(2))
+    assert found.swept_bytes == SIZE + 100 and not count(found.orphaned)
+
+
+def test_what_is_missing_and_what_was_read_damaged_is_told_apart() -> None:
+    about = contents(RUN, [FIRST, SECOND], age=OLD, without=[noise(2)])
+    bad = chunk_of(noise(3)).digest
+    found = conclude(about, Keep(2), GRACE, {bad: f"chunk {bad} is damaged"})
+    assert found.missing == (f"chunk {chunk_of(noise(2)).digest} is missing, of shard 0 of 1/10",)
+    assert found.damaged == (f"chunk {bad} is damaged, of shard 0 of 1/20",)
+
+
+# With a store.
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with fault_proxy.s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return Bucket(f"http://127.0.0.1:{server}", monkeypatch)
+
+
+def filled(bucket: Bucket) -> None:
+    bucket.save((1, 10), {"0": [noise(1), noise(2)]})
+    bucket.save((1, 20), {"0": [noise(1), noise(3)]}, parent=(1, 10))
+
+
+def test_an_empty_store_is_in_order(bucket: Bucket) -> None:
+    found = bucket.run("fsck", "s3", "--repair")
+    assert found.exit_code == 0, found.output
+    assert found.output == "s3: 0 jobs, 0 generations, 0; 0 damaged, 0 missing\nnothing is to be deleted\n"
+
+
+def test_every_job_of_a_store_is_looked_at(bucket: Bucket) -> None:
+    filled(bucket)
+    Store(bucket.blobs, "team", "uid-2").put_chunk(chunk_of(noise(7)), noise(7))
+    Store(bucket.blobs, "other", "uid-3").put_chunk(chunk_of(noise(8)), noise(8))
+    bucket.blobs.put(f"probe-{uuid4()}/plain", b"x")
+    bucket.blobs.put("data/set/of-others/file", b"x")
+    assert homes(bucket.blobs) == [Home("other", "uid-3"), Home("team", "uid-1"), Home("team", "uid-2")]
+    found = bucket.run("fsck", "s3", "--deep")
+    assert found.exit_code == 0, found.output
+    lines = [line.split() for line in found.output.splitlines()]
+    assert [line[:4] for line in lines[1:4]] == [
+        ["other", "uid-3", "gone", "0"],
+        ["team", "uid-1", "job", "2"],
+        ["team", "uid-2", "gone", "0"],
+    ]
+    assert "s3: 3 jobs, 2 generations" in found.output
+    assert "orphaned: 2 objects (2.0Ki), of which --repair may delete 0 (0)" in found.output
+    bucket.cluster.listed = False
+    assert bucket.run("fsck", "s3").output.splitlines()[2].split()[2] == "-"
+
+
+def test_only_a_deep_look_finds_a_flipped_bit(bucket: Bucket) -> None:
+    filled(bucket)
+    name = chunk_of(noise(3)).digest
+    bucket.spoil("chunks", name, noise("other"))
+    assert bucket.run("fsck", "s3").exit_code == 0
+    found = bucket.run("fsck", "s3", "--deep")
+    assert found.exit_code == 1
+    assert f"team/uid-1: chunk {name} is damaged, of shard 0 of 1/20" in found.output
+    assert "1 damaged, 0 missing" in found.output
+
+
+def test_what_is_malformed_or_missing_is_named(bucket: Bucket) -> None:
+    filled(bucket)
+    bucket.spoil("records", "gen-1-20", b"[]")
+    bucket.remove("chunks", chunk_of(noise(2)).digest)
+    found = bucket.run("fsck", "s3")
+    assert found.exit_code == 1 and "1 damaged, 1 missing" in found.output
+    assert "team/uid-1: cannot be read: " in found.output and "records/gen-1-20" in found.output
+    assert "orphaned" not in found.output, "the record may need what looks so"
+
+
+def test_repair_deletes_old_orphans_and_nothing_else(bucket: Bucket) -> None:
+    filled(bucket)
+    kept = bucket.keys()
+    bucket.put(shard((1, 15), [noise(3), noise(9)], "0"), [noise(3), noise(9)])
+    young = bucket.run("fsck", "s3", "--repair", "--yes")
+    assert young.exit_code == 0 and "nothing is to be deleted" in young.output
+    assert bucket.keys() > kept
+    bucket.age_all()
+    refused = bucket.run("fsck", "s3", "--repair")
+    assert refused.exit_code == 1 and "say --yes to delete" in refused.output and bucket.keys() > kept
+    done = bucket.run("fsck", "s3", "--repair", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "2 objects deleted" in done.output and bucket.keys() == kept
+    assert bucket.run("verify", "job", "--all").exit_code == 0
+
+
+def test_repair_leaves_what_a_damaged_record_may_need(bucket: Bucket) -> None:
+    filled(bucket)
+    bucket.spoil("records", "gen-1-20", b"[]")
+    bucket.age_all()
+    before = bucket.keys()
+    done = bucket.run("fsck", "s3", "--repair", "--yes")
+    assert done.exit_code == 1 and "nothing is to be deleted" in done.output
+    assert bucket.keys() == before
+
+
+def test_a_sweep_is_foretold_by_what_the_job_keeps(bucket: Bucket) -> None:
+    filled(bucket)
+    bucket.age_all()
+    assert bucket.run("fsck", "s3").output.splitlines()[1].split()[-1] != "0"
+    bucket.cluster.about = job({"local": {}, "remote": {"store": "s3", "keepLast": 2}})
+    assert bucket.run("fsck", "s3").output.splitlines()[1].split()[-1] == "0"
+
+
+def test_who_may_not_list_jobs_sees_their_uids(bucket: Bucket) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise ApiException(status=403, reason="Forbidden")
+
+    filled(bucket)
+    where, keys = bucket.cluster.where.to_dict(), bucket.cluster.secret("", "")["data"]
+    custom = SimpleNamespace(
+        get_cluster_custom_object=lambda *_, **__: where, list_cluster_custom_object=refused
+    )
+    core = SimpleNamespace(read_namespaced_secret=lambda *_, **__: SimpleNamespace(data=keys))
+    real = Cluster("team", custom, core)
+    bucket.use(SimpleNamespace(connect=lambda *_: real))
+    found = bucket.run("fsck", "s3")
+    assert found.exit_code == 0, found.output
+    assert found.output.splitlines()[1].split()[:4] == ["team", "uid-1", "-", "2"]
+    assert "s3: 1 job, 2 generations" in found.output

@@ -1,0 +1,310 @@
+"""`convoy checkpoint ls`, `verify` and `restore`, with a store that answers over HTTP."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from tests.unit.agents import fault_proxy
+from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
+
+from convoy.cli.checkpoint.reach import advice, elsewhere
+from convoy.cli.cluster import Cluster
+from convoy_controllers.checkpoint import records
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Branch
+
+MARKS = {
+    "incarnation": 2,
+    "step": 30,
+    "tier": "remote",
+    "time": "2026-01-01T11:00:00Z",
+    "watermarks": {
+        "local": {"incarnation": 2, "step": 40, "time": "2026-01-01T12:00:00Z"},
+        "remote": {"incarnation": 2, "step": 30, "time": "2026-01-01T11:00:00Z"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with fault_proxy.s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return Bucket(f"http://127.0.0.1:{server}", monkeypatch)
+
+
+def filled(bucket: Bucket) -> None:
+    """Three generations: one that goes on from the first, and one of a branch that is dead."""
+    bucket.save((1, 10), {"0": [noise(1), noise(2)], "1": [noise(3)]})
+    bucket.save((1, 20), {"0": [noise(1), noise(4)], "1": [noise(3)]}, parent=(1, 10))
+    bucket.store.put_branch(Branch(2, Generation(1, 10)))
+    bucket.save((2, 15), {"0": [noise(1), noise(5)], "1": [noise(6)]}, parent=(1, 10))
+
+
+# ls
+
+
+def test_an_empty_store_has_no_generation(bucket: Bucket) -> None:
+    found = bucket.run("ls", "job")
+    assert found.exit_code == 0, found.output
+    assert "no tier has a generation yet" in found.output and "no generation of job" in found.output
+    for command in (["verify"], ["restore", "--to", "out"]):
+        failed = bucket.run(command[0], "job", *command[1:])
+        assert failed.exit_code == 1 and "the store has no generation of job" in failed.output
+
+
+def test_generations_are_listed_with_what_is_new_in_them(bucket: Bucket) -> None:
+    filled(bucket)
+    bucket.cluster.about = job(checkpoint=MARKS)
+    shown = bucket.run("ls", "job")
+    assert shown.exit_code == 0, shown.output
+    lines = [line.split() for line in shown.output.splitlines()]
+    assert lines[1][:2] == ["local", "2/40"] and lines[2][:2] == ["remote", "2/30"]
+    head = lines.index(next(line for line in lines if line[:2] == ["GENERATION", "STEP"]))
+    rows = [dict(zip(lines[head], line, strict=True)) for line in lines[head + 1 : head + 4]]
+    columns = ("GENERATION", "SHARDS", "WORLD", "TORCH", "SIZE", "NEW", "LINE", "WHOLE", "RESTORE")
+    assert [tuple(row[head] for head in columns) for row in rows] == [
+        ("2/15", "2", "2", "2.13.0", "2.9Ki", "2.0Ki", "yes", "yes", "yes"),
+        ("1/20", "2", "2", "2.13.0", "2.9Ki", "1000", "no", "yes", "no"),
+        ("1/10", "2", "2", "2.13.0", "2.9Ki", "2.9Ki", "yes", "yes", "no"),
+    ]
+    assert shown.output.splitlines()[-1].startswith("2/15 is what a restart of job reads")
+    told = json.loads(bucket.run("ls", "job", "-o", "json").output)
+    assert [(one["generation"], one["newBytes"]) for one in told["generations"]] == [
+        ("2/15", 2000), ("1/20", 1000), ("1/10", 3000),
+    ]  # fmt: skip
+    assert told["checkpoint"]["watermarks"]["local"]["step"] == 40 and told["store"] == "s3"
+    assert told["generations"][0]["saved"] == "2026-01-01T12:00:00Z"
+
+
+def test_a_job_that_is_gone_is_found_by_its_uid(bucket: Bucket) -> None:
+    filled(bucket)
+    bucket.cluster.about = None
+    found = bucket.run("ls", "job", "--store", "s3", "--uid", "uid-1")
+    assert found.exit_code == 0 and "2/15" in found.output and "TIER" not in found.output
+    for alone in (["--store", "s3"], ["--uid", "uid-1"]):
+        failed = bucket.run("ls", "job", *alone)
+        assert failed.exit_code == 1 and "--store and --uid go together" in failed.output
+    failed = bucket.run("ls", "job", "--store", "s3", "--uid", "../other")
+    assert failed.exit_code == 1 and "is no name of a namespace or job" in failed.output
+
+
+@pytest.mark.parametrize(
+    ("tiers", "words"),
+    [
+        ({"local": {}, "peer": {}}, "in its nodes' memory alone"),
+        ({"remote": {"claimName": "disk"}}, "volume of claim disk themselves, into its folder uid-1"),
+        ({}, "job has no place for checkpoints"),
+    ],
+)
+def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, words: str) -> None:
+    bucket.cluster.about = job(tiers, checkpoint=MARKS)
+    assert words in elsewhere(bucket.cluster.about)
+    shown = bucket.run("ls", "job")
+    assert shown.exit_code == 0 and "2/40" in shown.output and words in shown.output
+    assert json.loads(bucket.run("ls", "job", "-o", "json").output)["generations"] is None
+    for command in (["verify"], ["restore", "--to", "out"], ["export", "--to", "out"]):
+        failed = bucket.run(command[0], "job", *command[1:])
+        assert failed.exit_code == 1 and words in failed.output
+
+
+def test_a_volume_has_the_tier_that_the_status_tells(bucket: Bucket) -> None:
+    bucket.cluster.about = job(
+        {"remote": {"claimName": "disk"}},
+        checkpoint={key: MARKS[key] for key in MARKS if key != "watermarks"},
+    )
+    assert "remote  2/30" in bucket.run("ls", "job").output
+
+
+# Rights, keys and libraries.
+
+
+@pytest.mark.parametrize(("status", "words"), [(403, "ask an administrator"), (404, "--operator-namespace")])
+def test_a_secret_that_may_not_be_read_is_said(bucket: Bucket, status: int, words: str) -> None:
+    def refused(name: str, namespace: str, **_: Any) -> None:
+        error = ApiException(status=status, reason="No")
+        error.body = json.dumps({"message": f"secrets {name} in {namespace}: no"})
+        raise error
+
+    where = bucket.cluster.where.to_dict()
+    custom = SimpleNamespace(
+        get_cluster_custom_object=lambda *_, **__: where,
+        get_namespaced_custom_object=lambda *_, **__: job().to_dict(),
+    )
+    real = Cluster("team", custom, SimpleNamespace(read_namespaced_secret=refused))
+    bucket.use(SimpleNamespace(connect=lambda *_: real))
+    failed = bucket.run("verify", "job", "--operator-namespace", "elsewhere")
+    assert failed.exit_code == 1
+    assert "error: secrets keys in elsewhere: no; " in failed.output and words in failed.output
+
+
+def test_a_secret_that_lacks_a_key_is_said(bucket: Bucket) -> None:
+    bucket.cluster.keys = {"accessKey": "a"}
+    failed = bucket.run("verify", "job")
+    assert failed.exit_code == 1 and "Secret convoy-system/keys has no secretKey" in failed.output
+
+
+def test_without_boto3_it_is_said_how_to_install_it(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    failed = bucket.run("verify", "job")
+    assert failed.exit_code == 1
+    assert "pip install --no-deps boto3 botocore s3transfer jmespath" in failed.output
+    assert advice("xxhash").endswith("pip install xxhash")
+
+
+def test_another_endpoint_may_be_given(bucket: Bucket) -> None:
+    filled(bucket)
+    url = bucket.cluster.where.spec.s3.endpoint
+    bucket.cluster.where.spec.s3.endpoint = "http://127.0.0.1:9"
+    bucket.cluster.where.spec.s3.path_style = False
+    assert bucket.run("verify", "job", "--endpoint", url).exit_code == 0
+    failed = bucket.run("verify", "job", "--endpoint", "nowhere")
+    assert failed.exit_code == 1 and "error: CheckpointStore s3: " in failed.output
+
+
+def test_what_the_store_refuses_is_told_in_its_words(bucket: Bucket, server: int) -> None:
+    proxy = fault_proxy.FaultProxy(server)
+    try:
+        proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
+        failed = bucket.run("verify", "job", "--endpoint", proxy.url)
+    finally:
+        proxy.close()
+    assert failed.exit_code == 1 and "grant s3:ListBucket" in failed.output
+
+
+# verify
+
+
+def test_what_is_whole_is_said_to_be(bucket: Bucket) -> None:
+    filled(bucket)
+    found = bucket.run("verify", "job")
+    assert found.exit_code == 0, found.output
+    assert found.output == "job 2/15: 3 chunks (2.9Ki) read, all as they were written\n"
+    found = bucket.run("verify", "job", "--all")
+    assert found.output == "job 2/15, 1/20, 1/10: 6 chunks (5.9Ki) read, all as they were written\n"
+    assert "job 1/20: 3 chunks" in bucket.run("verify", "job", "--generation", "1/20").output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--generation", "7/7"], 1, "no generation 7/7 of job"),
+        (["--generation", "seven"], 1, "must be incarnation/step"),
+        (["--generation", "1/10", "--all"], 1, "leave one of them out"),
+    ],
+)
+def test_what_is_not_there_is_not_verified(bucket: Bucket, words: list[str], code: int, said: str) -> None:
+    filled(bucket)
+    found = bucket.run("verify", "job", *words)
+    assert (found.exit_code, said in found.output) == (code, True)
+
+
+@pytest.mark.parametrize("spoilt", [noise("other"), noise(5)[:-1], b""])
+def test_a_damaged_chunk_is_named(bucket: Bucket, spoilt: bytes) -> None:
+    filled(bucket)
+    name = chunk_of(noise(5)).digest
+    bucket.spoil("chunks", name, spoilt)
+    found = bucket.run("verify", "job")
+    assert found.exit_code == 1
+    assert f"chunk {name}" in found.output and "of shard 0 of 2/15" in found.output
+    assert "error: job is not whole in the store: 1 damaged, 0 missing" in found.output
+    assert bucket.run("verify", "job", "--generation", "1/10").exit_code == 0
+
+
+def test_a_missing_chunk_and_a_missing_manifest_are_named(bucket: Bucket) -> None:
+    filled(bucket)
+    lost = shard((2, 15), [noise(6)], "1")
+    bucket.remove("chunks", chunk_of(noise(1)).digest)
+    bucket.remove("manifests", lost.id)
+    found = bucket.run("verify", "job", "--all")
+    assert found.exit_code == 1 and "0 damaged, 2 missing" in found.output
+    places = "shard 0 of 2/15, shard 0 of 1/20, shard 0 of 1/10"
+    assert f"chunk {chunk_of(noise(1)).digest} is missing, of {places}" in found.output
+    assert f"manifest {lost.id} is missing, of shard 1 of 2/15" in found.output
+
+
+def test_a_record_that_cannot_be_read_may_be_the_newest(bucket: Bucket) -> None:
+    filled(bucket)
+    bucket.spoil("records", "gen-2-15", b"{}")
+    found = bucket.run("verify", "job")
+    assert found.exit_code == 1 and "cannot be read: " in found.output and "records/gen-2-15" in found.output
+    assert "cannot be read: " in bucket.run("ls", "job").output
+
+
+# restore
+
+
+def test_a_generation_comes_into_a_folder(bucket: Bucket, tmp_path: Path) -> None:
+    filled(bucket)
+    to = tmp_path / "out"
+    to.mkdir()
+    done = bucket.run("restore", "job", "--to", str(to))
+    assert done.exit_code == 0, done.output
+    assert done.output == f"job 2/15: 2 shards (2.9Ki) in {to}\n"
+    assert (to / "shards" / "0" / "gen-2-15").read_bytes() == noise(1) + noise(5)
+    assert (to / "shards" / "1" / "gen-2-15").read_bytes() == noise(6)
+    record = records.record((to / "record.json").read_bytes())
+    assert record.generation == Generation(2, 15)
+    for key in record.shards.values():
+        assert records.manifest((to / "manifests" / f"{key}.json").read_bytes()).id == key
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(bucket: Bucket, tmp_path: Path) -> None:
+    filled(bucket)
+    (tmp_path / "mine").write_text("mine")
+    for to, words in ((tmp_path, "is not empty"), (tmp_path / "mine", "is there already")):
+        failed = bucket.run("restore", "job", "--to", str(to))
+        assert failed.exit_code == 1 and words in failed.output
+    failed = bucket.run("restore", "job", "--to", str(tmp_path / "no" / "where"))
+    assert failed.exit_code == 1 and "there is no folder" in failed.output
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_an_older_generation_is_taken_when_the_newest_is_damaged(bucket: Bucket, tmp_path: Path) -> None:
+    filled(bucket)
+    bucket.spoil("chunks", chunk_of(noise(6)).digest, noise("other"))
+    done = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert "2/15, shard 1: chunk" in done.output and "going back to 1/10" in done.output
+    assert (tmp_path / "out" / "shards" / "0" / "gen-1-10").read_bytes() == noise(1) + noise(2)
+    assert not (tmp_path / "out" / "shards" / "0" / "gen-2-15").exists()
+
+
+def test_the_one_that_is_named_comes_or_nothing_does(bucket: Bucket, tmp_path: Path) -> None:
+    filled(bucket)
+    to = str(tmp_path / "out")
+    bucket.spoil("chunks", chunk_of(noise(6)).digest, noise("other"))
+    failed = bucket.run("restore", "job", "--to", to, "--generation", "2/15")
+    assert failed.exit_code == 1 and "2/15 of job is not whole: 2/15 lacks shard 1" in failed.output
+    assert not list(tmp_path.iterdir())
+    assert bucket.run("restore", "job", "--to", to, "--generation", "1/20").exit_code == 0
+
+
+def test_a_journal_comes_with_its_base(bucket: Bucket, tmp_path: Path) -> None:
+    base = bucket.save((1, 1), {"0": [noise(1)]})
+    bucket.save((1, 2), {"0": [noise(2)]}, parent=(1, 1), extends={"0": base["0"].id})
+    done = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    found = tmp_path / "out" / "shards" / "0"
+    assert {path.name: path.read_bytes() for path in found.iterdir()} == {
+        "gen-1-1": noise(1),
+        "gen-1-2": noise(2),
+    }
+
+
+def test_a_shard_whose_name_leads_elsewhere_is_refused(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.save((1, 1), {"../../out": [noise(1)]})
+    failed = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
+    assert failed.exit_code == 1 and "that is no name of a file" in failed.output
+    assert not list(tmp_path.iterdir())

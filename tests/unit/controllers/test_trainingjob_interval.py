@@ -1,0 +1,270 @@
+"""Jobs that leave it to Convoy how often they save."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_controllers.checkpoint.interval import LEAST_SECONDS, MOST_SECONDS
+from convoy_controllers.plan import Assign, RankView, SlotView
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.happenings import Happening, Paused
+from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.simulate.program import Program
+from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob.interval import UNMEASURED, decided, told, words
+from convoy_crds import terms
+from convoy_crds.trainingjob import (
+    CheckpointStatus,
+    ChosenInterval,
+    Goodput,
+    Progress,
+    Restarts,
+    TrainingJobStatus,
+)
+
+AUTO = {"interval": "Auto", "tiers": {"local": {}, "peer": {}}}
+FIVE_MINUTES = ChosenInterval(seconds=300, reason=UNMEASURED)
+
+
+def status(
+    failures: int = 0, hours: float = 0.0, kept: ChosenInterval | None = None, incarnation: int = 1
+) -> TrainingJobStatus:
+    """Of a job that has run for so long, and waited for much longer."""
+    return TrainingJobStatus(
+        incarnation=incarnation,
+        restarts=Restarts(total=failures),
+        goodput=Goodput(seconds={"productive": hours * 3000, "recompute": hours * 600, "queue": 1e7}),
+        checkpoint=CheckpointStatus(incarnation=1, step=1, tier="local", time=NOW, interval=kept),
+    )
+
+
+def views(*costs: tuple[float, float], incarnation: int = 1) -> list[SlotView]:
+    """One pod each of ranks that measured (a save's stall, the time until its copies were made)."""
+    return [
+        SlotView(
+            f"u{number}",
+            "node",
+            True,
+            incarnation=incarnation,
+            ranks=(RankView(number, "RUNNING", save_seconds=save, copy_seconds=copy),),
+        )
+        for number, (save, copy) in enumerate(costs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("costs", "failures", "hours", "seconds", "why"),
+    [
+        ([], 0, 0, 300, UNMEASURED),
+        ([(0.0, 0.0)], 9, 5, 300, UNMEASURED),
+        ([(0.01, 0.5)], 0, 0, 42, "a save stalls for 10 ms, a failure is expected every 24.0 h"),
+        ([(0.01, 0.5)], 9, 0, 14, "a failure is expected every 2.4 h"),
+        ([(0.01, 0.5), (0.4, 0.1)], 0, 0, 263, "a save stalls for 400 ms"),
+        ([(1.0, 0.0)], 99, 76, 85, "a failure is expected every 60 min"),
+        ([(60.0, 0.0)], 99, 0, 1715, "may cost 3.5% of the time"),
+        ([(0.01, 0.5), (0.01, 100.0)], 0, 0, 100, "copies of a save are made in 100.0 s"),
+        ([(1000.0, 0.0)], 0, 0, MOST_SECONDS, "never more than 30 min"),
+        ([(0.0001, 0.0)], 10**6, 0, LEAST_SECONDS, "a save stalls for 0 ms"),
+    ],
+)
+def test_what_was_measured_decides(
+    costs: list[tuple[float, float]], failures: int, hours: float, seconds: float, why: str
+) -> None:
+    found = decided(make_job(checkpoint=AUTO), status(failures, hours), views(*costs))
+    assert found is not None and found.seconds == seconds and why in found.reason
+
+
+@pytest.mark.parametrize(
+    ("kept", "reason", "changes"),
+    [
+        (42, "as before", False),
+        (35, "as before", False),
+        (34, "as before", True),
+        (51, "as before", False),
+        (52, "as before", True),
+        (42, UNMEASURED, True),
+        (300, UNMEASURED, True),
+    ],
+)
+def test_what_is_near_enough_stays(kept: int, reason: str, changes: bool) -> None:
+    known = ChosenInterval(seconds=kept, reason=reason)
+    found = decided(make_job(checkpoint=AUTO), status(kept=known), views((0.01, 0.5)))
+    assert found is not None and (found != known) is changes
+    assert found.seconds == (42 if changes else kept)
+
+
+costs = st.tuples(st.floats(1e-6, 1e6), st.floats(0, 1e6))
+
+
+@given(costs, costs, st.integers(0, 10**5), st.floats(0, 1e5), st.integers(1, 1800))
+def test_a_decision_is_within_its_bounds_and_stands(
+    before: tuple[float, float], after: tuple[float, float], failures: int, hours: float, kept: int
+) -> None:
+    job, known = make_job(checkpoint=AUTO), ChosenInterval(seconds=kept, reason="as before")
+    for measured in (before, after):
+        found = decided(job, status(failures, hours, known), views(measured))
+        assert found is not None and LEAST_SECONDS <= found.seconds <= MOST_SECONDS
+        assert decided(job, status(failures, hours, found), views(measured)) == found
+        known = found
+
+
+def test_only_the_incarnation_that_runs_tells_what_a_save_costs() -> None:
+    job, known = make_job(checkpoint=AUTO), ChosenInterval(seconds=77, reason="as before")
+    assert decided(job, status(kept=known, incarnation=2), views((0.01, 0.5))) == known
+    assert decided(job, status(incarnation=2), views((0.01, 0.5))) == FIVE_MINUTES
+
+
+def test_time_counts_while_ranks_step_and_only_as_far_as_they_told() -> None:
+    job = make_job(checkpoint=AUTO)
+    running = status(failures=99, kept=FIVE_MINUTES)
+    running.goodput = Goodput(cause="productive", since=NOW)
+    running.progress = Progress(step=9, time=NOW + timedelta(hours=76))
+    assert decided(job, running, views((1.0, 0.0))) == decided(job, status(99, 76), views((1.0, 0.0)))
+    running.goodput = Goodput(cause="restart", since=NOW)
+    assert decided(job, running, views((1.0, 0.0))) == decided(job, status(99, 0), views((1.0, 0.0)))
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [
+        {},
+        {"interval": "30s", "tiers": {"local": {}}},
+        {"interval": "Auto", "tiers": {"remote": {"claimName": "c"}}},
+    ],
+)
+def test_a_job_whose_spec_names_a_time_is_told_nothing(checkpoint: Any) -> None:
+    job, known = make_job(checkpoint=checkpoint), ChosenInterval(seconds=77, reason="of another spec")
+    assert decided(job, status(kept=known), views((0.01, 0.5))) is None
+    assert told(job, status(kept=known)) == 0
+    assert words(job, status(kept=known)) == job.spec.checkpoint.interval
+
+
+# As the plan has it.
+
+
+def job(checkpoint: Any = AUTO) -> ToyCluster:
+    roles = [{"name": "worker", "replicas": 3}]
+    return ToyCluster(make_job(roles=roles, checkpoint=checkpoint), make_engine()).settle()
+
+
+def measured(cluster: ToyCluster, step: int = 5, save: float = 0.01, copy: float = 0.5) -> ToyCluster:
+    """Every rank has saved, and the generation is committed."""
+    return cluster.train(step, save_seconds=save, copy_seconds=copy).commit(step, "local").settle()
+
+
+def assigned(cluster: ToyCluster, since: int = 0) -> list[tuple[int, int, int]]:
+    """(incarnation, slot, interval) of every assignment since a plan."""
+    return [
+        (command.incarnation, command.slot, command.memory.interval_seconds if command.memory else 0)
+        for plan in cluster.plans[since:]
+        for command in plan.commands
+        if isinstance(command, Assign)
+    ]
+
+
+def message(cluster: ToyCluster) -> str:
+    found = (one for one in cluster.job.status.conditions if one.type == "Checkpointing")
+    return next(found).message
+
+
+def chosen(cluster: ToyCluster) -> ChosenInterval | None:
+    point = cluster.job.status.checkpoint
+    return point.interval if point else None
+
+
+def test_before_anything_is_measured_it_is_five_minutes() -> None:
+    cluster = job()
+    made = cluster.plans[0].create[0]
+    environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
+    assert environment[terms.ENV_CHECKPOINT_SECONDS] == "300"
+    assert {interval for _, _, interval in assigned(cluster)} == {0}
+    assert "the interval is 300 s (Auto: nothing measured yet)" in message(cluster)
+    cluster.train(5).commit(5, "local").settle()
+    assert chosen(cluster) == FIVE_MINUTES
+
+
+def test_what_is_measured_is_said_and_told_to_slot_0_without_a_restart() -> None:
+    cluster = job()
+    before = len(cluster.plans)
+    measured(cluster)
+    found = chosen(cluster)
+    assert found is not None and found.seconds == 42
+    assert f"is saved every 42 s (Auto: {found.reason})" in message(cluster)
+    assert assigned(cluster, before) == [(1, 0, 42)]
+    assert [cluster.views[uid].interval_seconds for uid in cluster.uids] == [42, 0, 0]
+    states = {rank.state for view in cluster.views.values() for rank in view.ranks}
+    assert (cluster.job.status.incarnation, states) == (1, {"RUNNING"})
+
+
+def test_what_was_told_is_not_told_again_and_nothing_is_written() -> None:
+    cluster = measured(job())
+    before = len(cluster.plans)
+    made = cluster.step()
+    assert (made.status, made.commands, made.requeue_after) == (None, (), None)
+    made = cluster.wait(3600).step()
+    assert (made.status, made.commands) == (None, ())
+    # A save more or less like the one before.
+    measured(cluster, 50, save=0.011, copy=0.6)
+    assert assigned(cluster, before) == []
+    measured(cluster, 90, save=0.4)
+    assert [one[:2] for one in assigned(cluster, before)] == [(1, 0)]
+
+
+def test_an_agent_that_does_not_hear_of_it_is_told_again() -> None:
+    cluster = job()
+    cluster.deaf = True
+    measured(cluster)
+    repeated = [one for one in assigned(cluster) if one[2]]
+    assert len(repeated) > 1 and set(repeated) == {(1, 0, 42)}
+    assert cluster.plans[-1].requeue_after == 5.0
+    cluster.deaf = False
+    assert cluster.settle().views[cluster.uids[0]].interval_seconds == 42
+
+
+def test_the_next_incarnation_begins_with_it() -> None:
+    cluster = measured(job())
+    known, before = chosen(cluster), len(cluster.plans)
+    cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
+    assert cluster.job.status.incarnation == 2 and chosen(cluster) == known
+    assert set(assigned(cluster, before)) == {(2, 0, 42), (2, 1, 0), (2, 2, 0)}
+    measured(cluster, 9, save=0.1)
+    found = chosen(cluster)
+    assert found is not None and known is not None and found.reason != known.reason
+
+
+def test_a_spec_that_names_a_time_again_ends_it() -> None:
+    cluster = measured(job())
+    cluster.spec(suspend=True).settle()
+    assert chosen(cluster) is not None
+    cluster.spec(checkpoint={**AUTO, "interval": "30s"}).settle()
+    assert chosen(cluster) is None
+    before = len(cluster.plans)
+    cluster.spec(suspend=False).settle()
+    assert {interval for _, _, interval in assigned(cluster, before)} == {0}
+
+
+def test_simulated_ranks_save_as_often_as_they_are_told() -> None:
+    cluster = Cluster([Machine(f"node-{number}") for number in range(2)], engines=[make_engine()])
+    pauses: list[float] = []
+
+    def listen(happening: Happening) -> None:
+        if isinstance(happening, Paused):
+            pauses.append(cluster.kernel.now)
+
+    cluster.listeners.append(listen)
+    cluster.operator.lead()
+    auto = make_job(checkpoint=AUTO)
+    auto.metadata.uid = ""
+    began = cluster.kernel.now
+    cluster.submit(auto, Program(total_steps=10**6, save_seconds=0.01))
+    cluster.run(600)
+    found = cluster.job("job").status.checkpoint
+    assert found is not None and found.interval is not None and found.interval.seconds == 42
+    gaps = [after - before for before, after in zip([began, *pauses], pauses, strict=False)]
+    assert 300 <= gaps[0] <= 310
+    assert len(gaps) >= 7 and all(42 <= gap <= 44 for gap in gaps[1:])

@@ -1,0 +1,76 @@
+"""How often a job saves: what its spec may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from convoy.cli.manifest import broken_rules
+from convoy_crds.generate import KINDS, definition
+from convoy_crds.trainingjob import TrainingJob
+
+LOCAL: dict[str, Any] = {"local": {}}
+CLAIM: dict[str, Any] = {"remote": {"claimName": "c"}}
+
+
+def job(**checkpoint: Any) -> TrainingJob:
+    spec = {
+        "engine": {"name": "gpt"},
+        "roles": [{"name": "w", "replicas": 1}],
+        "checkpoint": checkpoint,
+    }
+    return TrainingJob.model_validate({"metadata": {"name": "j"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "automatic", "seconds"),
+    [
+        ({}, False, 300),
+        ({"interval": "90s"}, False, 90),
+        ({"interval": "2h", "tiers": LOCAL}, False, 7200),
+        ({"interval": "Auto", "tiers": LOCAL}, True, 300),
+        ({"interval": "Auto", "tiers": CLAIM}, False, 300),
+    ],
+)
+def test_what_a_pod_begins_with(checkpoint: Any, automatic: bool, seconds: int) -> None:
+    read = job(**checkpoint).spec.checkpoint
+    assert (read.automatic, read.interval_seconds) == (automatic, seconds)
+
+
+@pytest.mark.parametrize("interval", ["auto", "AUTO", "Auto5m", "5m Auto", "", "0s", "5 minutes", "1.5h"])
+def test_what_is_no_interval(interval: str) -> None:
+    with pytest.raises(ValidationError, match="interval"):
+        job(interval=interval)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "good"),
+    [
+        ({"interval": "5m"}, True),
+        ({"interval": "5m", "tiers": CLAIM}, True),
+        ({"interval": "Auto", "tiers": LOCAL}, True),
+        ({"interval": "Auto", "tiers": {**LOCAL, "remote": {"store": "s"}}}, True),
+        ({"interval": "Auto"}, False),
+        ({"interval": "Auto", "tiers": {}}, False),
+        ({"interval": "Auto", "tiers": CLAIM}, False),
+    ],
+)
+def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:
+    broken = broken_rules("TrainingJob", job(**checkpoint).to_dict())
+    if good:
+        assert broken == []
+    else:
+        assert [one.split(" goes by ")[0] for one in broken] == ["spec.checkpoint.interval: interval Auto"]
+        assert "add tiers.local: {}" in broken[0]
+
+
+def test_the_schema_has_it_as_plain_text() -> None:
+    (kind,) = (kind for kind in KINDS if kind.name == "TrainingJob")
+    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    spec = schema["properties"]["spec"]["properties"]["checkpoint"]["properties"]["interval"]
+    assert (spec["type"], spec["default"]) == ("string", "5m")
+    assert spec["pattern"] == r"^(Auto|[1-9][0-9]*(s|m|h))$"
+    status = schema["properties"]["status"]["properties"]["checkpoint"]["properties"]["interval"]
+    assert set(status["properties"]) == {"seconds", "reason"}

@@ -1,0 +1,254 @@
+"""A rank's journal beside its saves: what it writes, and what a restore makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from convoy_workloads.runtime.journal import journal as journals
+from convoy_workloads.runtime.journal import segment
+from convoy_workloads.runtime.journal.allowed import Refused
+from convoy_workloads.runtime.journal.journal import Journal, lasts, parameters_of
+from convoy_workloads.runtime.journal.replay import replay
+from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.state import TrainingState
+from convoy_workloads.runtime.tiers import planning, reading, shard
+
+ROOM = 600_000
+
+
+class Net(nn.Module):
+    """With buffers that move, and a part that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(12, 40)
+        self.norm = nn.BatchNorm1d(40)
+        self.two = nn.Linear(40, 4)
+        self.frozen = nn.Linear(200, 200)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(torch.tanh(self.norm(self.one(x))))  # type: ignore[no-any-return]
+
+
+class Run:
+    """One rank that trains, saves in full or by its journal, and is restored."""
+
+    def __init__(self, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self.model = Net()
+        trained = [one for one in self.model.parameters() if one.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=0.01, fused=True)
+        self.state = TrainingState(0, self.model, self.optimizer)
+        self.step = 0
+        self.dealt: Any = None
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step += 1
+            self.optimizer.param_groups[0]["lr"] = 0.01 / self.step
+            self.optimizer.zero_grad()
+            self.model(torch.randn(8, 12)).square().sum().backward()
+            self.optimizer.step()
+
+    @property
+    def generation(self) -> Generation:
+        return Generation(1, self.step)
+
+    def full(self) -> bytearray:
+        taken = planning.Taken(self.state.collect())
+        self.dealt = planning.deal(taken)
+        target = bytearray(self.dealt.layout.size)
+        shard.write(
+            memoryview(target), self.dealt.layout, taken.tensors(self.dealt), taken.texts(self.dealt), {}
+        )
+        return target
+
+    def journal(self) -> Journal:
+        return Journal(0, 1, self.model, self.optimizer)
+
+    def segment(self, journal: Journal) -> int:
+        assert journal.ready
+        closed = journal.seal(planning.Taken(self.state.collect()), self.dealt, {"step": self.step})
+        assert closed is not None, journal.reason
+        journal.sealed(self.generation, closed[1])
+        return closed[1]
+
+    def restore(self, base: bytearray, pieces: list[memoryview]) -> None:
+        state = self.state.collect()
+        reading.load(state, [shard.read(memoryview(base))])
+        self.state.put_back(state)
+        segments = [segment.read(one) for one in pieces]
+        assert journals.refusal(self.model, self.optimizer, segments) == ""
+        replay(self.optimizer, parameters_of(self.model, self.optimizer), segments)
+        state = self.state.collect()
+        reading.load(state, lasts(segments), partial=True)
+        self.state.put_back(state)
+
+    def bits(self) -> list[bytes]:
+        tensors = [*self.model.state_dict().values()]
+        for one in self.optimizer.state_dict()["state"].values():
+            tensors += one.values()
+        return [one.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for one in tensors]
+
+
+def target() -> memoryview:
+    return memoryview(bytearray(b"\xa5" * ROOM))
+
+
+def based(run: Run, journal: Journal) -> bytearray:
+    """A full save with the coming steps in the slot `a`."""
+    base = run.full()
+    journal.based(run.generation)
+    journal.open("a", target())
+    return base
+
+
+def test_base_and_segments_make_the_same_run() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(2)
+    base = based(run, journal)
+    assert journal.writing and not journal.ready, "no step is in it"
+    pieces = []
+    for name, steps in (("b", 1), ("c", 3), ("d", 1)):
+        run.train(steps)
+        slot = journal._target
+        size = run.segment(journal)
+        assert journal.tip == run.generation
+        pieces.append(slot[:size])
+        journal.open(name, target())
+    again = Run(seed=5)
+    again.restore(base, pieces)
+    again.step = run.step
+    assert again.bits() == run.bits()
+    assert again.optimizer.param_groups[0]["lr"] == run.optimizer.param_groups[0]["lr"]
+    state = torch.get_rng_state()
+    run.train(3)
+    torch.set_rng_state(state)
+    again.train(3)
+    assert again.bits() == run.bits(), "generators and buffers are those of the last segment too"
+
+
+def test_what_is_frozen_is_in_no_segment_until_somebody_writes_to_it() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    based(run, journal)
+    run.train(1)
+    small = run.segment(journal)
+    assert small < run.model.frozen.weight.numel()
+    run.full()
+    journal.based(run.generation)
+    journal.open("a", target())
+    run.train(1)
+    with torch.no_grad():
+        run.model.frozen.weight.mul_(2)
+    assert run.segment(journal) > small + 4 * run.model.frozen.weight.numel() - 1
+
+
+def test_a_step_while_nothing_is_open_ends_the_chain() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    run.full()
+    journal.based(run.generation)
+    run.train(1)
+    assert not journal.ready and "no segment was open" in journal.reason
+    based(run, journal)
+    run.train(1)
+    assert journal.ready, "the next full save begins another"
+
+
+def test_a_weight_that_somebody_edits_is_found_at_the_next_full_save() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    based(run, journal)
+    run.train(1)
+    run.model.two.weight.data[0, 0] += 1
+    run.train(1)
+    run.segment(journal)
+    journal.open("b", target())
+    run.train(1)
+    assert journal.check() == "two.weight"
+    based(run, journal)
+    assert not journal.writing, "the next save is a full one as well"
+    based(run, journal)
+    run.train(1)
+    assert journal.ready and journal.check() == ""
+
+
+def test_an_undisturbed_journal_passes_the_check() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    for _ in range(3):
+        based(run, journal)
+        run.train(2)
+        run.segment(journal)
+        journal.open("b", target())
+        run.train(1)
+        before = run.bits()
+        assert journal.check() == "" and run.bits() == before
+
+
+def test_a_slot_of_the_chain_is_not_written_again() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    based(run, journal)
+    run.train(1)
+    run.segment(journal)
+    journal.open("a", target())
+    assert not journal.writing
+
+
+def test_no_room_ends_the_chain_and_the_training_goes_on() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    run.full()
+    journal.based(run.generation)
+    journal.open("a", memoryview(bytearray(8192)))
+    run.train(2)
+    assert not journal.ready and journal.reason
+
+
+@pytest.mark.parametrize(("steps", "pays"), [(1, True), (2, True), (3, False), (100, False)])
+def test_it_pays_while_gradients_are_fewer_bytes_than_the_state(steps: int, pays: bool) -> None:
+    run = Run()
+    run.model.frozen = nn.Linear(1, 1)
+    run.state = TrainingState(0, run.model, run.optimizer)
+    journal = run.journal()
+    run.train(1)
+    size = sum(one.numel() * 4 for one in run.optimizer.param_groups[0]["params"])
+    journal.based(run.generation)
+    journal.open("a", target())
+    run.train(1)
+    journal._recorder.step_seconds = 0.0
+    assert journal.pays(steps, 3 * size) is pays
+
+
+def test_others_than_the_models_parameters_are_refused() -> None:
+    run = Run()
+    optimizer = torch.optim.SGD([*run.model.parameters(), nn.Parameter(torch.ones(3))], lr=0.1)
+    with pytest.raises(Refused, match="does not name"):
+        Journal(0, 1, run.model, optimizer)
+
+
+def test_segments_of_other_groups_are_refused() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    based(run, journal)
+    run.train(1)
+    slot = journal._target
+    piece = segment.read(slot[: run.segment(journal)])
+    other = torch.optim.SGD(list(run.model.two.parameters()), lr=0.1)
+    assert journals.refusal(run.model, other, [piece])
+    assert journals.refusal(run.model, None, [piece])

@@ -1,0 +1,258 @@
+"""What a store has of one job, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from convoy_controllers.checkpoint import restore, retention
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.lineage import lineage
+from convoy_controllers.checkpoint.records import Chunk, Inventory, Record
+from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore
+
+if TYPE_CHECKING:
+    from convoy_agents.tiercheck.stores.base import Listing
+
+MAX_PLACES = 3
+"""Shards that are named with one chunk that they need."""
+_LABEL = re.compile(r"(\d{1,18})/(\d{1,18})")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Of one job."""
+
+    inventory: Inventory
+    """What could be read."""
+    chunks: Listing
+    manifests: Listing
+    malformed: tuple[str, ...] = ()
+    """One line for each object that could not be read."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One generation, as `ls` shows it."""
+
+    generation: Generation
+    saved: datetime | None
+    shards: int
+    world: int
+    torch: str
+    bytes: int
+    """All that it needs, as it is kept; each chunk once."""
+    new_bytes: int
+    """Of these, what the generation before it in the store does not need."""
+    on_line: bool
+    """Whether it belongs to the run as it happened."""
+    whole: bool
+    """Whether all that it needs is there, by its size."""
+    restored: bool
+    """Whether an incarnation that finds nothing in memory goes on from it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that a generation needs and that is not there, or not as it was written."""
+
+    generation: Generation
+    shard: str
+    what: str
+    missing: bool
+    """False for what is there, and damaged."""
+
+
+def label(generation: Generation) -> str:
+    """A generation as people write it: incarnation/step."""
+    return f"{generation.incarnation}/{generation.step}"
+
+
+def unlabel(text: str) -> Generation | None:
+    """The generation of a label; None for any other text."""
+    match = _LABEL.fullmatch(text)
+    return Generation(int(match[1]), int(match[2])) if match else None
+
+
+def rows(contents: Contents) -> list[Row]:
+    """All generations, newest first."""
+    inventory = contents.inventory
+    line = {one.generation for one in line_of(inventory)}
+    plan = chosen(contents)
+    restored = plan.record.generation if isinstance(plan, Restore) else None
+    found: list[Row] = []
+    before: Mapping[str, int] = {}
+    for generation in sorted(inventory.records):
+        record = inventory.records[generation]
+        own = lengths(inventory, record)
+        found.append(
+            Row(
+                generation=generation,
+                saved=_time(record.saved),
+                shards=len(record.shards),
+                world=record.world,
+                torch=record.torch,
+                bytes=sum(own.values()),
+                new_bytes=sum(length for digest, length in own.items() if digest not in before),
+                on_line=generation in line,
+                whole=not faults(contents, record),
+                restored=generation == restored,
+            )
+        )
+        before = own
+    return found[::-1]
+
+
+def line_of(inventory: Inventory) -> list[Record]:
+    """The generations of the run as it happened, newest first."""
+    return lineage(inventory.records.values(), inventory.branches.values())
+
+
+def lengths(inventory: Inventory, record: Record) -> dict[str, int]:
+    """Bytes of each chunk that a generation needs, by digest, as far as its manifests can be read."""
+    keys = retention.reachable(record.shards.values(), inventory.manifests)
+    known = (inventory.manifests[key] for key in keys if key in inventory.manifests)
+    return {chunk.digest: chunk.length for one in known for chunk in one.chunks}
+
+
+def chosen(
+    contents: Contents, which: Generation | None = None, broken: Collection[tuple[str, str]] = ()
+) -> Restore | Lost | None:
+    """The generation that is restored: the newest of the run that is whole, or this one.
+
+    `broken`: as in `restore.plan`, found damaged while it was read. None when there is none, Lost when none
+    is whole.
+    """
+    held = whole(contents)
+    if which is not None:
+        record = held.records.get(which)
+        held = Inventory({} if record is None else {which: record}, {}, held.manifests)
+    return restore.plan({REMOTE: held}, broken)
+
+
+def refusal(name: str, which: Generation | None, found: Lost | None) -> str:
+    """Why nothing of the job `name` can be restored."""
+    if found is not None:
+        verdict = f"no generation of {name} is" if which is None else f"{label(which)} of {name} is not"
+        return f"{verdict} whole: {passed(found)}"
+    if which is None:
+        return f"the store has no generation of {name}"
+    return f"the store has no generation {label(which)} of {name}; `convoy checkpoint ls` shows what it has"
+
+
+def passed(found: Restore | Lost) -> str:
+    """Newer generations that are not whole, and what each lacks; empty when there are none."""
+    return "; ".join(
+        f"{label(one.generation)} lacks shard {one.shard} of {label(one.missing)}" for one in found.passed
+    )
+
+
+def newest_base(contents: Contents) -> Generation | None:
+    """The newest generation of the run that is whole and stands without a journal."""
+    for record in line_of(contents.inventory):
+        plan = chosen(contents, record.generation)
+        if isinstance(plan, Restore) and not ends_in_journal(plan):
+            return record.generation
+    return None
+
+
+def ends_in_journal(plan: Restore) -> bool:
+    """Whether any shard is a base and what is to be replayed onto it."""
+    return any(len(links) > 1 for links in plan.shards.values())
+
+
+def to_verify(contents: Contents, which: Generation | None, everything: bool) -> list[Record]:
+    """The records that are looked at, newest first: all, this one, or the newest of the run."""
+    found = contents.inventory.records
+    if everything:
+        return [found[one] for one in sorted(found, reverse=True)]
+    if which is not None:
+        return [found[which]] if which in found else []
+    return line_of(contents.inventory)[:1]
+
+
+def readable(contents: Contents, records: Iterable[Record]) -> list[Chunk]:
+    """The chunks that these need and that are there, each once."""
+    found: dict[str, int] = {}
+    for record in records:
+        found |= lengths(contents.inventory, record)
+    every = (Chunk(digest, length) for digest, length in sorted(found.items()))
+    return [chunk for chunk in every if _stands(contents, chunk)]
+
+
+def whole(contents: Contents) -> Inventory:
+    """What is there, without the manifests that lack chunks."""
+    manifests = {
+        key: one
+        for key, one in contents.inventory.manifests.items()
+        if all(_stands(contents, chunk) for chunk in one.chunks)
+    }
+    return replace(contents.inventory, manifests=manifests)
+
+
+def faults(contents: Contents, record: Record, damaged: Mapping[str, str] | None = None) -> list[Fault]:
+    """What is wrong with one generation. `damaged`: what was found by reading chunks, by their digest."""
+    return [
+        Fault(record.generation, shard, what, missing)
+        for shard in sorted(record.shards, key=lambda name: (len(name), name))
+        for what, missing in _shard(contents, record.shards[shard], damaged or {})
+    ]
+
+
+def told(found: Iterable[Fault]) -> tuple[list[str], list[str]]:
+    """What is damaged and what is missing, a line for each thing with the shards that need it."""
+    needed: dict[tuple[str, bool], list[str]] = {}
+    for one in found:
+        needed.setdefault((one.what, one.missing), []).append(f"shard {one.shard} of {label(one.generation)}")
+    lines: tuple[list[str], list[str]] = ([], [])
+    for (what, missing), places in needed.items():
+        more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
+        lines[missing].append(f"{what}, of {', '.join(places[:MAX_PLACES])}{more}")
+    return lines
+
+
+def _shard(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    """What is wrong with a shard, and whether that is missing."""
+    links = restore.chain(contents.inventory.manifests, head)
+    if links is None:
+        yield _broken(contents, head)
+        return
+    for chunk in dict.fromkeys(chunk for link in links for chunk in link.chunks):
+        size = contents.chunks.sizes.get(chunk.digest, chunk.length)
+        if chunk.digest not in contents.chunks.written:
+            yield f"chunk {chunk.digest} is missing", True
+        elif size != chunk.length:
+            yield f"chunk {chunk.digest} has {size} bytes instead of {chunk.length}", False
+        elif chunk.digest in damaged:
+            yield damaged[chunk.digest], False
+
+
+def _broken(contents: Contents, head: str) -> tuple[str, bool]:
+    """What is wrong with a chain of manifests that is none."""
+    manifests = contents.inventory.manifests
+    seen: set[str] = set()
+    at: str | None = head
+    while at is not None and at in manifests and at not in seen:
+        seen.add(at)
+        at = manifests[at].extends
+    if at is None or at in seen:
+        return f"the manifests from {head} on form no chain", False
+    there = at in contents.manifests.written
+    return (f"manifest {at} cannot be read", False) if there else (f"manifest {at} is missing", True)
+
+
+def _stands(contents: Contents, chunk: Chunk) -> bool:
+    return (
+        chunk.digest in contents.chunks.written
+        and contents.chunks.sizes.get(chunk.digest, chunk.length) == chunk.length
+    )
+
+
+def _time(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    except (OverflowError, ValueError, OSError):
+        return None

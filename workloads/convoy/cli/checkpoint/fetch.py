@@ -1,0 +1,116 @@
+"""A generation from its store to a folder, every byte of it looked at.
+
+    record.json                     COMMIT: which manifests belong to it, by shard
+    manifests/<id>.json
+    shards/<shard>/gen-<i>-<s>      a shard's bytes
+
+A shard that ends in a journal has one file for its base, and one for each segment since.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from convoy.cli.checkpoint.contents import Contents, chosen, label, passed, refusal
+from convoy.cli.checkpoint.files import clear
+from convoy.cli.checkpoint.progress import moving
+from convoy.cli.checkpoint.reach import Part, asking
+from convoy.cli.checkpoint.verify import RETRIES
+from convoy.cli.cluster import Failure
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Manifest
+from convoy_controllers.checkpoint.restore import REMOTE, Restore
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Unreadable(Exception):
+    """A shard that is damaged in the store."""
+
+    def __init__(self, manifest: Manifest, why: str) -> None:
+        super().__init__(why)
+        self.manifest = manifest
+
+
+def take(
+    part: Part,
+    contents: Contents,
+    which: Generation | None,
+    folder: Path,
+    agree: Callable[[Restore], str] = lambda _: "",
+) -> Restore:
+    """Brings the newest generation of the run that can be read into a new folder, or this one.
+
+    As a job does, it goes back to an older one when a shard turns out to be damaged, and says so. `agree`:
+    why a generation cannot be used, if so. Failure when there is none, OSError of the folder.
+    """
+    broken: set[tuple[str, str]] = set()
+    while True:
+        plan = chosen(contents, which, broken)
+        if not isinstance(plan, Restore):
+            raise Failure(refusal(part.name, which, plan))
+        if plan.passed:
+            typer.echo(f"going back to {label(plan.record.generation)}: {passed(plan)}", err=True)
+        if why := agree(plan):
+            raise Failure(why)
+        try:
+            _bring(part, plan, folder)
+        except Unreadable as error:
+            typer.echo(f"{label(plan.record.generation)}, shard {error.manifest.shard}: {error}", err=True)
+            broken.add((REMOTE, error.manifest.id))
+            clear(folder)
+        else:
+            return plan
+
+
+def place(folder: Path, manifest: Manifest) -> Path:
+    """Where a shard's bytes are. Failure when its name is no name of a file."""
+    if not _PLAIN.fullmatch(manifest.shard):
+        raise Failure(f"shard {manifest.shard!r} of {label(manifest.generation)}: that is no name of a file")
+    return folder / "shards" / manifest.shard / manifest.generation.name
+
+
+def _bring(part: Part, plan: Restore, folder: Path) -> None:
+    """Writes all of it. Unreadable, Failure, OSError."""
+    manifests = [link.manifest for links in plan.shards.values() for link in links]
+    (folder / "manifests").mkdir(parents=True)
+    (folder / "record.json").write_bytes(plan.record.text)
+    stop = threading.Event()
+    with asking(), moving(f"reading {part.name}", sum(one.size for one in manifests)) as advance:
+        try:
+            for one in manifests:
+                (folder / "manifests" / f"{one.id}.json").write_bytes(one.text)
+                path = place(folder, one)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _shard(part, one, path, stop, advance)
+        finally:
+            stop.set()
+
+
+def _shard(
+    part: Part, manifest: Manifest, path: Path, stop: threading.Event, advance: Callable[[int], None]
+) -> None:
+    from convoy_agents.tiercheck.stores.errors import Damaged  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.upload import Retries, download  # noqa: PLC0415
+
+    offsets = list(itertools.accumulate((chunk.length for chunk in manifest.chunks), initial=0))
+    with path.open("xb") as file:
+
+        def write(index: int, data: bytes) -> None:
+            left, at = memoryview(data), offsets[index]
+            while left:
+                done = os.pwrite(file.fileno(), left, at)
+                left, at = left[done:], at + done
+            advance(len(data))
+
+        try:
+            download(part.store, manifest, write, stop=stop, retries=Retries(budget=RETRIES))
+        except Damaged as error:
+            raise Unreadable(manifest, str(error)) from error

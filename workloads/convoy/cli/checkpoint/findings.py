@@ -1,0 +1,114 @@
+"""What is to be said of one job's part of a store: damaged, missing, orphaned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convoy.cli.checkpoint.contents import Contents, faults, told
+from convoy_controllers.checkpoint import retention
+from convoy_controllers.checkpoint.retention import Doomed, Keep
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Of one job."""
+
+    generations: int
+    size: int
+    """Bytes of all chunks and manifests."""
+    damaged: tuple[str, ...]
+    missing: tuple[str, ...]
+    orphaned: Doomed
+    """Manifests and chunks that no record needs. None where a record cannot be read: it may need them."""
+    orphaned_bytes: int
+    expired: Doomed
+    """Of the orphaned what is older than the grace, and no upload can count on."""
+    expired_bytes: int
+    swept: Doomed
+    """What the job's next sweep deletes."""
+    swept_bytes: int
+
+    @property
+    def faults(self) -> int:
+        """Things that are damaged or missing."""
+        return len(self.damaged) + len(self.missing)
+
+
+def conclude(
+    contents: Contents, keep: Keep, grace_seconds: float, damaged: Mapping[str, str] | None = None
+) -> Findings:
+    """All that follows from what a store has of a job. `damaged`: by digest, what was found by reading."""
+    inventory, now = contents.inventory, contents.chunks.now
+    records = [inventory.records[one] for one in sorted(inventory.records)]
+    bad, missing = told(fault for one in records for fault in faults(contents, one, damaged))
+    orphaned = orphans(contents)
+    expired = deletable(contents, orphaned, grace_seconds)
+    sweep = retention.sweep(inventory, contents.chunks.written, keep, now, grace_seconds)
+    swept = deletable(contents, sweep, grace_seconds)
+    everything = Doomed(
+        manifests=frozenset(contents.manifests.written), chunks=frozenset(contents.chunks.written)
+    )
+    return Findings(
+        generations=len(records),
+        size=size(contents, everything),
+        damaged=(*(f"cannot be read: {one}" for one in contents.malformed), *bad),
+        missing=tuple(missing),
+        orphaned=orphaned,
+        orphaned_bytes=size(contents, orphaned),
+        expired=expired,
+        expired_bytes=size(contents, expired),
+        swept=swept,
+        swept_bytes=size(contents, swept),
+    )
+
+
+def orphans(contents: Contents) -> Doomed:
+    """Manifests and chunks that no record needs."""
+    if any("/records/" in one for one in contents.malformed):
+        return Doomed()
+    alive, unknown, used = _needed(contents, Doomed())
+    chunks = frozenset() if unknown else frozenset(contents.chunks.written) - used
+    return Doomed(manifests=frozenset(contents.manifests.written) - alive, chunks=chunks)
+
+
+def deletable(contents: Contents, doomed: Doomed, grace_seconds: float) -> Doomed:
+    """What of this `Store.delete` would delete: nothing that is young, or needed by what stays."""
+    alive, unknown, used = _needed(contents, doomed)
+    now, manifests = contents.manifests.now, contents.manifests.written
+    gone = {one for one in doomed.manifests - alive if now - manifests.get(one, now) > grace_seconds}
+    for key, one in contents.inventory.manifests.items():
+        if key not in gone:
+            used |= {chunk.digest for chunk in one.chunks}
+    now, chunks = contents.chunks.now, contents.chunks.written
+    old = {one for one in doomed.chunks - used if now - chunks.get(one, now) > grace_seconds}
+    return Doomed(
+        doomed.records, doomed.branches, frozenset(gone), frozenset() if unknown else frozenset(old)
+    )
+
+
+def size(contents: Contents, doomed: Doomed) -> int:
+    """Bytes of manifests and chunks."""
+    sizes = contents.manifests.sizes, contents.chunks.sizes
+    return sum(
+        known.get(one, 0)
+        for known, names in zip(sizes, (doomed.manifests, doomed.chunks), strict=True)
+        for one in names
+    )
+
+
+def count(doomed: Doomed) -> int:
+    """Manifests and chunks."""
+    return len(doomed.manifests) + len(doomed.chunks)
+
+
+def _needed(contents: Contents, doomed: Doomed) -> tuple[set[str], set[str], set[str]]:
+    """Of the records that stay: ids of the manifests they need, those of them that cannot be read, and
+    digests of the chunks of the others.
+    """
+    manifests = contents.inventory.manifests
+    left = (one for key, one in contents.inventory.records.items() if key not in doomed.records)
+    alive = retention.reachable({head for one in left for head in one.shards.values()}, manifests)
+    known = alive & manifests.keys()
+    used = {chunk.digest for key in known for chunk in manifests[key].chunks}
+    return alive, alive - known, used

@@ -1,0 +1,156 @@
+"""`convoy checkpoint ls`: the watermarks of a job, and the generations in its store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from convoy.cli import table
+from convoy.cli.checkpoint.contents import Contents, Row, chosen, label, refusal, rows
+from convoy.cli.checkpoint.reach import OPERATOR, Endpoint, Operator, StoreName, Subject, Uid, elsewhere
+from convoy.cli.cluster import Context, Name, Namespace
+from convoy.cli.show import age
+from convoy.cli.simulate import Output
+from convoy_controllers.checkpoint.restore import Restore
+from convoy_crds.trainingjob import TrainingJob
+
+DISPENSABLE = ("STEP", "TORCH", "SAVED", "SHARDS", "WORLD", "LINE", "NEW", "WHOLE")
+"""Columns in the order in which they make room."""
+_NUMBERS = frozenset({"STEP", "SHARDS", "WORLD", "SIZE", "NEW"})
+
+
+def ls(
+    name: Name,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")] = Output.TEXT,
+    store: StoreName = None,
+    uid: Uid = None,
+    endpoint: Endpoint = None,
+    operator: Operator = OPERATOR,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """List what a job has saved.
+
+    The newest generation of each tier, and all that are in its store. SIZE is all that a generation needs,
+    NEW what the one before it in the store does not. LINE says whether it is of the run as it happened,
+    RESTORE which one a job goes on from that finds nothing in memory.
+    """
+    subject, now = Subject.find(name, store, uid, namespace, context), datetime.now(UTC)
+    if output is Output.TEXT and subject.job is not None:
+        _print(("TIER", "GENERATION", "AGE"), watermarks(subject.job, now), "no tier has a generation yet")
+    contents = subject.reach(operator, endpoint).look() if subject.store else None
+    if output is Output.JSON:
+        typer.echo(json.dumps(as_json(subject, contents), indent=2))
+    elif contents is not None:
+        if subject.job is not None:
+            typer.echo("")
+        _print_store(name, contents, now)
+    elif subject.job is not None:
+        typer.echo(elsewhere(subject.job))
+
+
+def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
+    """Tier, generation and age of the newest that is whole at each tier, nearest tier first."""
+    status = job.status.checkpoint
+    if status is None:
+        return []
+    marks = {tier: getattr(status.watermarks, tier) for tier in ("local", "peer", "remote")}
+    if not any(marks.values()):
+        marks = {status.tier: status}
+    return [
+        (tier, f"{mark.incarnation}/{mark.step}", age(mark.time, now)) for tier, mark in marks.items() if mark
+    ]
+
+
+def line(row: Row, now: datetime) -> dict[str, str]:
+    """One generation, by column."""
+    return {
+        "GENERATION": label(row.generation),
+        "STEP": str(row.generation.step),
+        "SAVED": _stamp(row.saved),
+        "AGE": age(row.saved, now),
+        "SHARDS": str(row.shards),
+        "WORLD": str(row.world),
+        "TORCH": row.torch or "-",
+        "SIZE": table.amount(row.bytes),
+        "NEW": table.amount(row.new_bytes),
+        "LINE": _yes(row.on_line),
+        "WHOLE": _yes(row.whole),
+        "RESTORE": _yes(row.restored),
+    }
+
+
+def conclusion(name: str, contents: Contents) -> str:
+    """What a job goes on from that finds nothing in memory."""
+    plan = chosen(contents)
+    if isinstance(plan, Restore):
+        best = label(plan.record.generation)
+        return f"{best} is what a restart of {name} reads that finds nothing in memory."
+    return f"{refusal(name, None, plan)}."
+
+
+def as_json(subject: Subject, contents: Contents | None) -> dict[str, Any]:
+    """All of it."""
+    status = subject.job.status.checkpoint if subject.job is not None else None
+    return {
+        "job": subject.name,
+        "namespace": subject.cluster.namespace,
+        "uid": subject.uid,
+        "checkpoint": status.to_dict() if status is not None else None,
+        "store": subject.store or None,
+        "generations": [_entry(row) for row in rows(contents)] if contents is not None else None,
+        "malformed": list(contents.malformed) if contents is not None else [],
+    }
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    return {
+        "generation": label(row.generation),
+        "incarnation": row.generation.incarnation,
+        "step": row.generation.step,
+        "saved": _stamp(row.saved) if row.saved is not None else None,
+        "shards": row.shards,
+        "world": row.world,
+        "torch": row.torch,
+        "bytes": row.bytes,
+        "newBytes": row.new_bytes,
+        "onLine": row.on_line,
+        "whole": row.whole,
+        "restored": row.restored,
+    }
+
+
+def _print_store(name: str, contents: Contents, now: datetime) -> None:
+    for one in contents.malformed:
+        typer.echo(f"cannot be read: {one}", err=True)
+    lines = [line(row, now) for row in rows(contents)]
+    if lines:
+        widths = {head: max(len(head), *(len(one[head]) for one in lines)) for head in lines[0]}
+        heads = table.fit(widths, DISPENSABLE, table.room())
+        _print(heads, [[one[head] for head in heads] for one in lines], "")
+    typer.echo(conclusion(name, contents))
+
+
+def _print(heads: Sequence[str], lines: Sequence[Sequence[str]], none: str) -> None:
+    if not lines:
+        typer.echo(none)
+        return
+    made = table.plain()
+    for head in heads:
+        made.add_column(head, no_wrap=True, justify="right" if head in _NUMBERS else "left")
+    for one in lines:
+        made.add_row(*map(Text, one))
+    table.show(made)
+
+
+def _stamp(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}" if time is not None else "-"
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"

@@ -1,0 +1,32 @@
+"""How far a long transfer is, for whoever looks at a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TransferSpeedColumn as SpeedColumn
+
+
+@contextlib.contextmanager
+def moving(what: str, size: int) -> Iterator[Callable[[int], None]]:
+    """Shows on stderr how many of so many bytes are done; takes more of them, from any thread.
+
+    Nothing is shown where stderr is no terminal.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        SpeedColumn(),
+    )
+    console = Console(stderr=True)
+    shown = Progress(
+        *columns, TimeRemainingColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
+    )
+    with shown:
+        task = shown.add_task(what, total=size)
+        yield lambda more: shown.advance(task, more)

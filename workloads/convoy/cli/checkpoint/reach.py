@@ -1,0 +1,204 @@
+"""From a job to its part of a store: CheckpointStore and Secret are read with the user's own rights."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convoy.cli.checkpoint.contents import Contents, unlabel
+from convoy.cli.cluster import Cluster, Failure
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION
+from convoy_crds.storekeys import decoded, missing
+from convoy_crds.trainingjob import TrainingJob
+
+if TYPE_CHECKING:
+    from convoy_agents.tiercheck.stores.base import Store
+    from convoy_agents.tiercheck.stores.s3 import S3
+
+OPERATOR = "convoy-system"
+_LIBRARIES = ("boto3", "structlog", "xxhash")
+_BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
+_ROUNDS = 3
+"""Looks at a store from which the job deletes meanwhile."""
+
+StoreName = Annotated[
+    str | None,
+    typer.Option("--store", metavar="STORE", help="CheckpointStore of a job that is gone; with --uid."),
+]
+Uid = Annotated[
+    str | None,
+    typer.Option(
+        "--uid",
+        metavar="UID",
+        help="metadata.uid of a job that is gone; `convoy checkpoint fsck STORE` lists them.",
+    ),
+]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="URL", help="In place of the store's own, as for a port-forward."),
+]
+Operator = Annotated[
+    str,
+    typer.Option(
+        "--operator-namespace", metavar="NAMESPACE", help="Namespace of the operator: the Secret is there."
+    ),
+]
+Which = Annotated[
+    str | None,
+    typer.Option(
+        "--generation", metavar="I/S", help="Incarnation and step, as `ls` shows them; else the newest."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A job's part of a store."""
+
+    name: str
+    """Of the job."""
+    store: Store
+    said: list[str] = field(default_factory=list)
+    """What the store reports as malformed."""
+
+    def look(self) -> Contents:
+        """What is there. Again when a sweep takes a generation away meanwhile, which would look damaged."""
+        with asking():
+            for _ in range(_ROUNDS):
+                self.said.clear()
+                inventory = self.store.inventory()
+                manifests, chunks = self.store.kept("manifests"), self.store.kept("chunks")
+                left = self.store.kept("records").written
+                if all(one.name in left for one in inventory.records):
+                    break
+        return Contents(inventory, chunks, manifests, tuple(self.said))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The job whose checkpoints they are."""
+
+    cluster: Cluster
+    name: str
+    uid: str
+    store: str
+    """CheckpointStore; empty for a job that names none."""
+    job: TrainingJob | None = None
+    """None for one that is gone."""
+
+    @classmethod
+    def find(
+        cls, name: str, store: str | None, uid: str | None, namespace: str | None, context: str | None
+    ) -> Subject:
+        """The job of that name, or the one that was `uid` and used `store`. Failure when there is none."""
+        if bool(store) != bool(uid):
+            raise Failure("--store and --uid go together: they say which job it was that is gone")
+        cluster = Cluster.connect(namespace, context)
+        if store and uid:
+            return cls(cluster, name, uid, store)
+        job = cluster.job(name)
+        return cls(cluster, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
+
+    def reach(self, operator: str, endpoint: str | None) -> Part:
+        """Its part of the store. Failure when it has none, or the user may not read it."""
+        if self.job is not None and not self.store:
+            raise Failure(elsewhere(self.job))
+        return part(
+            connect(self.cluster, self.store, operator, endpoint), self.cluster.namespace, self.uid, self.name
+        )
+
+
+def part(blobs: S3, namespace: str, uid: str, name: str) -> Part:
+    """What these blobs have of the job `name` that is or was `uid`. Failure when that can be no uid."""
+    from convoy_agents.tiercheck.stores.base import Store  # noqa: PLC0415
+
+    said: list[str] = []
+    try:
+        return Part(name, Store(blobs, namespace, uid, report=said.append), said)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+
+
+def connect(cluster: Cluster, name: str, operator: str, endpoint: str | None) -> S3:
+    """The bucket of a CheckpointStore. Failure when it, its Secret or a library cannot be had."""
+    need_libraries()
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+    from convoy_agents.tiercheck.stores.s3 import S3, Credentials  # noqa: PLC0415
+
+    spec = cluster.store(name).spec.s3
+    keys = decoded(cluster.secret(operator, spec.credentials_secret))
+    if lacking := missing(keys):
+        raise Failure(f"Secret {operator}/{spec.credentials_secret} has no {' and no '.join(lacking)}")
+    try:
+        return S3(
+            spec.bucket,
+            Credentials(keys[KEY_ACCESS], keys[KEY_SECRET], keys.get(KEY_SESSION, "")),
+            endpoint_url=endpoint or spec.endpoint,
+            region=spec.region or "us-east-1",
+            prefix=spec.prefix,
+            # What is forwarded to this machine has no host name for each bucket.
+            addressing="path" if spec.path_style or endpoint else "auto",
+        )
+    except (ValueError, BotoCoreError) as error:
+        raise Failure(f"CheckpointStore {name}: {error}") from error
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """Ends the command with the store's own words when it does not do what it is asked for."""
+    from convoy_agents.tiercheck.stores.errors import StoreError  # noqa: PLC0415
+
+    try:
+        yield
+    except StoreError as error:
+        raise Failure(str(error)) from error
+
+
+def need_libraries() -> None:
+    """Failure that says what to install when something is lacking by which stores are read."""
+    for name in _LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise Failure(advice(error.name or name)) from error
+
+
+def advice(library: str) -> str:
+    """What to do when a library is not there."""
+    package = library.partition(".")[0]
+    if package not in _BOTO:
+        return f"{package} is not installed here, by which stores are read: pip install {package}"
+    return (
+        f"{package} is not installed here, by which stores are read: pip install --no-deps {' '.join(_BOTO)} "
+        "(without --no-deps pip finds that botocore and kubernetes want different python-dateutils)"
+    )
+
+
+def elsewhere(job: TrainingJob) -> str:
+    """Where the checkpoints of a job are that names no store."""
+    name, tiers = job.metadata.name, job.spec.checkpoint.tiers
+    if tiers.volume:
+        return (
+            f"the ranks of {name} write to the volume of claim {tiers.volume} themselves, into its folder "
+            f"{job.metadata.uid}; this command looks into stores alone"
+        )
+    if tiers.any:
+        return f"{name} names no store: what it saves is in its nodes' memory alone, and goes with the job"
+    return f"{name} has no place for checkpoints (spec.checkpoint.tiers)"
+
+
+def generation_of(text: str | None) -> Generation | None:
+    """The generation that an option names; None without one. Failure for any other text."""
+    if text is None:
+        return None
+    found = unlabel(text)
+    if found is None:
+        raise Failure(f"--generation {text}: must be incarnation/step, such as 2/1500")
+    return found

@@ -1,0 +1,51 @@
+"""`convoy checkpoint restore`: a generation as it is in the store, in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convoy.cli import table
+from convoy.cli.checkpoint.contents import label
+from convoy.cli.checkpoint.fetch import take
+from convoy.cli.checkpoint.files import fresh, refuse
+from convoy.cli.checkpoint.reach import (
+    OPERATOR,
+    Endpoint,
+    Operator,
+    StoreName,
+    Subject,
+    Uid,
+    Which,
+    generation_of,
+)
+from convoy.cli.cluster import Context, Name, Namespace
+
+
+def restore(
+    name: Name,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="It must be empty, or not there.")],
+    generation: Which = None,
+    store: StoreName = None,
+    uid: Uid = None,
+    endpoint: Endpoint = None,
+    operator: Operator = OPERATOR,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Bring a generation into a folder.
+
+    Its shards and manifests, every byte checked: of the newest of the run that is whole, when no other is
+    named. The folder is there once all of it is.
+    """
+    which = generation_of(generation)
+    refuse(to, folder=True)
+    part = Subject.find(name, store, uid, namespace, context).reach(operator, endpoint)
+    contents = part.look()
+    with fresh(to, folder=True) as folder:
+        plan = take(part, contents, which, folder)
+    size = sum(link.manifest.size for links in plan.shards.values() for link in links)
+    count = f"{len(plan.shards)} shard{'s' if len(plan.shards) != 1 else ''}"
+    typer.echo(f"{name} {label(plan.record.generation)}: {count} ({table.amount(size)}) in {to}")

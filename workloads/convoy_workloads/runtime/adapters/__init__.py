@@ -1,0 +1,1 @@
+"""Convoy's checkpoints under the programming interfaces of others."""

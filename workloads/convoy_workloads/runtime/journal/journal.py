@@ -1,0 +1,215 @@
+"""A rank's journal beside its saves: opened when segments are expected to be fewer bytes than full saves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from convoy_workloads.runtime.journal import guard, policy, replay, segment
+from convoy_workloads.runtime.journal.allowed import Refused
+from convoy_workloads.runtime.journal.capture import Ended, Recorder
+from convoy_workloads.runtime.journal.dealing import deal
+from convoy_workloads.runtime.journal.guard import Chain
+from convoy_workloads.runtime.journal.line import line_up
+from convoy_workloads.runtime.journal.segment import NoRoom, Segment
+from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.tiers.planning import Dealt, Taken
+
+READ_BYTES = 125e6
+"""Per second, in which a restore is taken to read: what a node has lost comes over a link of 1 Gbit/s."""
+SAMPLE_BYTES = 1 << 20
+"""Of parameters that are replayed aside at each full save."""
+INDEX_BYTES = 256 * 1024
+"""Of a segment, for what is no gradient."""
+MOST_SEGMENTS = 8
+"""In one chain, whatever their size; each has a slot."""
+
+
+def parameters_of(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """By the model's names, what the optimizer works on. Refused when the model does not name all of it."""
+    worked = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    named = {name: one for name, one in model.named_parameters() if id(one) in worked}
+    if len(named) != len(worked):
+        raise Refused("the optimizer works on parameters that the model does not name")
+    return named
+
+
+def refusal(model: Any, optimizer: Any, segments: Sequence[Segment]) -> str:
+    """Why these objects cannot replay these segments; empty when they can."""
+    if optimizer is None:
+        return "no optimizer is restored"
+    try:
+        replay.check(line_up(segments), optimizer, parameters_of(model, optimizer))
+    except ValueError as error:  # Refused, ReplayError
+        return str(error)
+    return ""
+
+
+def lasts(segments: Sequence[Segment]) -> list[Segment]:
+    """The last segment of each rank."""
+    newest: dict[int, Segment] = {}
+    for one in sorted(segments, key=lambda one: one.head.number):
+        newest[one.head.rank] = one
+    return list(newest.values())
+
+
+class Journal:
+    """Of one rank: the chain behind its newest full save. Used between two steps, by the thread that makes
+    them.
+
+    `based` follows a full save and `sealed` a segment; then `open` lets the coming steps be written, if they
+    pay. Steps that are made while nothing is open end the chain.
+    """
+
+    def __init__(self, rank: int, world: int, model: Any, optimizer: torch.optim.Optimizer) -> None:
+        """Refused when the optimizer cannot be replayed."""
+        self._optimizer = optimizer
+        self._parameters = parameters_of(model, optimizer)
+        self._frozen = {one.data_ptr(): one for one in model.parameters() if not one.requires_grad}
+        owned = deal(self._parameters, rank, world)
+        self._recorder = Recorder(optimizer, owned, rank, world)
+        whole = [one for one in owned if one.box[1] == tuple(one.parameter.shape)]
+        self._sizes = {one.name: one.parameter.numel() * one.parameter.element_size() for one in whole}
+        self._chain = Chain()
+        self._name = ""
+        self._target = memoryview(b"")
+        self._sealed: list[tuple[str, memoryview]] = []
+        """Slots of the chain's segments, and their bytes."""
+        self._sample: guard.Sample | None = None
+        self._turn = 0
+        self._versions: dict[int, int] = {}
+        self.tip: Generation | None = None
+        """The newest save that the next segment can follow."""
+
+    @property
+    def structure(self) -> str:
+        """A digest that is equal on all ranks which have the same gradients."""
+        rows = [f"{name} {tuple(one.shape)} {one.dtype}" for name, one in sorted(self._parameters.items())]
+        return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+    @property
+    def writing(self) -> bool:
+        """Whether a segment is open."""
+        return bool(self._name) and self._chain.usable and not self._recorder.reason
+
+    @property
+    def ready(self) -> bool:
+        """Whether the steps since the last save, at least one, are in the open segment."""
+        return self.writing and self._recorder.steps > self._chain.steps
+
+    def capacity(self, steps: int) -> int:
+        """Bytes of a slot for segments of so many steps; one more may come before there is time to save."""
+        return (steps + 1) * self._recorder.need + INDEX_BYTES
+
+    def pays(self, steps: int, full: int) -> bool:
+        """Whether the next save should be a segment, if it comes after so many steps.
+
+        `full`: bytes of this rank's full save.
+        """
+        if not self._chain.usable or len(self._sealed) >= MOST_SEGMENTS:
+            return False
+        each = self._recorder.need
+        behind = policy.Behind(steps, self._chain.steps + steps, sum(len(one) for _, one in self._sealed))
+        times = policy.Times(self._recorder.step_seconds, READ_BYTES, full)
+        return policy.choose(policy.Tensors(full, each), behind, times).kind == "journal"
+
+    def based(self, generation: Generation) -> None:
+        """A full save is made of the state as it is now."""
+        self._close()
+        self._sealed, self._sample = [], None
+        self._chain = self._chain.saved(generation.name)
+        self.tip = generation
+        if not self._chain.usable:
+            return
+        try:
+            self._recorder.start(generation.name)
+        except Refused as error:
+            self.end(str(error))
+            return
+        self._versions = {at: one._version for at, one in self._frozen.items()}
+
+    def open(self, name: str, target: memoryview) -> None:
+        """The coming steps are written to a slot."""
+        if any(name == one for one, _ in self._sealed):
+            self.end("a segment of the chain is not kept any more")
+            return
+        try:
+            self._recorder.begin(target)
+        except (Ended, NoRoom) as error:
+            self.end(str(error))
+            return
+        self._name, self._target = name, target
+        if self._sample is None and self._sizes:
+            names = guard.pick(self._sizes, SAMPLE_BYTES, self._turn)
+            self._turn += 1
+            self._sample = guard.take(self._optimizer, self._parameters, names)
+
+    def seal(self, taken: Taken, dealt: Dealt, facts: Mapping[str, Any]) -> tuple[str, int] | None:
+        """Closes the open segment: its slot and its bytes. None, and the chain has ended, when it is of no
+        use.
+
+        What no step makes, such as buffers and generators, goes into it as it is now.
+        """
+        made = self._made()
+        try:
+            for part, tensor in zip(dealt.layout.parts, taken.tensors(dealt)):  # noqa: B905
+                if not (tensor.numel() and tensor.data_ptr() in made):
+                    self._recorder.save(part.name, part.box, part.shape, tensor)
+            return self._name, self._recorder.seal(taken.texts(dealt), facts)
+        except Ended as error:
+            self.end(str(error))
+            return None
+
+    def sealed(self, generation: Generation, size: int) -> None:
+        """All ranks have closed theirs: the chain goes on from here."""
+        count = self._recorder.steps - self._chain.steps
+        self._chain = self._chain.extended(self._recorder.base, self._chain.steps, count)
+        self._sealed.append((self._name, self._target[:size]))
+        self.tip = generation
+        self._close()
+
+    def check(self) -> str:
+        """Before a full save: what the journal since the last one does not make again; empty if nothing is
+        found. Then this journal is not used for a while.
+        """
+        if self._sample is None or self._recorder.reason or not self._chain.usable:
+            return ""
+        try:
+            pieces = [target for _, target in self._sealed]
+            if self.ready:
+                pieces.append(self._target[: self._recorder.seal({}, {})])
+            if not pieces:
+                return ""
+            segments = [segment.read(one) for one in pieces]
+        except (Ended, segment.SegmentError) as error:
+            self.end(str(error))
+            return ""
+        found = guard.differing(self._sample, self._optimizer, self._parameters, segments)
+        if found:
+            self._chain = self._chain.inexact(found)
+        return found
+
+    def end(self, reason: str) -> None:
+        """The next save is a full one."""
+        self._chain = self._chain.ended(reason)
+        self._recorder.end(reason)
+        self._close()
+
+    @property
+    def reason(self) -> str:
+        """Why there is no chain; empty while there is."""
+        return self._chain.reason or self._recorder.reason
+
+    def _close(self) -> None:
+        self._name, self._target = "", memoryview(b"")
+
+    def _made(self) -> set[int]:
+        """Where tensors lie that a replay makes, or that were frozen and not written to since the base."""
+        found = {one.data_ptr() for one in self._parameters.values()}
+        for state in self._optimizer.state.values():
+            found |= {one.data_ptr() for one in state.values() if isinstance(one, torch.Tensor)}
+        found |= {at for at, one in self._frozen.items() if self._versions.get(at) == one._version}
+        return found
