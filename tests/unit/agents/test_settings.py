@@ -24,7 +24,7 @@ def test_every_variable_is_read() -> None:
         "CONVOY_NODE_NAME": "n", "CONVOY_POD_IP": "::1", "CONVOY_HUB": "h:1", "CONVOY_HUB_SESSION": "h:2",
         "CONVOY_TOKEN_FILE": "/t", "CONVOY_CA_FILE": "/c", "CONVOY_RUN_DIR": "/r", "CONVOY_KUBELET_DIR": "/k",
         "CONVOY_PEER_PORT": "3", "CONVOY_METRICS_PORT": "4", "CONVOY_SWEEP_SECONDS": "5.5",
-        "CONVOY_CHECKPOINT_MEMORY": "7", "CONVOY_COPY_RATE": "8.5",
+        "CONVOY_CHECKPOINT_MEMORY": "7", "CONVOY_COPY_RATE": "8.5", "CONVOY_SCRUB_SECONDS": "9.5",
         "CONVOY_LOG_LEVEL": "DEBUG", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6",
     }  # fmt: skip
     assert {entry.metadata["env"] for entry in fields(Settings)} == set(values)
@@ -44,6 +44,7 @@ def test_every_variable_is_read() -> None:
         5.5,
         7,
         8.5,
+        9.5,
         "DEBUG",
     )
 

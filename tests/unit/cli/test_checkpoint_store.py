@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kubernetes.client.exceptions import ApiException
 from tests.unit.agents import fault_proxy
 from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
 
-from convoy.cli.checkpoint.reach import advice, elsewhere
+from convoy.cli.checkpoint.reach import advice, connect, elsewhere
 from convoy.cli.cluster import Cluster
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
@@ -170,6 +170,18 @@ def test_another_endpoint_may_be_given(bucket: Bucket) -> None:
     assert bucket.run("verify", "job", "--endpoint", url).exit_code == 0
     failed = bucket.run("verify", "job", "--endpoint", "nowhere")
     assert failed.exit_code == 1 and "error: CheckpointStore s3: " in failed.output
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path_style", "found"),
+    [(None, False, "auto"), (None, True, "path"), ("http://localhost:9000", False, "path")],
+)
+def test_what_is_forwarded_is_addressed_by_its_path(
+    bucket: Bucket, endpoint: str | None, path_style: bool, found: str
+) -> None:
+    bucket.cluster.where.spec.s3.path_style = path_style
+    blobs: Any = connect(cast(Cluster, bucket.cluster), "s3", "convoy-system", endpoint)
+    assert blobs._config.s3["addressing_style"] == found
 
 
 def test_what_the_store_refuses_is_told_in_its_words(bucket: Bucket, server: int) -> None:

@@ -337,8 +337,4 @@ SHAPES = {
         Program(total_steps=80),
         capacity=2,
     ),
-    "in memory, Auto": Shape(
-        {"checkpoint": {"interval": "Auto", "tiers": {"local": {}, "peer": {}}}},
-        Program(save_seconds=0.01),
-    ),
 }
