@@ -36,8 +36,8 @@ class ConvoyCallback(Follower, TrainerCallback):  # type: ignore[misc]
     Not restored: the inner state of other callbacks, such as the patience of EarlyStoppingCallback; gradients
     of a step that was not finished; random changes that a loader makes to its samples; the sum of losses, so
     `train_loss` is too small. Batches at the end of the restored epoch that are too few for a step, where
-    gradient_accumulation_steps does not divide an epoch, are left out. The first loss after a restore is right
-    in Trainer's log, but not for callbacks that are told before this one, such as those of `report_to`.
+    gradient_accumulation_steps does not divide an epoch, are left out. The first loss after a restore is
+    right in Trainer's log, but not for callbacks that are told before this one, such as those of `report_to`.
     DeepSpeed's engine is not supported.
 
     Whether to save is decided when a step begins, as `spec.checkpoint` wants it; `save_strategy="no"` spares
