@@ -170,6 +170,15 @@ async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
         assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
 
 
+async def crashed(hub: FakeHub, host: Host) -> None:
+    """A node's agent crashes, and the next one has its session."""
+    mark = len(hub.heard)
+    await host.crash()
+    await host.start()
+    await eventually(lambda: bool(host.agent.peer_port))
+    await hub.until(lambda node, said: node == host.node and said.HasField("hello"), mark)
+
+
 async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_undecided(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
@@ -177,17 +186,13 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     await ranks[0].save(20)  # slot 0's agent holds it, and waits for the other
-    await one.crash()
-    await one.start()
-    await eventually(lambda: bool(one.agent.peer_port))
+    await crashed(hub, one)
     moved = hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=f"127.0.0.1:{one.agent.peer_port}")
     hub.send("two", peer_moved=moved)
     await ranks[1].save(20)
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
-    await two.crash()
-    await two.start()
-    await eventually(lambda: bool(two.agent.peer_port))
+    await crashed(hub, two)
     for uid, host in ((A, one), (B, two)):
         job.launchers[uid] = await host.launcher(uid, 1)
     for shards in await restored(await job.form(2, [(A, one), (B, two)])):
