@@ -106,6 +106,11 @@ class Assignment:
         return self.memory.limit if self.memory else 0
 
     @property
+    def resume_uid(self) -> str:
+        """The job whose state in the store this one begins with; empty for none."""
+        return self.memory.store.resume_uid if self.memory and self.memory.store else ""
+
+    @property
     def interval_seconds(self) -> int:
         """Between two saves; 0 for what the pod was told at its start."""
         return self.memory.interval_seconds if self.memory else 0

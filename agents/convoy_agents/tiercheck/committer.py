@@ -20,7 +20,9 @@ from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Reading
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
+from convoy_agents.tiercheck.turns import Turns
 from convoy_agents.tiercheck.vault import Damaged, Vault
+from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -66,7 +68,7 @@ class Committer:
         self._plan = plan
         self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
         self._partial: dict[tuple[str, Generation], asyncio.Task[None]] = {}
-        self._giving: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._giving: Turns[tuple[str, str, str]] = Turns()
         """By job, host and shard."""
 
     async def sealed(self, uid: str) -> None:
@@ -140,7 +142,8 @@ class Committer:
                 record = vault.records[generation]
                 if generation.incarnation != plan.incarnation or (there and generation <= there):
                     return None
-                keys = set(_links(vault, [record.shards[one] for one in shards if one in record.shards]))
+                heads = [record.shards[one] for one in shards if one in record.shards]
+                keys = retention.reachable(heads, vault.manifests)
                 if record.remote and keys <= vault.manifests.keys():
                     return generation, keys
             return None
@@ -372,16 +375,15 @@ class Committer:
 
     async def _give(self, place: Place, holding: Holding, incarnation: int, key: str) -> bool:
         """One at a time: what several segments extend is not sent for each of them."""
-        way = (holding.job_uid, place.node, key)
-        lock = self._giving.setdefault(way, asyncio.Lock())
-        try:
-            async with lock:
-                return await self._exchange.give(place, holding, incarnation, key)
-        finally:
-            if not lock.locked():
-                self._giving.pop(way, None)
+        async with self._giving.turn((holding.job_uid, place.node, key)):
+            return await self._exchange.give(place, holding, incarnation, key)
 
 
 def _links(vault: Vault, heads: Iterable[str]) -> list[str]:
     """These shards and all that they extend, each before what it extends."""
-    return [key for head in heads for key in vault.chain(head)]
+    known = vault.manifests
+
+    def newest_first(key: str) -> tuple[bool, Generation, str]:
+        return key in known, known[key].generation if key in known else Generation(0, 0), key
+
+    return sorted(retention.reachable(list(heads), known), key=newest_first, reverse=True)

@@ -120,11 +120,8 @@ class Remotes:
         use = plan.memory.store if plan.memory else None
         if use is None or not use.resume_uid:
             return
-        target, source, stop = self.of(plan), self.of(plan, use.resume_uid), threading.Event()
-        try:
-            done = await self._move(lambda: adopt(source, target, use.resume_step, stop, self._rate))
-        finally:
-            stop.set()
+        target, source = self.of(plan), self.of(plan, use.resume_uid)
+        done = await self._move(lambda stop: adopt(source, target, use.resume_step, stop, self._rate))
         log.info(
             "begins with another job's state",
             job=plan.job,
@@ -135,7 +132,7 @@ class Remotes:
 
     async def upload(self, plan: Assignment, holding: Holding, key: str) -> None:
         """Brings a shard of this node's memory there. StoreError, Damaged."""
-        store, stop, loop = self.of(plan), threading.Event(), asyncio.get_running_loop()
+        store, loop = self.of(plan), asyncio.get_running_loop()
         manifest = await holding.look(lambda vault: vault.manifests.get(key))
         if manifest is None:
             raise Damaged(f"shard {key} is not here")
@@ -143,12 +140,9 @@ class Remotes:
         def read(index: int) -> bytes:
             return asyncio.run_coroutine_threadsafe(holding.read(key, index), loop).result(READ_SECONDS)
 
-        try:
-            done = await self._move(
-                lambda: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
-            )
-        finally:
-            stop.set()
+        done = await self._move(
+            lambda stop: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
+        )
         log.info(
             "shard uploaded",
             job=plan.job,
@@ -161,7 +155,7 @@ class Remotes:
 
     async def fetch(self, plan: Assignment, holding: Holding, key: str, limit: int) -> None:
         """Brings a shard from there to this node's memory. StoreError, Damaged, Refused, NoRoom."""
-        store, stop, loop = self.of(plan), threading.Event(), asyncio.get_running_loop()
+        store, loop = self.of(plan), asyncio.get_running_loop()
         manifest = await self._run(lambda: store.manifest(key))
         if manifest is None:
             raise Damaged(f"manifest {key} is not in {store.where}")
@@ -170,10 +164,7 @@ class Remotes:
         def write(index: int, data: bytes) -> None:
             asyncio.run_coroutine_threadsafe(holding.put(key, index, data), loop).result(READ_SECONDS)
 
-        try:
-            await self._move(lambda: download(store, manifest, write, stop=stop, wanted=wanted))
-        finally:
-            stop.set()
+        await self._move(lambda stop: download(store, manifest, write, stop=stop, wanted=wanted))
         await holding.use(lambda vault: vault.admit(key))
 
     async def commit(self, plan: Assignment, record: Record) -> bool:
@@ -224,8 +215,13 @@ class Remotes:
     async def _run(self, do: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, do)
 
-    async def _move(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._moving, do)
+    async def _move(self, do: Callable[[threading.Event], T]) -> T:
+        """As `_run`, for whole shards; `do` is told when nobody waits for it any more."""
+        stop = threading.Event()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._moving, do, stop)
+        finally:
+            stop.set()
 
 
 def _connect(message: hub_pb2.Store, credentials: Credentials) -> S3:

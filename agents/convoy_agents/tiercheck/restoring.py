@@ -24,6 +24,7 @@ from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.surveying import Surveys
+from convoy_agents.tiercheck.turns import Turns
 from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records, restore
@@ -108,7 +109,7 @@ class Restores:
         self._remotes = remotes
         self._telling: set[asyncio.Task[None]] = set()
         self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
-        self._fetching: dict[tuple[str, str], asyncio.Lock] = {}
+        self._fetching: Turns[tuple[str, str]] = Turns()
 
     # At the agent of slot 0.
 
@@ -157,10 +158,9 @@ class Restores:
             if trouble:
                 stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
         held = _held(found, stored, bases)
-        other = bool(plan.memory and plan.memory.store and plan.memory.store.resume_uid)
         if (
             trouble
-            and (plan.incarnation > 1 or other)
+            and (plan.incarnation > 1 or bool(plan.resume_uid))
             and await asyncio.to_thread(_doubtful, plan, held, broken)
         ):
             # The store may well have what is newer: no work is thrown away on a guess.
@@ -190,7 +190,7 @@ class Restores:
             return None, ""
         try:
             found = await self._stored(plan, branch)
-            if plan.memory.store.resume_uid and not found.records:
+            if plan.resume_uid and not found.records:
                 async with asyncio.timeout(ADOPT_SECONDS):
                     await self._remotes.adopt(plan)
                 found = await self._stored(plan, branch)
@@ -293,8 +293,7 @@ class Restores:
             broken=[hub_pb2.Broken(node=node, id=key) for node, key in broken],
             bases=bases,
         )
-        other = bool(plan.memory and plan.memory.store and plan.memory.store.resume_uid)
-        deadline = time.monotonic() + PATIENCE_SECONDS + (ADOPT_SECONDS if other else 0.0)
+        deadline = time.monotonic() + PATIENCE_SECONDS + (ADOPT_SECONDS if plan.resume_uid else 0.0)
         pause = Backoff(first=0.05, cap=1.0)
         first = plan.members[0]
         why = ""
@@ -322,13 +321,8 @@ class Restores:
         """
         plan = reading.plan
         holding = self._keeper.open(plan.job_uid)
-        lock = self._fetching.setdefault((plan.job_uid, key), asyncio.Lock())
-        try:
-            async with lock:
-                return await self._fetch(reading, holding, key, places)
-        finally:
-            if not lock.locked():
-                self._fetching.pop((plan.job_uid, key), None)
+        async with self._fetching.turn((plan.job_uid, key)):
+            return await self._fetch(reading, holding, key, places)
 
     async def _fetch(
         self, reading: Reading, holding: Holding, key: str, places: Sequence[Place]

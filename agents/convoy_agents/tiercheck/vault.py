@@ -159,16 +159,6 @@ class Vault:
                 found.setdefault(one.generation, {})[one.shard] = key
         return found
 
-    def chain(self, key: str) -> list[str]:
-        """Ids of a shard and of all that it extends, itself first, as far as they are here."""
-        found: list[str] = []
-        at: str | None = key
-        while at is not None and at not in found:
-            found.append(at)
-            one = self.manifests.get(at)
-            at = one.extends if one else None
-        return found
-
     def extended(self, key: str) -> bool:
         """Whether a shard that is here, or on its way, extends this one."""
         coming = (one.manifest for one in self._coming.values())

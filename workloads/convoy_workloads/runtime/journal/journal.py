@@ -104,6 +104,12 @@ class Journal:
         """Bytes of a slot for segments of so many steps; one more may come before there is time to save."""
         return (steps + 1) * self._recorder.need + INDEX_BYTES
 
+    def slots(self, steps: int, full: int) -> int:
+        """Slots of that capacity that are worth while: about as much memory as one full save, which has
+        `full` bytes, and one to write to.
+        """
+        return max(2, min(MOST_SEGMENTS, full // self.capacity(steps))) + 1
+
     def pays(self, steps: int, full: int) -> bool:
         """Whether the next save should be a segment, if it comes after so many steps.
 

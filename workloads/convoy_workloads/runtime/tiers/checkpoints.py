@@ -27,8 +27,6 @@ RESERVE_AGAIN_SECONDS = 15.0
 """Between two tries to get memory that there was not."""
 RING_AGAIN_SECONDS = 60.0
 """The same, for a journal's segments."""
-MOST_SEGMENTS = 8
-"""In one journal, whatever their size."""
 DECISION_SECONDS = 120.0
 """For a generation to be committed that is waited for."""
 END_SECONDS = 1800.0
@@ -388,8 +386,7 @@ class MemoryCheckpoints:
             journal.open(name, self._ring[name].bytes)
         elif not fitting and time.monotonic() - self._refused >= RING_AGAIN_SECONDS:
             self._refused = time.monotonic()
-            # About as much memory as one full save, and one to write to.
-            self._begin(self._reserve_ring, (max(2, min(MOST_SEGMENTS, full // size)) + 1, size))
+            self._begin(self._reserve_ring, (journal.slots(self._gap, full), size))
 
     # Restoring.
 
