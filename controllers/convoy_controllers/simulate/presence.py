@@ -56,8 +56,15 @@ class Presence:
         api.listeners.append(self._told)
 
     def _told(self, kind: str, name: str) -> None:
-        if kind == "nodes" and self.leading:
+        if not self.leading:
+            return
+        if kind == "nodes":
             self.relabel(name)
+        elif kind == "pods" and (pod := self._api.pods.get(name)) is not None:
+            link = self.links.get(pod.node or "")
+            if link is not None and not link.known and not link.heard:
+                # Given to a node that went together with the leader before: nobody dialled or was missed.
+                self.look()
 
     def begin(self) -> None:
         """A replica leads from now on."""

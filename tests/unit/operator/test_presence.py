@@ -232,6 +232,29 @@ def test_an_agent_lost_with_the_leader_before_is_found_silent_by_the_next(
     virtual(run())
 
 
+def test_an_agent_that_no_leader_heard_is_missed_once_a_pod_is_given_to_its_node(
+    virtual: Virtual, api: FakeApi
+) -> None:
+    """The node went together with the leader before, and nobody was on it when the next one looked first."""
+
+    async def run() -> None:
+        it = Harness(api)
+        it.node("n")
+        it.pod("b", "other", "m", "10.0.0.2")
+        it.beating = {"m"}
+        await it.until(60.1)
+        it.taken()
+        pod = it.pod("a", "job", "n", "", "Pending")
+        await it.until(65.0)
+        assert it.taken() == [] and it.presence.nodes((pod,))["n"].silent_seconds == 0.0
+        await it.until(65.6)
+        assert [(job, delay) for _, job, delay in it.taken()] == [("job", 0.0)]
+        assert it.presence.nodes((pod,))["n"].silent_seconds == pytest.approx(5.4, abs=0.2)
+        await it.stop()
+
+    virtual(run())
+
+
 def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)

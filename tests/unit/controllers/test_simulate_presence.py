@@ -1,0 +1,37 @@
+"""The simulated hub expects an agent wherever a pod is, whenever that pod came."""
+
+from __future__ import annotations
+
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.simulate.program import Program
+from convoy_controllers.testing.builders import make_engine, make_job
+from convoy_crds.trainingjob import Phase
+
+
+def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> None:
+    """The next leader never heard of that node, and nobody was on it when it looked first."""
+    cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(4)], engines=[make_engine()])
+    faults = Faults(cluster)
+    cluster.operator.lead()
+    faults.cordon_node("node-2")
+    faults.cordon_node("node-3")
+    cluster.submit(make_job(roles=[{"name": "worker", "replicas": 2}]), Program())
+    cluster.run(10.0)
+    faults.kill_node("node-2")
+    faults.crash_operator()
+    cluster.run(25.0)
+    assert cluster.operator.leading and not cluster.hub.presence.unsettled([])
+
+    faults.uncordon_node("node-2")
+    gone = next(pod for pod in cluster.api.pods.values() if pod.node == "node-0")
+    faults.cordon_node("node-0")
+    faults.delete_pod(gone.name)
+    cluster.run(3.0)
+    assert cluster.api.pods[gone.name].node == "node-2"
+
+    faults.uncordon_node("node-3")
+    cluster.run(30.0)
+    assert cluster.api.pods[gone.name].node == "node-3"
+    assert cluster.job("job").status.phase is Phase.RUNNING
