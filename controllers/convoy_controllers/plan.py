@@ -142,6 +142,10 @@ class Plan:
     """Seconds until time alone would change the plan."""
 
 
+ENDED_PHASES = ("Failed", "Succeeded")
+"""Phases of pods that run no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """What the operator keeps of a pod."""
@@ -173,6 +177,11 @@ class PodView:
     image: str = ""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
+
+    @property
+    def needs_node(self) -> bool:
+        """Whether anything still depends on its node: it has not ended, or its kubelet has to remove it."""
+        return self.phase not in ENDED_PHASES or self.deleting
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,8 @@ class FakeAgent:
             began = time.monotonic()
             try:
                 await self._session()
-            except (grpc.aio.AioRpcError, TimeoutError, ConnectionError):
+            except (grpc.aio.AioRpcError, TimeoutError, ConnectionError, asyncio.InvalidStateError):
+                # The last is what a write to a stream raises that has ended.
                 pass
             except asyncio.CancelledError:
                 # gRPC raises it for a call that broke, too.

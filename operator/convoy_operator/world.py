@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from convoy_controllers.plan import ENDED_PHASES
 from convoy_crds.trainingjob import TERMINAL, Phase
 from convoy_operator.cache import Store
 from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB, Key
@@ -13,9 +14,6 @@ from convoy_operator.queue import WorkQueue
 from convoy_operator.views import Node, Parent, Pod, source_of, store_of
 
 T = TypeVar("T")
-
-_ENDED = ("Failed", "Succeeded")
-"""Phases of pods that use their node no more."""
 
 
 class World:
@@ -56,15 +54,15 @@ class World:
 
     @property
     def occupied(self) -> Iterable[str]:
-        """Nodes that hold pods of jobs which have not ended. Anybody may give a pod our labels."""
+        """Nodes that are needed for pods of jobs. Anybody may give a pod our labels."""
         return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
-        """Pods on a node that have not ended."""
+        """Pods that a node is needed for, see PodView.needs_node."""
         return tuple(self._on_node.get(node, {}).values())
 
     def jobs_on(self, node: str) -> set[Key]:
-        """Jobs of the pods on a node that have not ended."""
+        """Jobs of the pods that a node is needed for."""
         return {Key(TRAINING_JOB, pod.namespace, pod.job) for pod in self.pods_on(node)}
 
     @property
@@ -105,7 +103,7 @@ class World:
         return [
             pod
             for pod in pods
-            if job is not None and pod.view.owner_uid == job.uid and pod.view.phase not in _ENDED
+            if job is not None and pod.view.owner_uid == job.uid and pod.view.phase not in ENDED_PHASES
         ]
 
     def active_jobs(self) -> list[Key]:
@@ -138,7 +136,7 @@ class World:
             group.pop(before.uid, None)
             if not group:
                 del self._on_node[before.view.node]
-        if after is not None and after.view.node and after.view.phase not in _ENDED:
+        if after is not None and after.view.node and after.view.needs_node:
             self._on_node.setdefault(after.view.node, {})[after.uid] = after
 
     def _count_ready(self, before: Node | None, after: Node | None, own: bool) -> None:
@@ -225,7 +223,7 @@ class Triggers:
         key = Key(TRAINING_JOB, item.namespace, item.job)
         # An exit costs every other rank of the job its time; all else that pods tell comes in bursts.
         urgent = after is None or (
-            after.view.phase in _ENDED and (before is None or before.view.phase != after.view.phase)
+            after.view.phase in ENDED_PHASES and (before is None or before.view.phase != after.view.phase)
         )
         self._queue.add(key, 0.0 if urgent else self._debounce)
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from convoy_controllers.plan import PodView
+from convoy_controllers.plan import ENDED_PHASES, PodView
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob, TrainingJobStatus
 
 GRACE_SECONDS = 30.0
 """Of a pod whose template says nothing."""
-ENDED = ("Succeeded", "Failed")
 
 
 class ApiError(Exception):
@@ -175,7 +174,7 @@ class Api:
         pod = self.pods.get(name)
         if pod is None or pod.uid != uid:
             raise Conflict(name)
-        if pod.node is None or pod.phase in ENDED or grace == 0:
+        if pod.node is None or pod.phase in ENDED_PHASES or grace == 0:
             self.remove_pod(name, uid)
             return None
         if not pod.deleting:

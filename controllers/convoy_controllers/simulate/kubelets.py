@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from convoy_controllers.plan import PodView
-from convoy_controllers.simulate.api import ENDED, GRACE_SECONDS, Api, Node
+from convoy_controllers.plan import ENDED_PHASES, PodView
+from convoy_controllers.simulate.api import GRACE_SECONDS, Api, Node
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machine, Machines
@@ -108,12 +108,12 @@ class Kubelets:
                 self._api.remove_pod(pod.name, pod.uid)
             elif pod.phase == "Pending":
                 self._start(pod, machine)
-            elif pod.phase not in ENDED:
+            elif pod.phase not in ENDED_PHASES:
                 lost = {"exit_code": 128 + SIGKILL, "termination_reason": "ContainerStatusUnknown"}
                 self._api.set_pod(pod.name, pod.uid, phase="Failed", **lost)
 
     def _say_ended(self, worker: Worker, pod: PodView, machine: Machine) -> None:
-        if pod.phase not in ENDED:
+        if pod.phase not in ENDED_PHASES:
             phase = "Failed" if worker.exit_code else "Succeeded"
             facts = {"exit_code": worker.exit_code, "termination_reason": worker.reason}
             self._api.set_pod(pod.name, pod.uid, phase=phase, **facts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from convoy_controllers.plan import SlotView
-from convoy_controllers.simulate.api import ENDED, Api, Node
+from convoy_controllers.simulate.api import Api, Node
 from convoy_controllers.simulate.kernel import Channel, Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machines
@@ -133,7 +133,7 @@ class Presence:
         """Expects an agent where there are pods, labels nodes, and wakes the jobs of silent ones."""
         if not self.leading:
             return
-        for name in {pod.node for pod in self._api.pods.values() if pod.node and pod.phase not in ENDED}:
+        for name in {pod.node for pod in self._api.pods.values() if pod.node and pod.needs_node}:
             link = self.links.get(name)
             if link is not None and not link.known and not link.heard:
                 link.heard = self._kernel.now

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from convoy_controllers.simulate.api import ENDED, Api, Node
+from convoy_controllers.plan import ENDED_PHASES
+from convoy_controllers.simulate.api import Api, Node
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
 
@@ -38,7 +39,7 @@ class Scheduler:
         if not self._api.up:
             return
         waiting = [pod for pod in self._api.pods.values() if _waits(pod.node, pod.phase, pod.deleting)]
-        used = Counter(pod.node for pod in self._api.pods.values() if pod.phase not in ENDED)
+        used = Counter(pod.node for pod in self._api.pods.values() if pod.phase not in ENDED_PHASES)
         for pod in waiting:
             avoid = _avoided(self._api.specs.get(pod.uid, {}))
             node = self._choose(used, avoid) if self.open else None

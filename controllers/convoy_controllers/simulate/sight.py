@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_controllers.plan import PodView
-from convoy_controllers.simulate.api import ENDED, Api, Stored
+from convoy_controllers.plan import ENDED_PHASES, PodView
+from convoy_controllers.simulate.api import Api, Stored
 from convoy_controllers.simulate.kernel import Channel, Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_crds.terms import LABEL_JOB
@@ -60,11 +60,11 @@ class Sight:
         return tuple(seen.pod for seen in self._pods.get(job, {}).values())
 
     def jobs_on(self, node: str) -> list[str]:
-        """Jobs of the pods on a node that have not ended."""
+        """Jobs of the pods that a node is needed for."""
         return [
             job
             for job, group in self._pods.items()
-            if any(seen.pod.node == node and seen.pod.phase not in ENDED for seen in group.values())
+            if any(seen.pod.node == node and seen.pod.needs_node for seen in group.values())
         ]
 
     # Own writes
@@ -123,5 +123,5 @@ class Sight:
         if known is not None and known.pod.uid == pod.uid and known.version >= version:
             return
         group[pod.name] = Seen(pod, version)
-        ended = pod.phase in ENDED and (known is None or known.pod.phase != pod.phase)
+        ended = pod.phase in ENDED_PHASES and (known is None or known.pod.phase != pod.phase)
         self.wake(pod.labels.get(LABEL_JOB, ""), ended)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from convoy_controllers.plan import NodeView, PodView, RankView, SlotView
+from convoy_controllers.plan import ENDED_PHASES, NodeView, PodView, RankView, SlotView
 from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
@@ -66,7 +66,7 @@ class Fault:
 
 def ended(pod: PodView) -> bool:
     """Whether the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
-    return pod.phase in ("Succeeded", "Failed") or pod.exit_code is not None
+    return pod.phase in ENDED_PHASES or pod.exit_code is not None
 
 
 def failed(pod: PodView) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from convoy_controllers.plan import DeletePod, Event, Plan, PodView, Shutdown
+from convoy_controllers.plan import ENDED_PHASES, DeletePod, Event, Plan, PodView, Shutdown
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import Phase, TrainingJobStatus
@@ -20,7 +20,7 @@ def closing(
     commands: list[Shutdown] = []
     deletions: list[DeletePod] = []
     for pod in pods:
-        if pod.phase in ("Succeeded", "Failed") or pod.deleting:
+        if pod.phase in ENDED_PHASES or pod.deleting:
             continue
         view = observed.slots.get(pod.uid)
         if overdue or (view is None and pod.phase == "Pending"):

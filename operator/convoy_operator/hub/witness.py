@@ -24,6 +24,7 @@ from itertools import islice
 
 import structlog
 
+from convoy_controllers.plan import ENDED_PHASES
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.hub.liveness import Liveness
@@ -184,7 +185,7 @@ class Witness:
 
     def _pods(self, node: str) -> list[tuple[str, int]]:
         """Where up to three of a node's pods can be asked."""
-        return _addresses(self._world.pods_on(node))
+        return _addresses(pod for pod in self._world.pods_on(node) if pod.view.phase not in ENDED_PHASES)
 
     def _controls(self, node: str) -> list[tuple[str, int]]:
         """Where up to three pods can be asked that would answer as those of the node do, if they live."""

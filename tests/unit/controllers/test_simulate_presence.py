@@ -35,3 +35,23 @@ def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> No
     cluster.run(30.0)
     assert cluster.api.pods[gone.name].node == "node-3"
     assert cluster.job("job").status.phase is Phase.RUNNING
+
+
+def test_a_deleted_pod_that_has_ended_is_freed_when_its_node_dies_before_it_is_removed() -> None:
+    """Its kubelet cannot unmount without the agent, so the pod waits; then there is no kubelet any more."""
+    cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(2)], engines=[make_engine()])
+    faults = Faults(cluster)
+    cluster.operator.lead()
+    cluster.submit(make_job(roles=[{"name": "worker", "replicas": 2}]), Program())
+    cluster.run(10.0)
+    faults.stop_agent("node-0")
+    faults.edit("job", suspend=True)
+    cluster.run(5.0)
+    (left,) = cluster.api.pods.values()
+    assert (left.phase, left.deleting, left.node) == ("Failed", True, "node-0")
+    assert cluster.job("job").status.phase is Phase.SUSPENDING
+
+    faults.kill_node("node-0")
+    cluster.run(120.0)
+    assert not cluster.api.pods
+    assert cluster.job("job").status.phase is Phase.SUSPENDED

@@ -51,10 +51,18 @@ def job(version: int, generation: int = 1, phase: str = "", engine: str = "") ->
     return views.parent(raw | ({"status": {"phase": phase}} if phase else {}))
 
 
-def pod(version: int, phase: str = "Pending", on: str = "", job: str = "j", **status: Any) -> views.Pod:
+def pod(
+    version: int,
+    phase: str = "Pending",
+    on: str = "",
+    job: str = "j",
+    deleting: bool = False,
+    **status: Any,
+) -> views.Pod:
     return views.pod(
         {
             "metadata": {
+                **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}),
                 "name": f"{job}-w-0",
                 "namespace": "ns",
                 "uid": f"{job}-p",
@@ -172,7 +180,7 @@ def test_the_first_agent_node_wakes_all_jobs_that_are_not_over(world: World, que
     assert queue.take() == []
 
 
-def test_pods_are_known_by_their_node_until_they_end(world: World) -> None:
+def test_pods_are_known_by_their_node_until_it_is_not_needed(world: World) -> None:
     world.pods.upsert(pod(1))
     assert not list(world.occupied) and world.pods_on("n") == ()
     world.pods.upsert(pod(2, on="n"))
@@ -184,6 +192,9 @@ def test_pods_are_known_by_their_node_until_they_end(world: World) -> None:
     assert world.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}
     world.pods.upsert(pod(4, "Failed", on="n"))
     assert world.jobs_on("n") == {Key("TrainingJob", "ns", "k")}
+    world.pods.upsert(pod(5, "Failed", on="n", deleting=True))
+    assert world.jobs_on("n") == {JOB, Key("TrainingJob", "ns", "k")}, "its kubelet has to remove it"
+    world.pods.remove(pod(6, "Failed", on="n"))
     world.pods.remove(pod(5, on="n", job="k"))
     assert not list(world.occupied) and world.jobs_on("n") == set()
 
