@@ -277,6 +277,12 @@ class Reasons:
         "beside the optimizer changes it, and what was restored from a journal may differ from what was made",
         warning=True,
     )
+    NOT_STORED = Reason(
+        "NotStored",
+        "checkpoints are in memory alone: from node {node}, CheckpointStore {name!r} does not take {why}; it "
+        "is tried again",
+        warning=True,
+    )
     STORE_NOT_READY = Reason(
         "StoreNotReady",
         "CheckpointStore {name!r} is not ready, checkpoints may be in memory alone: {why}",

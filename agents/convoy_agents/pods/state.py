@@ -58,7 +58,7 @@ class Trouble:
     """What keeps a pod's ranks from saving, or from going on where they were."""
 
     kind: str
-    """NO_MEMORY, LOST or INEXACT, as hub.proto has them."""
+    """NO_MEMORY, LOST, INEXACT or NOT_STORED, as hub.proto has them."""
     message: str
 
 

@@ -21,6 +21,7 @@ from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Reading
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.turns import Turns
+from convoy_agents.tiercheck.unstored import Unstored
 from convoy_agents.tiercheck.vault import Damaged, Vault
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.commit import Verdict
@@ -54,6 +55,7 @@ class Committer:
         keeper: Keeper,
         exchange: Exchange,
         remotes: Remotes,
+        unstored: Unstored,
         asks: Asks,
         decided: Decide,
         plan: Callable[[str], Assignment | None],
@@ -61,6 +63,7 @@ class Committer:
         self._keeper = keeper
         self._exchange = exchange
         self._remotes = remotes
+        self._unstored = unstored
         self._uploads: dict[str, asyncio.Task[None]] = {}
         """By pod; one at a time."""
         self._asks = asks
@@ -172,6 +175,7 @@ class Committer:
 
     def forget(self, uid: str) -> None:
         """The pod left; what it has sealed stays until it is superseded."""
+        self._unstored.forget(uid)
         for key, task in [*self._tasks.items(), *self._partial.items()]:
             if key[0] == uid:
                 task.cancel()
@@ -291,9 +295,11 @@ class Committer:
                     return
                 except StoreError as error:
                     log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
+                    self._unstored.failed(plan, generation, error)
                 else:
                     if answer.verdict is not Verdict.EXPIRED:
-                        await self._take(uid, plan, holding, Tier.REMOTE, generation, answer)
+                        if await self._take(uid, plan, holding, Tier.REMOTE, generation, answer):
+                            self._unstored.stored(plan)
                         return
                 await asyncio.sleep(pause.next())
         finally:

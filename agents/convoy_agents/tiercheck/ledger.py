@@ -14,6 +14,7 @@ from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.unstored import Unstored
 from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
@@ -27,9 +28,10 @@ log = structlog.get_logger()
 class KeptLedger:
     """Beside the shards, in the same memory: the slots that have asked take the record along."""
 
-    def __init__(self, keeper: Keeper, remotes: Remotes) -> None:
+    def __init__(self, keeper: Keeper, remotes: Remotes, unstored: Unstored) -> None:
         self._keeper = keeper
         self._remotes = remotes
+        self._unstored = unstored
         self._chosen: dict[str, tuple[Generation, float]] = {}
         """By job, the newest generation that is to go to its store, and when it was chosen."""
         self._sweeping: set[asyncio.Task[None]] = set()
@@ -101,6 +103,7 @@ class KeptLedger:
             log.warning(
                 "not committed in the store", job=plan.job, why=str(error), **record.generation._asdict()
             )
+            self._unstored.failed(plan, record.generation, error)
             return False
         task = asyncio.create_task(self._sweep(plan))
         self._sweeping.add(task)

@@ -401,6 +401,8 @@ class Trouble(_message.Message):
         """there were checkpoints, and none was whole any more: the ranks began at step 0"""
         INEXACT: Trouble._Kind.ValueType  # 2
         """a journal did not make again what the training had made: full saves alone for a while"""
+        NOT_STORED: Trouble._Kind.ValueType  # 3
+        """a generation does not get to the job's store; memory has it"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     NO_MEMORY: Trouble.Kind.ValueType  # 0
@@ -409,6 +411,8 @@ class Trouble(_message.Message):
     """there were checkpoints, and none was whole any more: the ranks began at step 0"""
     INEXACT: Trouble.Kind.ValueType  # 2
     """a journal did not make again what the training had made: full saves alone for a while"""
+    NOT_STORED: Trouble.Kind.ValueType  # 3
+    """a generation does not get to the job's store; memory has it"""
 
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int

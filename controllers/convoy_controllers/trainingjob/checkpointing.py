@@ -41,6 +41,7 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
     views = [view for view in observed.slots.values() if view.incarnation == status.incarnation]
     point = status.checkpoint
     saved = point is not None and point.incarnation == status.incarnation
+    unstored: Finding | None = None
     for view in views:
         if view.trouble is None:
             continue
@@ -51,10 +52,13 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
         if kind == "INEXACT":
             reason = Reasons.INEXACT_JOURNAL
             return Finding(True, reason, reason.format(node=view.node, why=why))
-        if not saved:
+        if kind == "NOT_STORED":
+            reason = Reasons.NOT_STORED
+            unstored = Finding(False, reason, reason.format(name=spec.tiers.store, node=view.node, why=why))
+        elif not saved:
             reason = Reasons.CHECKPOINTS_LOST
             return Finding(False, reason, reason.format(incarnation=status.incarnation, why=why))
-    if stuck := _store(observed):
+    if stuck := _store(observed) or unstored:
         return stuck
     every = interval.words(observed.job, status)
     facts = {"interval": every, "tiers": ", ".join(spec.tiers.names)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,27 @@ def test_a_store_that_is_not_ready_is_said_and_holds_nothing_up(ready: str, want
         made.stores = {"s3": make_store()}
         made.settle()
         assert made.condition["Checkpointing"] == ("True", "Saving")
+
+
+def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
+    made = cluster().settle()
+    made.commit(3, "local").settle().wait(60).settle()
+    uid = next(iter(made.views))
+    why = "gen-1-20: bucket checkpoints: HTTP 403 ExpiredToken; the credentials have expired"
+    made.views[uid] = replace(made.views[uid], trouble=("NOT_STORED", why))
+    made.settle()
+    assert made.condition["Checkpointing"] == ("False", "NotStored")
+    found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
+    assert why in found.message and made.views[uid].node in found.message and "'s3'" in found.message
+    assert made.events.count("NotStored") == 1
+    # What is said of the store itself says more.
+    made.stores["s3"] = make_store(ready="False", why="the agent of node n could not use it")
+    made.wait(60).settle()
+    assert made.condition["Checkpointing"] == ("False", "StoreNotReady")
+    made.stores["s3"] = make_store()
+    made.views[uid] = replace(made.views[uid], trouble=None)
+    made.wait(60).settle()
+    assert made.condition["Checkpointing"][0] == "True"
 
 
 def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
