@@ -1,4 +1,4 @@
-"""A real S3 server beside the cluster, on the address that all nodes reach the machine at."""
+"""A real S3 server, as beside the cluster on the address that all nodes reach the machine at."""
 
 from __future__ import annotations
 
@@ -37,9 +37,14 @@ class Objects:
 
 @contextmanager
 def objects(cluster: Cluster) -> Iterator[Objects]:
-    """versitygw over a folder."""
-    program = binaries.tool("versitygw", cluster.progress)
-    host = cluster.addresses.host
+    """The server, where every node reaches it."""
+    with served(binaries.tool("versitygw", cluster.progress), cluster.addresses.host) as found:
+        yield found
+
+
+@contextmanager
+def served(program: Path, host: str) -> Iterator[Objects]:
+    """versitygw over a folder, with an empty bucket."""
     with tempfile.TemporaryDirectory(prefix="convoy-objects-") as name:
         root = Path(name)
         for folder in ("data", "meta", "log"):

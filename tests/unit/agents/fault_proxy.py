@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import socket
+import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,6 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 BUCKET = "checkpoints"
 
@@ -53,6 +60,22 @@ def lose(request: Request, forward: Forward) -> None:
     forward(request)
 
 
+def tear(request: Request, forward: Forward) -> None:
+    """The connection is reset in the middle of the request, on both sides of the proxy, which looks for this
+    very function: nothing of the request's body has been read yet."""
+    raise AssertionError("the proxy tears it itself")
+
+
+def held(until: threading.Event) -> Fault:
+    """The request is done, and its answer comes when nobody waits for it any more."""
+
+    def hold(request: Request, forward: Forward) -> None:
+        forward(request)
+        until.wait(20)
+
+    return hold
+
+
 def duplicate(request: Request, forward: Forward) -> Answer:
     forward(request)
     return forward(request)
@@ -70,14 +93,24 @@ def flip(request: Request, forward: Forward) -> Answer:
     return replace(answer, body=spoilt)
 
 
-def without(header: str) -> Fault:
-    """A server that does not know the header."""
+def without(header: str, access: str = "", secret: str = "") -> Fault:
+    """A server that does not know the header. With keys it is one that looks at signatures."""
 
     def strip(request: Request, forward: Forward) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name != header}
+        if access and header in request.headers:
+            headers = _signed(replace(request, headers=headers), access, secret)
         return forward(replace(request, headers=headers))
 
     return strip
+
+
+def _signed(request: Request, access: str, secret: str) -> dict[str, str]:
+    headers = {name: value for name, value in request.headers.items() if name != "authorization"}
+    url = f"http://{headers['host']}{request.path}"
+    made = AWSRequest(request.method, url, headers=headers, data=request.body)
+    S3SigV4Auth(Credentials(access, secret), "s3", "us-east-1").add_auth(made)
+    return {name.lower(): value for name, value in made.headers.items()}
 
 
 def empty_list(request: Request, forward: Forward) -> Answer:
@@ -164,11 +197,16 @@ class FaultProxy:
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         headers = {name.lower(): value for name, value in handler.headers.items()}
-        body = handler.rfile.read(int(headers.get("content-length", 0)))
-        request = Request(handler.command, handler.path, headers, body)
+        length = int(headers.get("content-length", 0))
+        request = Request(handler.command, handler.path, headers, b"")
+        with self._lock:
+            fault = self._fault(request)
+        if fault is tear:
+            self._tear(handler, request, handler.rfile.read(length // 2))
+            return
+        request = replace(request, body=handler.rfile.read(length))
         with self._lock:
             self.seen.append(request)
-            fault = self._fault(request)
         answer = fault(request, self._forward) if fault else self._forward(request)
         if answer is None:
             handler.close_connection = True
@@ -183,6 +221,22 @@ class FaultProxy:
         handler.end_headers()
         handler.wfile.write(answer.body[: answer.sent])
         handler.close_connection = answer.sent is not None
+
+    def _tear(self, handler: BaseHTTPRequestHandler, request: Request, half: bytes) -> None:
+        """The server gets a part of the request, and hears no more."""
+        reset = struct.pack("ii", 1, 0)
+        with socket.create_connection(("127.0.0.1", self._port), timeout=20) as torn:
+            connection = http.client.HTTPConnection("127.0.0.1", self._port)
+            connection.sock = torn
+            connection.putrequest(request.method, request.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in request.headers.items():
+                if name not in {"expect", "connection"}:
+                    connection.putheader(name, value)
+            connection.endheaders(half)
+            torn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        with contextlib.suppress(OSError):
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        handler.close_connection = True
 
     def _fault(self, request: Request) -> Fault | None:
         for rule in self._rules:

@@ -1,0 +1,302 @@
+"""A real S3 server behind a network and a front that fail: what gets there, what comes back, what is told.
+
+Each test ends with all memory lost: what the store gives is compared with what was saved.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from e2e.cluster import binaries
+from e2e.cluster.progress import Progress
+from e2e.tests.objects import ACCESS, BUCKET, SECRET, Objects, served
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, state
+from tests.unit.agents import fault_proxy
+from tests.unit.agents.fault_proxy import Fault, FaultProxy
+
+from convoy_agents.tiercheck import remote, restoring
+from convoy_agents.tiercheck.stores.base import GRACE_SECONDS, Store
+from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.retention import Keep
+
+A, B, C, D = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444"
+# The first test's time holds the building of the server.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Objects]:
+    with served(binaries.tool("versitygw", Progress(quiet=True)), "127.0.0.1") as found:
+        yield found
+
+
+@pytest.fixture
+def job(hub: FakeHub) -> Iterator[MemoryJob]:
+    use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2)
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield MemoryJob(hub, Path(name), store=use)
+
+
+@dataclass
+class Remote:
+    """The store as agents reach it, and as it is."""
+
+    hub: FakeHub
+    server: Objects
+    proxy: FaultProxy
+    prefix: str
+    never: threading.Event
+    """Set when the test is over."""
+    conditional: bool = True
+    told: int = 0
+
+    async def tell(self, *hosts: Host, secret: str = SECRET, probe: bool = False) -> None:
+        """The hub says where the store is, and the keys."""
+        self.told += 1
+        for host in hosts:
+            await self.hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
+            store = hub_pb2.Store(
+                name="s3",
+                version=str(self.told),
+                endpoint=self.proxy.url,
+                bucket=BUCKET,
+                prefix=self.prefix,
+                path_style=True,
+                access_key=ACCESS,
+                secret_key=secret,
+                conditional=self.conditional,
+                probe=probe,
+            )
+            self.hub.send(host.node, store=store)
+
+    @property
+    def store(self) -> Store:
+        """The job's part, by a way that does not fail."""
+        keys = Credentials(ACCESS, SECRET)
+        blobs = S3(BUCKET, keys, endpoint_url=self.server.endpoint, addressing="path", prefix=self.prefix)
+        return Store(blobs, "default", JOB)
+
+    def is_clean(self, *steps: int) -> None:
+        """These generations of incarnation 1 are there, once each, and after a sweep nothing else is."""
+        wanted = {Generation(1, step) for step in steps}
+        assert set(self.store.inventory().records) == wanted
+        # What has just been written might belong to an upload: a sweep spares it until it is older.
+        old = time.time() - 2 * GRACE_SECONDS
+        for path in (self.server.bucket / self.prefix).rglob("*"):
+            os.utime(path, (old, old))
+        self.store.sweep(Keep(len(steps)))
+        left = self.store.inventory()
+        assert set(left.records) == wanted and set(self.store.kept("records").sizes) == {
+            one.name for one in wanted
+        }
+        used = {key for one in left.records.values() for key in one.shards.values()}
+        assert set(self.store.kept("manifests").sizes) == used == set(left.manifests)
+        chunks = {chunk.digest: chunk.length for one in left.manifests.values() for chunk in one.chunks}
+        assert self.store.kept("chunks").sizes == chunks
+
+
+@pytest.fixture
+def there(hub: FakeHub, server: Objects, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    # Nobody is to wait a minute for an answer that does not come.
+    monkeypatch.setattr(remote, "S3", functools.partial(S3, read_seconds=1.0))
+    proxy = FaultProxy(int(server.endpoint.rpartition(":")[2]))
+    found = Remote(hub, server, proxy, f"clusters/{uuid4()}", threading.Event())
+    yield found
+    found.never.set()
+    proxy.close()
+
+
+async def saved(ranks: list[Rank], step: int, *tiers: Tier) -> None:
+    for rank in ranks:
+        assert (await rank.save(step))["type"] == "sealed"
+    for tier in tiers:
+        for rank in ranks:
+            await rank.stands(tier, 1, step)
+
+
+async def restores(job: MemoryJob, members: list[tuple[str, Host]], step: int) -> None:
+    """What ranks get whose nodes have nothing."""
+    for rank in await job.form(2, members):
+        answer = await rank.restore()
+        assert answer["generation"] == [1, step], answer.said
+        for shard in (0, 1):
+            assert await rank.read(str(shard)) == state(step, shard)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What happens to so many requests."""
+
+    fault: Callable[[Remote], Fault]
+    method: str
+    path: str
+    times: int
+
+
+def always(fault: Fault) -> Callable[[Remote], Fault]:
+    return lambda there: fault
+
+
+def stalls(there: Remote) -> Fault:
+    return fault_proxy.held(there.never)
+
+
+SAVING = {
+    "500": Trouble(always(fault_proxy.refuse(500, "InternalError")), "PUT", "", 6),
+    "503": Trouble(always(fault_proxy.refuse(503)), "", "", 6),
+    "a request is lost": Trouble(always(fault_proxy.drop), "", "", 6),
+    "a put is reset in its middle": Trouble(always(fault_proxy.tear), "PUT", "/chunks/", 4),
+    "a manifest is reset in its middle": Trouble(always(fault_proxy.tear), "PUT", "/manifests/", 2),
+    "the commit is reset in its middle": Trouble(always(fault_proxy.tear), "PUT", "/records/", 3),
+    "no answer for too long": Trouble(stalls, "PUT", "/chunks/", 2),
+    "the commit stands and its answer does not come": Trouble(stalls, "PUT", "/records/", 3),
+    "answers to puts are lost": Trouble(always(fault_proxy.lose), "PUT", "", 6),
+    "the answer to the commit is lost": Trouble(always(fault_proxy.lose), "PUT", "/records/", 3),
+    "an answer is cut": Trouble(always(fault_proxy.cut), "GET", "", 6),
+    "each put comes twice": Trouble(always(fault_proxy.duplicate), "PUT", "", 1_000),
+    "it lists late": Trouble(always(fault_proxy.empty_list), "GET", "list-type", 12),
+    "the credentials expire": Trouble(always(fault_proxy.refuse(403, "ExpiredToken")), "", "", 3),
+}
+
+
+@pytest.mark.parametrize("trouble", SAVING.values(), ids=SAVING.keys())
+async def test_a_generation_gets_there_once_whatever_the_store_does_for_a_while(
+    make_host: HostMaker, job: MemoryJob, there: Remote, trouble: Trouble
+) -> None:
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await there.tell(one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
+    there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
+    await saved(ranks, 20, Tier.PEER, Tier.REMOTE)
+    there.proxy.heal()
+    there.is_clean(10, 20)
+    await one.stop()
+    await two.stop()
+    await restores(job, [(C, three), (D, four)], 20)
+
+
+READING = {
+    "503": Trouble(always(fault_proxy.refuse(503)), "", "", 6),
+    "a request is lost": Trouble(always(fault_proxy.drop), "GET", "", 6),
+    "no answer for too long": Trouble(stalls, "GET", "/chunks/", 2),
+    "a chunk is cut": Trouble(always(fault_proxy.cut), "GET", "/chunks/", 6),
+    "a bit of a chunk is flipped": Trouble(always(fault_proxy.flip), "GET", "/chunks/", 1),
+    "a bit of a record is flipped": Trouble(always(fault_proxy.flip), "GET", "/records/gen-1-20", 1_000),
+}
+
+
+@pytest.mark.parametrize("trouble", READING.values(), ids=READING.keys())
+async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_while(
+    make_host: HostMaker, job: MemoryJob, there: Remote, trouble: Trouble
+) -> None:
+    job.copies = 0
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await there.tell(one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.REMOTE)
+    await saved(ranks, 20, Tier.REMOTE)
+    await one.stop()
+    await two.stop()
+    there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
+    # A record that cannot be read is none; the one before it can.
+    step = 10 if "/records/" in trouble.path else 20
+    await restores(job, [(C, three), (D, four)], step)
+
+
+async def test_credentials_that_are_refused_are_told_of_and_renewed(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
+) -> None:
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await there.tell(one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
+    await there.tell(one, two, secret="of yesterday")
+    await saved(ranks, 20, Tier.PEER)
+    for uid in (A, B):
+        told = await hub.report(uid, lambda report: report.HasField("trouble"))
+        assert told.trouble.kind == hub_pb2.Trouble.NOT_STORED
+        assert "gen-1-20" in told.trouble.message and "the access key is wrong" in told.trouble.message
+        assert "of yesterday" not in told.trouble.message
+    there.is_clean(10)
+    mark = len(hub.heard)
+    await there.tell(one, two)
+    for rank in ranks:
+        await rank.stands(Tier.REMOTE, 1, 20)
+    for uid in (A, B):
+        await hub.report(uid, lambda report: not report.HasField("trouble"), mark)
+    there.is_clean(10, 20)
+    await one.stop()
+    await two.stop()
+    await restores(job, [(C, three), (D, four)], 20)
+
+
+async def test_a_full_store_keeps_what_it_has_and_says_so(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
+) -> None:
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await there.tell(one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
+    there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT")
+    await saved(ranks, 20, Tier.PEER)
+    told = await hub.report(A, lambda report: report.HasField("trouble"))
+    assert told.trouble.kind == hub_pb2.Trouble.NOT_STORED
+    assert "the store is full; make room" in told.trouble.message
+    there.is_clean(10)
+    await one.stop()
+    await two.stop()
+    there.proxy.heal()
+    await restores(job, [(C, three), (D, four)], 10)
+
+
+async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    there.proxy.inject(fault_proxy.without("if-none-match", ACCESS, SECRET))
+    await there.tell(one, probe=True)
+    said = await hub.until(lambda node, said: said.HasField("store"))
+    assert said.store.reached and not said.store.conditional
+    there.conditional = False
+    await there.tell(one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.PEER)
+    assert not there.store.inventory().records
+    assert not await one.agent.keeper.open(JOB).look(
+        lambda vault: [1 for record in vault.records.values() if record.remote]
+    )
+
+
+async def test_a_store_that_has_lost_everything_is_told_of(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await there.tell(one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
+    await one.stop()
+    await two.stop()
+    there.proxy.inject(fault_proxy.empty_list, "GET", "list-type")
+    again = await job.form(2, [(C, three), (D, four)])
+    answer = await again[0].restore()
+    assert answer["generation"] is None and answer["lost"]
+    told = await hub.report(C, lambda report: report.HasField("trouble"))
+    assert told.trouble.kind == hub_pb2.Trouble.LOST
+    # What the store does not list is not deleted either.
+    there.proxy.heal()
+    assert set(there.store.inventory().records) == {Generation(1, 10)}
