@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host, eventually
+from tests.integration.agents.harness import PATIENCE, FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, damage, held, state, until_held
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
 from convoy_agents.csi import mounts
-from convoy_agents.tiercheck import committer
+from convoy_agents.tiercheck import committer, vault
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -222,3 +225,36 @@ async def test_damage_that_nobody_reads_is_found_and_replaced(
         assert holding is not None
         for key in await holding.look(lambda vault: list(vault.manifests)):
             assert await holding.verified(key) is not None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.__getitem__)
+async def test_a_record_that_cannot_be_written_leaves_the_one_before(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    write, refused = vault.write_atomic, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def failing(path: Path, data: bytes) -> None:
+        if path.parent.name == "records" and path.is_relative_to(one.root):
+            loop.call_soon_threadsafe(refused.set)
+            raise OSError(number, os.strerror(number))
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vault, "write_atomic", failing)
+        for rank in ranks:
+            await rank.save(20)
+        async with asyncio.timeout(PATIENCE):
+            await refused.wait()
+        for host in (one, two):
+            marks = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+            assert set(marks.values()) == {Generation(1, 10)}
+    # It is tried again for as long as the run lasts.
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 20)
+    for rank in await job.form(2, [(A, one), (B, two)]):
+        assert (await rank.restore())["generation"] == [1, 20]
+        assert await rank.read("0") == state(20, 0)

@@ -56,7 +56,14 @@ def free_port() -> int:
         return port
 
 
-async def train(folder: Path, incarnation: int, total: int, uids: list[str], slow: float = 0.0) -> list[Rank]:
+async def train(
+    folder: Path,
+    incarnation: int,
+    total: int,
+    uids: list[str],
+    slow: float = 0.0,
+    tiers: str = "local,peer",
+) -> list[Rank]:
     port = free_port()
     ranks = []
     for rank, uid in enumerate(uids):
@@ -76,7 +83,7 @@ async def train(folder: Path, incarnation: int, total: int, uids: list[str], slo
         }
         if uid:
             environment["CONVOY_SOCKET"] = str(folder / f"{uid[:8]}-{incarnation}" / "agent.sock")
-            environment["CONVOY_CHECKPOINT_TIERS"] = "local,peer"
+            environment["CONVOY_CHECKPOINT_TIERS"] = tiers
         program = str(Path(__file__).with_name("trainer.py"))
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -1,0 +1,204 @@
+"""kill -9 of agents that are processes, of the ranks beside them, and of whole nodes with their memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.integration.agents.harness import FakeHub, Host, eventually
+from tests.integration.agents.memory_job import JOB, MemoryJob, state
+from tests.integration.agents.test_memory import folder, job, saved
+from tests.integration.agents.test_memory_training import Rank, ended, train
+from tests.unit.agents import fault_proxy
+
+from convoy_agents.csi import mounts
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Tier
+
+__all__ = ["folder", "job"]
+A, B, C, D, E = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444", "eeee-5555"
+pytestmark = pytest.mark.timeout(180)
+
+
+class Machine(Host):
+    """A node whose agent is a process of its own."""
+
+    def __init__(self, root: Path, node: str, hub: FakeHub) -> None:
+        super().__init__(root, node, hub)
+        self.hub = hub
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        environment = {
+            entry.metadata["env"]: str(getattr(self.settings, entry.name)) for entry in fields(self.settings)
+        }
+        mark = len(self.hub.heard)
+        with (self.root / "log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "convoy_agents",
+                env={**environment, "PYTHONPATH": ":".join(sys.path), "PATH": os.environ["PATH"]},
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        said = await self.hub.until(lambda node, said: node == self.node and said.HasField("hello"), mark)
+        port = int(said.hello.peer_address.rpartition(":")[2])
+        self.agent: Any = SimpleNamespace(peer_port=port)
+
+    async def kill(self) -> None:
+        """The agent alone: memory and mounts stay."""
+        assert self.process
+        self.process.kill()
+        await self.process.wait()
+        self.process = None
+
+    async def die(self) -> None:
+        """The agent, and everything in the node's memory."""
+        if self.process:
+            await self.kill()
+        self.unmount()
+
+    async def stop(self) -> None:
+        await self.die()
+
+    def unmount(self) -> None:
+        for mount in reversed(mounts.table()):
+            if Path(mount.target).is_relative_to(self.root):
+                mounts.unmount(Path(mount.target))
+
+    def memory(self) -> list[str]:
+        """Jobs that have memory here."""
+        folder = self.settings.run_dir / "memory"
+        return [Path(one.target).name for one in mounts.table() if Path(one.target).parent == folder]
+
+
+MachineMaker = Callable[[str], Coroutine[None, None, Machine]]
+
+
+@pytest.fixture
+async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> AsyncIterator[MachineMaker]:
+    if os.geteuid():
+        pytest.skip("bind mounts need root")
+    # A short way: the paths below it are addresses of sockets.
+    with tempfile.TemporaryDirectory(prefix="cv-") as root:
+        machines: list[Machine] = []
+
+        async def make(node: str) -> Machine:
+            machines.append(Machine(Path(root), node, hub))
+            await machines[-1].start()
+            return machines[-1]
+
+        yield make
+        for one in machines:
+            await one.die()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with fault_proxy.s3_server() as port:
+        yield port
+
+
+async def killed(*ranks: Rank) -> None:
+    for rank in ranks:
+        rank.kill()
+    for rank in ranks:
+        await rank.process.wait()
+
+
+async def test_trainers_and_agents_are_killed_together(
+    machine: MachineMaker, hub: FakeHub, job: MemoryJob, folder: Path
+) -> None:
+    one, two = await machine("one"), await machine("two")
+    members: list[tuple[str, Host]] = [(A, one), (B, two)]
+    ranks: list[Rank] = []
+    try:
+        ranks += (calm := await train(folder, 1, 40, ["", ""]))
+        wanted = await ended(calm)
+        lines = await job.form(1, members)
+        ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1))
+        await first[0].until(r"STEP 8\b")
+        await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
+        least = lines[0].stand["marks"][Tier.PEER.value][1]
+        for host in (one, two):
+            await host.kill()
+        await killed(*first)
+        for host in (one, two):
+            await host.start()
+        for uid, host in members:
+            job.launchers[uid] = await host.launcher(uid, 1)
+        await job.form(2, members)
+        ranks += (second := await train(folder, 2, 40, [A, B]))
+        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
+        assert int(said.split()[3]) >= least
+        assert await ended(second) == wanted
+        for host in (one, two):
+            assert host.memory() == [JOB]
+            hub.send(host.node, forget=hub_pb2.Forget(job_uid=JOB))
+        await eventually(lambda: not one.memory() and not two.memory())
+    finally:
+        await killed(*ranks)
+
+
+async def test_of_three_nodes_one_is_left(machine: MachineMaker, hub: FakeHub, job: MemoryJob) -> None:
+    job.copies = 2
+    one, two, three, four, five = [await machine(name) for name in ("one", "two", "three", "four", "five")]
+    ranks = await job.begin(1, [(A, one), (B, two), (C, three)])
+    await saved(ranks, 1, 10)
+    await two.die()
+    await three.die()
+    again = await job.form(2, [(A, one), (D, four), (E, five)])
+    for rank in again:
+        assert (await rank.restore())["generation"] == [1, 10]
+        for shard in (0, 1, 2):
+            assert await rank.read(str(shard)) == state(10, shard)
+    for rank in again:
+        await rank.ask(type="restored")
+        await rank.reserve()
+    # It has its copies again: the one that was left may go too.
+    await saved(again, 2, 20)
+    await one.die()
+    await four.die()
+    last = await job.form(3, [(E, five)])
+    assert (await last[0].restore())["generation"] == [2, 20]
+    for shard in (0, 1, 2):
+        assert await last[0].read(str(shard)) == state(20, shard)
+
+
+async def test_every_node_is_killed_and_the_store_alone_brings_the_run_back(
+    machine: MachineMaker, hub: FakeHub, job: MemoryJob, folder: Path, server: int
+) -> None:
+    job.store = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2)
+    one, two, three, four = [await machine(name) for name in ("one", "two", "three", "four")]
+    store = hub_pb2.Store(
+        name="s3", version="1", endpoint=f"http://127.0.0.1:{server}", bucket=fault_proxy.BUCKET,
+        path_style=True, access_key="key", secret_key="secret", conditional=True,
+    )  # fmt: skip
+    for host in (one, two, three, four):
+        hub.send(host.node, store=store)
+    ranks: list[Rank] = []
+    tiers = "local,peer,remote"
+    try:
+        ranks += (calm := await train(folder, 1, 40, ["", ""]))
+        wanted = await ended(calm)
+        lines = await job.form(1, [(A, one), (B, two)])
+        ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1, tiers=tiers))
+        await first[0].until(r"STEP 8\b")
+        await lines[0].until(lambda stand: stand["marks"].get(Tier.REMOTE.value, [0, 0]) >= [1, 4])
+        least = lines[0].stand["marks"][Tier.REMOTE.value][1]
+        await one.die()
+        await two.die()
+        await killed(*first)
+        await job.form(2, [(C, three), (D, four)])
+        ranks += (second := await train(folder, 2, 40, [C, D], tiers=tiers))
+        said = await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
+        assert int(said.split()[3]) >= least
+        assert await ended(second) == wanted
+    finally:
+        await killed(*ranks)
