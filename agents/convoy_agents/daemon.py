@@ -28,6 +28,7 @@ from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
 from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
+from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.exchange import Exchange
 from convoy_agents.tiercheck.keeper import Keeper
@@ -38,7 +39,6 @@ from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.unstored import Unstored
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation
@@ -74,8 +74,8 @@ class Agent:
         self.pods = Pods(Outbox())
         self.keeper = Keeper(settings.run_dir / "memory", settings.checkpoint_memory, self._holdings)
         self.remotes = Remotes(self._report_store, settings.copy_rate)
-        unstored = Unstored(self.pods.troubled)
-        self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper, self.remotes, unstored))
+        alarms = Alarms(self.pods.troubled)
+        self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper, self.remotes, alarms))
         self._peers = PeerClient(self.enrolment)
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
         exchange = Exchange(self._peers, settings.copy_rate)
@@ -85,7 +85,7 @@ class Agent:
         )
         restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes)
         self._committer = Committer(
-            self.keeper, exchange, self.remotes, unstored, self._negotiator, self.pods.decided, self._plan
+            self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
         )
         self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, self.pods.troubled)
         self._side: set[asyncio.Task[None]] = set()

@@ -14,6 +14,7 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.desk import Answer, Said
 from convoy_agents.negotiate import Decide
 from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.exchange import Exchange, Outdated, Unreachable
 from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.keeper import Keeper
@@ -21,7 +22,6 @@ from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Reading
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
 from convoy_agents.tiercheck.turns import Turns
-from convoy_agents.tiercheck.unstored import Unstored
 from convoy_agents.tiercheck.vault import Damaged, Vault
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.commit import Verdict
@@ -55,7 +55,7 @@ class Committer:
         keeper: Keeper,
         exchange: Exchange,
         remotes: Remotes,
-        unstored: Unstored,
+        alarms: Alarms,
         asks: Asks,
         decided: Decide,
         plan: Callable[[str], Assignment | None],
@@ -63,7 +63,7 @@ class Committer:
         self._keeper = keeper
         self._exchange = exchange
         self._remotes = remotes
-        self._unstored = unstored
+        self._alarms = alarms
         self._uploads: dict[str, asyncio.Task[None]] = {}
         """By pod; one at a time."""
         self._asks = asks
@@ -175,7 +175,7 @@ class Committer:
 
     def forget(self, uid: str) -> None:
         """The pod left; what it has sealed stays until it is superseded."""
-        self._unstored.forget(uid)
+        self._alarms.forget(uid)
         for key, task in [*self._tasks.items(), *self._partial.items()]:
             if key[0] == uid:
                 task.cancel()
@@ -295,11 +295,11 @@ class Committer:
                     return
                 except StoreError as error:
                     log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
-                    self._unstored.failed(plan, generation, error)
+                    self._alarms.not_stored(plan, generation, error)
                 else:
                     if answer.verdict is not Verdict.EXPIRED:
                         if await self._take(uid, plan, holding, Tier.REMOTE, generation, answer):
-                            self._unstored.stored(plan)
+                            self._alarms.stored(plan)
                         return
                 await asyncio.sleep(pause.next())
         finally:
@@ -334,10 +334,12 @@ class Committer:
             while True:
                 try:
                     noted = await holding.committed(answer.record, plan.incarnation, tier)
+                    self._alarms.noted(plan)
                     break
                 except OSError as error:
                     # Full memory: it is tried again for as long as the incarnation lasts.
                     log.error("commit not noted", job=plan.job, why=str(error), **generation._asdict())
+                    self._alarms.not_noted(plan, generation, error)
                     if holding.closed or not self._lasts(uid, plan):
                         return False
                     await asyncio.sleep(pause.next())

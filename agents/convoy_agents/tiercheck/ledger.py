@@ -11,10 +11,10 @@ import structlog
 
 from convoy_agents.desk import Said
 from convoy_agents.pods.assignment import Assignment
+from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import StoreError
-from convoy_agents.tiercheck.unstored import Unstored
 from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
@@ -28,10 +28,10 @@ log = structlog.get_logger()
 class KeptLedger:
     """Beside the shards, in the same memory: the slots that have asked take the record along."""
 
-    def __init__(self, keeper: Keeper, remotes: Remotes, unstored: Unstored) -> None:
+    def __init__(self, keeper: Keeper, remotes: Remotes, alarms: Alarms) -> None:
         self._keeper = keeper
         self._remotes = remotes
-        self._unstored = unstored
+        self._alarms = alarms
         self._chosen: dict[str, tuple[Generation, float]] = {}
         """By job, the newest generation that is to go to its store, and when it was chosen."""
         self._sweeping: set[asyncio.Task[None]] = set()
@@ -69,7 +69,12 @@ class KeptLedger:
             return False
         if tier is Tier.REMOTE and not await self._store(plan, record):
             return False
-        written = await holding.committed(record, plan.incarnation, tier)
+        try:
+            written = await holding.committed(record, plan.incarnation, tier)
+        except OSError as error:
+            self._alarms.not_noted(plan, generation, error)
+            raise
+        self._alarms.noted(plan)
         if written and tier is Tier.LOCAL and record.remote:
             self._chosen[plan.job_uid] = (record.generation, time.monotonic())
         return written
@@ -103,7 +108,7 @@ class KeptLedger:
             log.warning(
                 "not committed in the store", job=plan.job, why=str(error), **record.generation._asdict()
             )
-            self._unstored.failed(plan, record.generation, error)
+            self._alarms.not_stored(plan, record.generation, error)
             return False
         task = asyncio.create_task(self._sweep(plan))
         self._sweeping.add(task)

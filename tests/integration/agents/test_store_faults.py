@@ -251,7 +251,8 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     await there.tell(one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT")
+    # The chunks still fit: they are in nobody's way, and go.
+    there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT", "/manifests/")
     await saved(ranks, 20, Tier.PEER)
     told = await hub.report(A, lambda report: report.HasField("trouble"))
     assert told.trouble.kind == hub_pb2.Trouble.NOT_STORED

@@ -1,13 +1,15 @@
-"""Who is told, and when, that a store takes nothing."""
+"""Who is told, and when, that a store or a node's memory takes nothing."""
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from typing import Any, cast
 
 from convoy_agents.pods.assignment import Assignment
+from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
 from convoy_agents.tiercheck.stores.errors import StoreError
-from convoy_agents.tiercheck.unstored import PATIENCE_SECONDS, Unstored
 from convoy_controllers.checkpoint.generation import Generation
 
 BUSY = StoreError("the store is busy", retriable=True)
@@ -24,13 +26,13 @@ class Place:
     def __init__(self) -> None:
         self.now = 100.0
         self.told: list[tuple[str, int, str, str]] = []
-        self.unstored = Unstored(lambda *what: self.told.append(what), lambda: self.now)
+        self.alarms = Alarms(lambda *what: self.told.append(what), lambda: self.now)
 
     def failed(self, error: StoreError, after: float = 0.0, **plan: Any) -> list[str]:
         """The messages that are told of it."""
         self.now += after
         mark = len(self.told)
-        self.unstored.failed(cast(Assignment, Plan(**plan)), Generation(1, 20), error)
+        self.alarms.not_stored(cast(Assignment, Plan(**plan)), Generation(1, 20), error)
         return [message for _, _, _, message in self.told[mark:]]
 
 
@@ -49,9 +51,18 @@ def test_what_may_pass_is_told_when_it_lasts() -> None:
 def test_it_is_over_once_something_gets_there_and_counts_anew() -> None:
     place = Place()
     place.failed(BUSY)
-    place.unstored.stored(cast(Assignment, Plan()))
+    place.alarms.stored(cast(Assignment, Plan()))
     assert place.told == [("pod", 1, "NOT_STORED", "")]
     assert place.failed(BUSY, 2 * PATIENCE_SECONDS) == []
+
+
+def test_a_record_that_memory_does_not_take_is_told_at_once() -> None:
+    place = Place()
+    plan = cast(Assignment, Plan())
+    place.alarms.not_noted(plan, Generation(1, 20), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    place.alarms.noted(plan)
+    why = "gen-1-20 is not written down: No space left on device"
+    assert place.told == [("pod", 1, "NO_MEMORY", why), ("pod", 1, "NO_MEMORY", "")]
 
 
 def test_pods_and_incarnations_count_for_themselves() -> None:
@@ -60,5 +71,5 @@ def test_pods_and_incarnations_count_for_themselves() -> None:
     assert place.failed(BUSY, 2 * PATIENCE_SECONDS, pod_uid="other") == []
     assert place.failed(BUSY, incarnation=2) == []
     place.failed(BUSY, pod_uid="gone")
-    place.unstored.forget("gone")
+    place.alarms.forget("gone")
     assert place.failed(BUSY, 2 * PATIENCE_SECONDS, pod_uid="gone") == []

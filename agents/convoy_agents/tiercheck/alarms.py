@@ -1,4 +1,4 @@
-"""When people are told that what a job saves does not get to its store."""
+"""When people are told that what a job saves does not get where it should."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ PATIENCE_SECONDS = 30.0
 
 Troubled = Callable[[str, int, str, str], None]
 """(pod uid, incarnation, kind, message) is to be told; without a message it is over."""
-KIND = "NOT_STORED"
 
 
-class Unstored:
+class Alarms:
     """Of the pods of one node."""
 
     def __init__(self, troubled: Troubled, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +25,16 @@ class Unstored:
         self._since: dict[str, tuple[int, float]] = {}
         """By pod: its incarnation, and when the store first failed it since a generation got there."""
 
-    def failed(self, plan: Assignment, generation: Generation, error: StoreError) -> None:
+    def not_noted(self, plan: Assignment, generation: Generation, error: OSError) -> None:
+        """The node's memory does not take a record."""
+        why = f"{generation.name} is not written down: {error.strerror or error}"
+        self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", why)
+
+    def noted(self, plan: Assignment) -> None:
+        """It has taken one."""
+        self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")
+
+    def not_stored(self, plan: Assignment, generation: Generation, error: StoreError) -> None:
         """The store does not take a shard, or the record."""
         now = self._clock()
         incarnation, since = self._since.get(plan.pod_uid, (0, now))
@@ -34,12 +42,12 @@ class Unstored:
             since = now
             self._since[plan.pod_uid] = (plan.incarnation, now)
         if not error.retriable or now - since >= PATIENCE_SECONDS:
-            self._troubled(plan.pod_uid, plan.incarnation, KIND, f"{generation.name}: {error}")
+            self._troubled(plan.pod_uid, plan.incarnation, "NOT_STORED", f"{generation.name}: {error}")
 
     def stored(self, plan: Assignment) -> None:
         """A generation is there."""
         self._since.pop(plan.pod_uid, None)
-        self._troubled(plan.pod_uid, plan.incarnation, KIND, "")
+        self._troubled(plan.pod_uid, plan.incarnation, "NOT_STORED", "")
 
     def forget(self, uid: str) -> None:
         """The pod left."""
