@@ -19,6 +19,7 @@ comes first, the other one sees it.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import secrets
 import time
@@ -260,6 +261,21 @@ class Store:
             lost = alive - left.manifests.keys()
             chunks = frozenset() if lost else self._expire("chunks", doomed.chunks - used, until)
         return Doomed(doomed.records, doomed.branches, manifests, chunks)
+
+    def erase(self) -> int:
+        """Deletes all there is of the job, however young; how many objects. For a job that is over: an upload
+        that is under way may bring some of it back.
+
+        Records first, so that nothing half deleted looks whole; again after an error, until nothing is left.
+        """
+        done = 0
+        for folder in ("records", "branches", "manifests", "chunks", "sweeps"):
+            names = sorted(self._names(folder).written)
+            self._remove(folder, names)
+            done += len(names)
+        for folder in FOLDERS:
+            self._blobs.tidy(f"{self._home}/{folder}", math.inf)
+        return done
 
     # Inside.
 

@@ -1,0 +1,95 @@
+"""`convoy checkpoint rm`: what it deletes, and what it refuses to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from tests.unit.agents import fault_proxy
+from tests.unit.cli.saved import Bucket, chunk_of, job, noise
+
+from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Branch
+
+GONE = ("--store", "s3", "--uid", "uid-1")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[int]:
+    with fault_proxy.s3_server() as port:
+        yield port
+
+
+@pytest.fixture
+def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    return Bucket(f"http://127.0.0.1:{server}", monkeypatch)
+
+
+def failing(remove: Callable[..., None]) -> Callable[..., None]:
+    """Deletes records, and nothing more."""
+
+    def some(store: Store, folder: str, names: Iterable[str]) -> None:
+        if folder != "records":
+            raise StoreError("the store stumbles", retriable=True)
+        remove(store, folder, names)
+
+    return some
+
+
+def filled(bucket: Bucket) -> set[str]:
+    """What another job has."""
+    Store(bucket.blobs, "team", "uid-2").put_chunk(chunk_of(noise(7)), noise(7))
+    others = bucket.keys()
+    bucket.save((1, 10), {"0": [noise(1), noise(2)]})
+    bucket.save((1, 20), {"0": [noise(1), noise(3)]}, parent=(1, 10))
+    bucket.store.put_branch(Branch(2, Generation(1, 10)))
+    return others
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Suspended"])
+@pytest.mark.parametrize("options", [(), GONE])
+def test_a_job_that_has_not_ended_keeps_what_it_saved(
+    bucket: Bucket, phase: str, options: tuple[str, ...]
+) -> None:
+    filled(bucket)
+    before = bucket.keys()
+    bucket.cluster.about = job(phase=phase) if phase else job()
+    found = bucket.run("rm", "job", "--yes", *options)
+    assert found.exit_code == 1 and "job has not ended" in found.output
+    assert bucket.keys() == before
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_all_of_a_job_that_has_ended_goes_and_nothing_of_another(bucket: Bucket, phase: str) -> None:
+    others = filled(bucket)
+    bucket.cluster.about = job(phase=phase)
+    refused = bucket.run("rm", "job")
+    assert refused.exit_code == 1 and "say --yes to delete 2 generations" in refused.output
+    assert bucket.keys() > others
+    done = bucket.run("rm", "job", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "objects deleted" in done.output and bucket.keys() == others
+    assert "has nothing in the store" in bucket.run("rm", "job", "--yes").output
+
+
+def test_a_job_that_is_gone_is_named_by_its_uid(bucket: Bucket) -> None:
+    others = filled(bucket)
+    bucket.cluster.about = None
+    assert bucket.run("rm", "job", "--yes", *GONE).exit_code == 0
+    assert bucket.keys() == others
+
+
+def test_a_store_that_fails_says_so_and_the_next_try_finishes(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = filled(bucket)
+    bucket.cluster.about = None
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "_remove", failing(Store._remove))
+        found = bucket.run("rm", "job", "--yes", *GONE)
+        assert found.exit_code == 1 and "the store stumbles" in found.output
+    assert not bucket.store.inventory().records, "the records went first"
+    assert bucket.run("rm", "job", "--yes", *GONE).exit_code == 0
+    assert bucket.keys() == others

@@ -1,0 +1,80 @@
+"""`convoy checkpoint rm`: deletes what a job that is over has in its store."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from convoy.cli import table
+from convoy.cli.change import Yes
+from convoy.cli.checkpoint.reach import (
+    OPERATOR,
+    Endpoint,
+    Operator,
+    Part,
+    StoreName,
+    Subject,
+    Uid,
+    asking,
+)
+from convoy.cli.cluster import Context, Failure, Name, Namespace
+from convoy_crds.trainingjob import TERMINAL, TrainingJob
+
+
+def rm(
+    name: Name,
+    yes: Yes = False,
+    store: StoreName = None,
+    uid: Uid = None,
+    endpoint: Endpoint = None,
+    operator: Operator = OPERATOR,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Delete all that a job has in its store.
+
+    For a job that has ended, or is gone: deleting a job leaves what it saved in the store where it is. Nobody
+    can go on from it any more afterwards.
+    """
+    subject = Subject.find(name, store, uid, namespace, context)
+    if why := refusal(subject):
+        raise Failure(why)
+    part = subject.reach(operator, endpoint)
+    objects, size, generations = amount(part)
+    if not objects:
+        typer.echo(f"{name} has nothing in the store")
+        return
+    what = f"{generations} generation{'s' if generations != 1 else ''} ({table.amount(size)}) of {name}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Failure(f"say --yes to delete {what}")
+        typer.confirm(f"Delete {what}?", abort=True, err=True)
+    with asking():
+        done = part.store.erase()
+    typer.echo(f"{what}: {done} objects deleted")
+
+
+def refusal(subject: Subject) -> str | None:
+    """Why nothing of it may be deleted; None when it may."""
+    job = subject.job or known(subject)
+    if job is None or job.status.phase in TERMINAL:
+        return None
+    return (
+        f"{subject.name} has not ended ({job.status.phase or 'Pending'}): what it saved may be needed; "
+        f"delete the job first, and then say --store {job.spec.checkpoint.tiers.store} --uid {job.metadata.uid}"
+    )
+
+
+def known(subject: Subject) -> TrainingJob | None:
+    """The job of that uid, which is said to be gone, when it is not."""
+    jobs = subject.cluster.every_job() or []
+    return next((job for job in jobs if job.metadata.uid == subject.uid), None)
+
+
+def amount(part: Part) -> tuple[int, int, int]:
+    """Objects, bytes and generations that are there."""
+    with asking():
+        listings = [part.store.kept(folder) for folder in ("records", "manifests", "chunks")]
+    objects = sum(len(one.written) for one in listings)
+    return objects, sum(sum(one.sizes.values()) for one in listings), len(listings[0].written)
