@@ -156,12 +156,22 @@ def test_all_memory_is_lost_and_the_store_brings_the_job_back(cluster: Cluster, 
 MINUTES = 10
 
 
+def pace(jobs: Jobs, name: str) -> float:
+    """Steps a second that a job makes here."""
+    jobs.wait_step(name, 20, 300)
+    began, first = time.monotonic(), step(jobs, name)
+    jobs.wait_step(name, first + 300, 600)
+    return (step(jobs, name) - first) / (time.monotonic() - began)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(4800)
 def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     """A node killed and started again each minute, one more than there are ranks: the same weights."""
     world = min(3, len(cluster.nodes) - 1)
-    steps = 30_000
+    with training(cluster, jobs, "paced", None, **spec("paced", 100_000, world)):
+        # As many as take ten minutes when nothing happens: more than that with faults.
+        steps = round(pace(jobs, "paced") * 60 * MINUTES)
     jobs.create("calm-long", **spec("calm-long", steps, world))
     wanted = state(jobs, "calm-long", 1800)
     jobs.delete("calm-long")

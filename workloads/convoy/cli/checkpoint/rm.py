@@ -62,7 +62,8 @@ def refusal(subject: Subject) -> str | None:
         return None
     return (
         f"{subject.name} has not ended ({job.status.phase or 'Pending'}): what it saved may be needed; "
-        f"delete the job first, and then say --store {job.spec.checkpoint.tiers.store} --uid {job.metadata.uid}"
+        "delete the job first, and then say "
+        f"--store {job.spec.checkpoint.tiers.store} --uid {job.metadata.uid}"
     )
 
 
