@@ -186,4 +186,5 @@ def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
             restore(cluster)
         assert state(jobs, "stormy", 1800) == wanted
         restarts = jobs.status("stormy")["restarts"]
-        assert (restarts["total"], restarts["counted"]) == (MINUTES, 0)
+        # A rank that notices before the operator does begins a restart of its own.
+        assert restarts["total"] >= MINUTES and restarts["counted"] == 0
