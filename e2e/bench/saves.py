@@ -125,7 +125,7 @@ def journals(job: Any, optimizer: Any, rounds: int) -> None:
     memory, first = job._checkpoints, 1000
     told = 0
     for step in range(first, first + 20 * rounds):
-        written = memory._journal.writing
+        written = memory._journalling.writing
         began = time.perf_counter()
         optimizer.step()
         stepped = time.perf_counter() - began
@@ -134,13 +134,14 @@ def journals(job: Any, optimizer: Any, rounds: int) -> None:
         saved = memory.start(job._state.collect(), step)
         seconds = time.perf_counter() - began
         wait(memory)
-        if saved and memory._extends is not None:
+        save = memory._flight.written
+        if saved and save.extends is not None:
             told += 1
             tell("segment", seconds)
-            tell("segment bytes", float(memory._length))
+            tell("segment bytes", float(save.length))
         elif saved:
             tell("full save between segments", seconds)
-            tell("full save bytes", float(memory._length))
+            tell("full save bytes", float(save.length))
         if told >= rounds:
             return
 

@@ -100,8 +100,9 @@ class Agent:
 def joined(agent: Agent, incarnation: int = 2) -> Any:
     """A job whose memory the agent keeps."""
     job = convoy.join()
-    memory = MemoryCheckpoints(Place(incarnation=incarnation, socket="/nowhere", tiers=frozenset({"local"})))
-    memory._line = memory._watch = agent  # type: ignore[assignment]
+    place = Place(incarnation=incarnation, socket="/nowhere", tiers=frozenset({"local"}))
+    stand_in: Any = agent
+    memory = MemoryCheckpoints(place, line=stand_in, watch=stand_in)
     job._checkpoints = memory
     return job
 
@@ -281,7 +282,6 @@ def test_a_writer_stays_in_its_process(job: Any) -> None:
 
 
 def test_the_last_step_goes_to_the_store(agent: Agent, job: Any) -> None:
-    job.memory._remote = False
     for step in job.steps(2):
         assert job.due(step) == (step == 2)
         if job.due(step):

@@ -176,7 +176,7 @@ def test_the_interval_is_what_the_agent_says(scene: Scene, more: dict[str, int])
 def test_a_save_is_due_when_the_agent_says_so() -> None:
     place = Place(incarnation=1, socket="/nowhere", tiers=frozenset({"local"}), checkpoint_seconds=300.0)
     saves = MemoryCheckpoints(place)
-    saves._last -= 50.0
+    saves._flight.at -= 50.0
     assert (saves.interval, saves.due()) == (300.0, False)
     saves._watch.interval = 42.0
     assert (saves.interval, saves.due()) == (42.0, True)
@@ -188,5 +188,5 @@ def test_copies_count_where_there_are_any() -> None:
     saves = MemoryCheckpoints(Place(incarnation=1, socket="/nowhere"))
     saves._watch._took = {LOCAL: 2.0, PEER: 7.0}
     assert saves.copy_seconds == 2.0
-    saves._copies = 1
+    saves._slots.copies = 1
     assert saves.copy_seconds == 7.0

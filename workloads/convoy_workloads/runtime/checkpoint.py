@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convoy_workloads.runtime import storage
+from convoy_workloads.runtime.checkpointer import Checkpointer
 from convoy_workloads.runtime.commits import ABANDONED, COMMITTED, DECISION_SECONDS, PENDING, Commits
 from convoy_workloads.runtime.errors import DataError, PeerLost
 from convoy_workloads.runtime.lineage import Branch, Generation, Record, doomed, lineage
@@ -50,9 +51,9 @@ class Checkpoints:
         """No copies are made of what is on a volume."""
 
     @property
-    def journalled(self) -> bool:
-        """Whether what is restored ends in a journal: none is kept on a volume."""
-        return False
+    def journal(self) -> None:
+        """None is kept on a volume."""
+        return None
 
     @property
     def marks_the_end(self) -> bool:
@@ -299,7 +300,7 @@ class Checkpoints:
         return next((trouble for trouble in found if trouble), "")
 
 
-def open_checkpoints(place: Place, group: Any = None) -> Checkpoints | MemoryCheckpoints | None:
+def open_checkpoints(place: Place, group: Any = None) -> Checkpointer | None:
     """The checkpoints of the job at `place`: in its nodes' memory, or in a folder; None without either. All
     ranks of `group` call it. DataError when this process may not write there.
 

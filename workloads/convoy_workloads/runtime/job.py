@@ -14,7 +14,8 @@ from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
 from convoy_workloads.runtime.checkpoint import open_checkpoints
-from convoy_workloads.runtime.commits import DECISION_SECONDS, Commits
+from convoy_workloads.runtime.checkpointer import Checkpointer
+from convoy_workloads.runtime.commits import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.exactness import exact, throw_away
 from convoy_workloads.runtime.frames import Message
@@ -68,7 +69,7 @@ class Job(Generic[P]):
         self._state = TrainingState(place.rank)
         self._processes: Processes = form(place)
         self._gate = Gate(None if self._processes.control is None else torch_reduce(self._processes.control))
-        self._checkpoints = open_checkpoints(place, self._processes.control)
+        self._checkpoints: Checkpointer | None = open_checkpoints(place, self._processes.control)
         if self._checkpoints is not None:
             self.incarnation = self._checkpoints.incarnation
         self._link = self._dial()
@@ -126,15 +127,15 @@ class Job(Generic[P]):
         self._checkpoints.ready(model, optimizer)
         return self.restored
 
-    def _load(self, checkpoints: Any, record: Record, model: Any, optimizer: Any) -> None:
+    def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> None:
         state = self._state.collect()
-        journalled = checkpoints.journalled
+        journal = checkpoints.journal
         checkpoints.load(state, record)
         self._state.put_back(state)
-        if journalled:
-            checkpoints.replay(model, optimizer)
+        if journal is not None:
+            journal.replay(model, optimizer)
             state = self._state.collect()
-            checkpoints.overlay(state)
+            journal.overlay(state)
             self._state.put_back(state)
 
     def _say_restored(self, record: Record, began: float, warmed: bool) -> None:
@@ -203,7 +204,7 @@ class Job(Generic[P]):
         """What all ranks go on from, for the program to read; None to begin at step 0. From now on it saves
         by itself too. All ranks call it, once. DataError, PeerLost.
         """
-        if self.saves_itself or self.memory.begun:
+        if self.saves_itself or self.memory.planned.begun:
             raise DataError("what this run goes on from has been chosen before")
         record = self.memory.choose()
         self.saves_itself = True
@@ -307,7 +308,7 @@ class Job(Generic[P]):
             commits.on_message if commits else lambda _: None,
             commits.pending if commits else lambda: nothing,
         )
-        if isinstance(commits, Commits):
+        if commits is not None:
             commits.connect(link.send)
         return link
 

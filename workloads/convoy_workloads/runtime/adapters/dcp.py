@@ -28,7 +28,7 @@ from convoy_workloads.runtime.job import Job
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers import values
-from convoy_workloads.runtime.tiers.checkpoints import DECISION_SECONDS
+from convoy_workloads.runtime.tiers.flight import DECISION_SECONDS
 from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
@@ -63,6 +63,7 @@ class ConvoyWriter(StorageWriter):
         for a step that is not beyond what this run goes on from.
         """
         self._memory = job.memory
+        self._saves = job.memory.planned
         if not job.saves_itself:
             raise DataError("convoy.dcp.ConvoyReader(job) comes before the first save")
         if step <= job.restored.step:
@@ -93,14 +94,14 @@ class ConvoyWriter(StorageWriter):
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Waits for a slot with room for about this rank's share. NotSaved on all ranks when one has none."""
         with self._holding_up():
-            self._memory.done_reading()
-            why = self._memory.make_room(_share(plan, self._job.world))
+            self._saves.done_reading()
+            why = self._saves.make_room(_share(plan, self._job.world))
         if why:
             raise NotSaved(f"rank {self._job.rank}: {why}")
         deadline = time.monotonic() + self._job.patience(SLOT_SECONDS)
         while True:
             with self._holding_up():
-                if self._memory.free(_LOOK_SECONDS):
+                if self._saves.free(_LOOK_SECONDS):
                     return plan
             if time.monotonic() > deadline:
                 raise NotSaved(f"rank {self._job.rank}: the save before is still being copied to other nodes")
@@ -121,7 +122,7 @@ class ConvoyWriter(StorageWriter):
                 tensors.append(item)
         with self._holding_up():
             copied = [planner.resolve_data(item) for item in tensors]
-            why = self._memory.put(tensors, copied, texts, self._step, last=self._last)
+            why = self._saves.put(tensors, copied, texts, self._step, last=self._last)
         if why:
             raise NotSaved(f"rank {self._job.rank}: {why}")
         done: Future[list[WriteResult]] = Future()
@@ -165,9 +166,9 @@ class ConvoyReader(ShardReader):
         """DataError without an agent that keeps states in memory, or when what to go on from was chosen
         before. PeerLost when the agents do not agree in time.
         """
-        self._memory = job.memory
+        self._saves = job.memory.planned
         record = job.choose()
-        super().__init__(self._memory.shards)
+        super().__init__(self._saves.shards)
         self._open = True
         self.generation: Generation | None = None if record is None else record.generation
         """None when nothing is saved: the job begins at step 0."""
@@ -183,7 +184,7 @@ class ConvoyReader(ShardReader):
     def close(self) -> None:
         """Gives the shards back; the first save does so too. PeerLost."""
         self._parts, self._values, self._open = {}, {}, False
-        self._memory.done_reading()
+        self._saves.done_reading()
 
     def __enter__(self) -> ConvoyReader:
         return self

@@ -44,6 +44,12 @@ class Taken:
         self.local: SavePlan = self.planner.create_local_plan()
         self.structure = _structure(self.local)
 
+    def fits(self, dealt: Dealt | None, facts: Mapping[str, Any]) -> bool:
+        """Whether it can be written as it was dealt out before."""
+        if dealt is None or dealt.structure != self.structure:
+            return False
+        return shard.fits(dealt.layout, self.texts(dealt), facts)
+
     def tensors(self, dealt: Dealt) -> list[torch.Tensor]:
         """Of this rank's part, in the order of the layout."""
         return [self.planner.lookup_object(item.index) for item in dealt.items]

@@ -1,0 +1,142 @@
+"""The newest save of a rank, from its copy in a slot until it stands."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.tiers.beside import Beside
+from convoy_workloads.runtime.tiers.line import Away, MemoryLine
+from convoy_workloads.runtime.tiers.slots import Slots
+from convoy_workloads.runtime.tiers.told import Told
+from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, REMOTE, Watch
+
+SEAL_SECONDS = 60.0
+SEAL_AGAIN_SECONDS = 3600.0
+"""For an agent to come back that was away when a slot was written."""
+DECISION_SECONDS = 120.0
+"""For a generation to be committed that is waited for."""
+END_SECONDS = 1800.0
+"""For the state that the job ends with to get to its store."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A save that lies in a slot."""
+
+    generation: Generation
+    slot: str
+    length: int
+    """In bytes."""
+    plan: str
+    """Digest of who writes what; shards of two plans make no generation."""
+    extends: Generation | None = None
+    """Of a journal's segment: the save that it follows."""
+
+
+class Flight:
+    """Of one rank. A slot is its agent's from the first byte on: `seal` follows `writing`, or `broken`."""
+
+    def __init__(
+        self, place: Place, line: MemoryLine, watch: Watch, beside: Beside, slots: Slots, told: Told
+    ) -> None:
+        self.incarnation = place.incarnation
+        self.written: Written | None = None
+        """What was written last."""
+        self.at = time.monotonic()
+        """When that was; before the first, when this process began."""
+        self.stall_seconds = 0.0
+        """For which the newest full save held the training up; not the last, which may wait for a slot."""
+        self.ends = False
+        """Whether the job ends with it."""
+        self.lost = False
+        """Whether a save that a segment would follow has failed."""
+        self._world = place.world
+        self._rank = place.rank
+        self._remote = "remote" in place.tiers
+        self._line = line
+        self._watch = watch
+        self._beside = beside
+        self._slots = slots
+        self._told = told
+
+    def writing(self, slot: str, generation: Generation) -> None:
+        """A slot is going to be written."""
+        self._watch.writing(slot, generation)
+
+    def broken(self) -> None:
+        """It was not written after all."""
+        self._watch.written()
+
+    @property
+    def newest(self) -> Generation | None:
+        """The generation that was written last."""
+        return None if self.written is None else self.written.generation
+
+    def wrote(self, written: Written) -> None:
+        """It is written; the training may go on."""
+        self.written = written
+        self.at = time.monotonic()
+
+    def seal(self, written: Written) -> None:
+        """Tells the agent, beside the training, what lies in a slot: from here on it is the agents' to do."""
+        self._beside.begin(self._seal, written)
+
+    def settle(self, timeout: float) -> bool:
+        """Waits until the newest stands, on other nodes too where copies are made. Whether it is committed,
+        or there is none.
+        """
+        deadline = time.monotonic() + timeout
+        self._beside.join(timeout)
+        newest = self.newest
+        if newest is None:
+            return True
+        stands = self._watch.settled(newest, LOCAL, max(0.0, deadline - time.monotonic()))
+        if not stands:
+            say(f"checkpoint {newest.name} is not committed: the job would continue from an older one")
+        elif self._slots.copies:
+            copied = self._watch.settled(newest, PEER, max(0.0, deadline - time.monotonic()))
+            if not copied and self._rank == 0:
+                say(f"checkpoint {newest.name} is on one node each: copies are not complete")
+        if stands and self.ends and self._remote:
+            self._in_store(newest)
+        return stands
+
+    def _in_store(self, generation: Generation) -> None:
+        """Waits until what the job ends with is in its store; says so when it is not."""
+        brought = self._watch.uploads(generation) and self._watch.settled(generation, REMOTE, END_SECONDS)
+        if not brought and self._rank == 0:
+            say(f"checkpoint {generation.name} IS NOT IN THE STORE: it goes with the job's memory")
+
+    def _seal(self, written: Written) -> None:
+        import torch  # noqa: PLC0415
+
+        follows, self.lost = written.extends, True  # unless the agent says otherwise
+        question: Message = {
+            "type": "seal",
+            "slot": written.slot,
+            "step": written.generation.step,
+            "length": written.length,
+            "extends": None if follows is None else [follows.incarnation, follows.step],
+            "world": self._world,
+            "torch": str(torch.__version__),
+            "plan": written.plan,
+            "last": self.ends,
+        }
+        answer: Message = {}
+        deadline = time.monotonic() + SEAL_AGAIN_SECONDS
+        # Until it is known what became of the slot it cannot be written: the agent may be looking at it.
+        while not answer and not self._told.stale:
+            try:
+                answer, _ = self._line.ask(question, SEAL_SECONDS)
+            except Away:
+                if time.monotonic() > deadline:
+                    raise
+        self._watch.written()
+        self.lost = not answer or answer["type"] != "sealed"
+        if answer and self.lost:
+            say(f"CHECKPOINT {written.generation.name} FAILED: {answer.get('why')}")

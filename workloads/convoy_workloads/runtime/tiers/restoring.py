@@ -1,0 +1,151 @@
+"""What an incarnation goes on from: chosen by the agents, fetched to this node, read by its ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.tiers.line import Area, Away, MemoryLine
+from convoy_workloads.runtime.tiers.together import gather
+
+RESTORE_SECONDS = 240.0
+"""For the agents to agree on what to go on from, and for each shard to be fetched."""
+ATTEMPTS = 8
+"""Restores that may fail because a shard turns out to be broken."""
+
+
+class Restoring:
+    """Of one rank: once, before it saves."""
+
+    def __init__(self, line: MemoryLine, rank: int, group: Any = None) -> None:
+        """`group`: gloo, all ranks; None when alone."""
+        self._line = line
+        self._rank = rank
+        self._group = group
+        self._shards: list[tuple[Any, Area]] = []
+        self._later: list[tuple[Area, int]] = []
+        """What is behind the full save: files of segments, and their lengths."""
+        self._segments: list[Any] = []
+
+    @property
+    def shards(self) -> list[Any]:
+        """Of the full save that `choose` has found, until `done`."""
+        return [one for one, _ in self._shards]
+
+    @property
+    def journalled(self) -> bool:
+        """Whether what is restored ends in a journal: `load` is followed by `replay` and `overlay` then."""
+        return bool(self._segments)
+
+    def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
+        """What all ranks go on from; None to begin at step 0. Every shard is here then.
+
+        `optimizer` with the model's parameters: what a journal would be replayed through.
+        PeerLost when the agents do not agree in time, or a later incarnation has begun.
+        """
+        broken: list[list[str]] = []
+        bases = False
+        for attempt in range(ATTEMPTS):
+            answer = self._ask({"type": "restore", "attempt": attempt, "broken": broken, "bases": bases})
+            if answer["message"] and self._rank == 0:
+                say(f"RESTORING: {answer['message']}")
+            troubles = self._fetch(answer)
+            refusal = "" if troubles else self._refusal(model, optimizer)
+            told = gather((answer["generation"], troubles, refusal), self._group)
+            if any(generation != answer["generation"] for generation, *_ in told):
+                raise PeerLost("the ranks were not told of the same generation")
+            broken += [one for _, found, _ in told for one in found if one not in broken]
+            refusals = [one for *_, one in told if one]
+            if refusals and self._rank == 0:
+                say(f"NOT REPLAYED, the last full checkpoint is taken: {refusals[0]}")
+            bases = bases or bool(refusals)
+            if refusals or any(found for _, found, _ in told):
+                self._drop()
+                continue
+            if answer["generation"] is None:
+                if answer["lost"] and self._rank == 0:
+                    say("NO CHECKPOINT IS WHOLE ANY MORE: the job begins at step 0")
+                self._ask({"type": "restored"})
+                return None
+            pair = answer["generation"]
+            return Record(Generation(int(pair[0]), int(pair[1])), None, answer["world"], answer["torch"])
+        raise PeerLost(f"{ATTEMPTS} checkpoints could not be read")
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Reads the chosen generation's full save into `state`."""
+        from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
+
+        reading.load(state, self.shards)
+        if not self.journalled:
+            self.done()
+
+    def replay(self, model: Any, optimizer: Any) -> None:
+        """Takes the program's objects, which hold the full save, through the steps behind it."""
+        from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415
+        from convoy_workloads.runtime.journal.replay import replay  # noqa: PLC0415
+
+        steps = replay(optimizer, parameters_of(model, optimizer), self._segments)
+        if self._rank == 0:
+            say(f"replayed {steps} steps of the journal")
+
+    def overlay(self, state: dict[str, Any]) -> None:
+        """Reads what no step makes, such as generators and buffers, into the state after the replay."""
+        from convoy_workloads.runtime.journal.journal import lasts  # noqa: PLC0415
+        from convoy_workloads.runtime.tiers import reading  # noqa: PLC0415
+
+        reading.load(state, lasts(self._segments), partial=True)
+        self.done()
+
+    def done(self) -> None:
+        """Everything that is needed is read: gives the shards back. PeerLost."""
+        self._drop()
+        self._ask({"type": "restored"})
+
+    def _refusal(self, model: Any, optimizer: Any) -> str:
+        """Why the journal that was fetched cannot be replayed by this rank; empty when it can."""
+        if not self._later:
+            return ""
+        from convoy_workloads.runtime.journal import journal, segment  # noqa: PLC0415
+
+        try:
+            self._segments = [segment.read(area.bytes[:length]) for area, length in self._later]
+        except segment.SegmentError as error:
+            return str(error)
+        return journal.refusal(model, optimizer, self._segments)
+
+    def _fetch(self, answer: Message) -> list[list[str]]:
+        """Maps every shard; those that nobody can read any more."""
+        from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
+
+        names = answer["shards"]
+        first = self._rank % max(1, len(names))
+        # Each begins elsewhere, or all would ask one node at a time.
+        for name in [*names[first:], *names[:first]]:
+            found, files = self._ask_files({"type": "shard", "shard": name})
+            areas = [Area(fd, write=False) for fd in files]
+            if found["type"] == "broken":
+                return [list(one) for one in found["broken"]]
+            self._shards.append((shard.read(areas[0].bytes[: found["lengths"][0]]), areas[0]))
+            self._later += zip(areas[1:], found["lengths"][1:])  # noqa: B905
+        return []
+
+    def _drop(self) -> None:
+        areas = [*(area for _, area in self._shards), *(area for area, _ in self._later)]
+        self._shards, self._later, self._segments = [], [], []
+        for area in areas:
+            area.close()
+
+    def _ask(self, question: Message) -> Message:
+        return self._ask_files(question)[0]
+
+    def _ask_files(self, question: Message) -> tuple[Message, list[int]]:
+        try:
+            answer, files = self._line.ask(question, RESTORE_SECONDS)
+        except Away as error:
+            raise PeerLost(str(error)) from error
+        if answer["type"] in ("failed", "refused"):
+            raise PeerLost(f"no checkpoint from the node's memory: {answer.get('why')}")
+        return answer, files

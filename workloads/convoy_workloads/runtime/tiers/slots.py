@@ -1,0 +1,113 @@
+"""A rank's slots in its node's memory: made ready by the agent, mapped into this process."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.tiers.beside import Beside
+from convoy_workloads.runtime.tiers.line import Area, MemoryLine
+from convoy_workloads.runtime.tiers.watch import Watch
+
+ANSWER_SECONDS = 60.0
+"""For the agent to make memory ready."""
+AGAIN_SECONDS = 15.0
+"""Between two tries to get memory that there was not."""
+
+
+class Slots:
+    """Those for full saves, and those for the segments of a journal."""
+
+    def __init__(self, line: MemoryLine, watch: Watch, beside: Beside) -> None:
+        self.begun = False
+        """Whether it is settled what this run goes on from, so that it may save."""
+        self.copies = 0
+        """On other nodes, of each save."""
+        self._line = line
+        self._watch = watch
+        self._beside = beside
+        self._areas: dict[str, Area] = {}
+        self._ring: dict[str, Area] = {}
+        self._size = 0
+        self._tried = 0.0
+
+    def begin(self, size: int) -> None:
+        """What this run goes on from is here: has slots of so many bytes made ready, beside the training."""
+        self.begun = True
+        self._watch.start()
+        self.want(size)
+
+    def want(self, size: int) -> None:
+        """Has the slots hold so many bytes at least, beside the training."""
+        self._beside.begin(self._reserve, size)
+
+    @property
+    def room(self) -> int:
+        """Bytes that any slot for full saves holds; 0 without any."""
+        return min((len(area.bytes) for area in self._areas.values()), default=0)
+
+    @property
+    def short(self) -> bool:
+        """Whether there is less memory than was asked for."""
+        return self.room < self._size
+
+    @property
+    def free(self) -> str:
+        """A slot that may be written; empty for none."""
+        slot = self._watch.slot
+        return slot if slot in self._areas else ""
+
+    def wait_free(self, seconds: float) -> bool:
+        """Whether a slot may be written, within so many seconds."""
+        self._watch.wait_slot(seconds)
+        return bool(self.free)
+
+    def bytes(self, slot: str) -> memoryview:
+        """The memory of a slot. KeyError."""
+        return (self._areas.get(slot) or self._ring[slot]).bytes
+
+    def try_again(self) -> None:
+        """Asks again, now and then, for memory that there was not."""
+        if self.short and time.monotonic() - self._tried >= AGAIN_SECONDS:
+            self.want(self._size)
+
+    def segments(self, size: int) -> list[str]:
+        """Slots for segments of so many bytes."""
+        return [name for name, area in self._ring.items() if len(area.bytes) >= size]
+
+    def want_segments(self, count: int, size: int) -> None:
+        """Has so many slots for segments made ready, beside the training. Without memory for them all saves
+        are full ones.
+        """
+        self._beside.begin(self._reserve_segments, count, size)
+
+    def _reserve(self, size: int) -> None:
+        self._size, self._tried = size, time.monotonic()
+        answer, areas = self._ask({"type": "reserve", "size": size})
+        if not areas:
+            self._beside.trouble = f"no memory for {size} bytes twice: {answer.get('why')}"
+            self._beside.complain(self._beside.trouble)
+            return
+        old, self._areas = self._areas, areas
+        self.copies = int(answer.get("copies", 0))
+        self._beside.trouble = ""
+        for area in old.values():
+            area.close()
+
+    def _reserve_segments(self, count: int, size: int) -> None:
+        answer, areas = self._ask({"type": "reserve", "size": size, "segments": count})
+        if not areas:
+            say(f"no memory for a journal of {count} times {size} bytes: {answer.get('why')}")
+        self._ring = areas or self._ring
+
+    def _ask(self, question: Message) -> tuple[Message, dict[str, Area]]:
+        """The agent's answer, and the slots that came with it, by name; none when it refused."""
+        answer, files = self._line.ask(question, ANSWER_SECONDS)
+        names = answer.get("names", [])
+        if answer["type"] != "slots" or len(files) != len(names):
+            for fd in files:
+                os.close(fd)
+            return answer, {}
+        return answer, {name: Area(fd, write=True) for name, fd in zip(names, files)}  # noqa: B905
