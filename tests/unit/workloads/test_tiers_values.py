@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convoy_workloads.runtime.exactness import rng_state
@@ -32,7 +33,7 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return np.float64(one).tobytes() == np.float64(other).tobytes()
+        return struct.pack("<d", one) == struct.pack("<d", other)
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple):
@@ -54,6 +55,23 @@ def same(one: Any, other: Any) -> bool:
 def test_plain_values_come_back_as_they_were(value: Any) -> None:
     expected = dict(sorted(value.items())) if isinstance(value, dict) and all(map(_text, value)) else value
     assert same(values.loads(values.dumps(value)), _ordered(expected))
+
+
+PATTERNS = st.integers(0, 2**64 - 1)
+NANS = st.builds(
+    lambda sign, payload: sign << 63 | 0x7FF << 52 | payload, st.booleans(), st.integers(1, 2**52 - 1)
+)
+
+
+@given(PATTERNS | NANS)
+@example(0x7FF0_0000_0000_0001)  # a signalling NaN
+@example(0xFFF8_0000_0000_0000)
+@example(0xFFF0_0000_0000_0000)
+def test_every_float_comes_back_bit_by_bit(pattern: int) -> None:
+    value = struct.unpack("<d", pattern.to_bytes(8, "little"))[0]
+    assert struct.pack("<d", value) == pattern.to_bytes(8, "little"), "the machine itself keeps it"
+    for found in (values.loads(values.dumps(value)), values.loads(values.dumps({1: [value]}))[1][0]):
+        assert struct.pack("<d", found) == pattern.to_bytes(8, "little")
 
 
 def _text(key: Any) -> bool:
@@ -119,7 +137,13 @@ def test_the_place_of_what_cannot_be_saved_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", json.dumps({"$": "code", "v": "print()"}), json.dumps({"$": "tensor"})]
+    "text",
+    [
+        "{",
+        json.dumps({"$": "code", "v": "print()"}),
+        json.dumps({"$": "tensor"}),
+        json.dumps({"$": "float", "v": "7ff0"}),
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):

@@ -8,12 +8,15 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import math
+import struct
 import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 _TAG = "$"
+_DOUBLE = struct.Struct(">d")
 
 
 class UnsavableError(TypeError):
@@ -22,7 +25,7 @@ class UnsavableError(TypeError):
 
 def dumps(value: Any) -> str:
     """The text of a value; UnsavableError names the place of what cannot be saved."""
-    return json.dumps(_encode(value, ""), separators=(",", ":"), sort_keys=True)
+    return json.dumps(_encode(value, ""), separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def loads(text: str) -> Any:
@@ -32,6 +35,9 @@ def loads(text: str) -> Any:
 
 def _encode(value: Any, path: str) -> Any:
     if value is None or isinstance(value, (bool, str)) or type(value) in (int, float):
+        if isinstance(value, float) and not math.isfinite(value):
+            # JSON has no such numbers, and a NaN has a sign and a payload.
+            return {_TAG: "float", "v": _DOUBLE.pack(value).hex()}
         return value
     if isinstance(value, dict):
         if all(isinstance(key, str) for key in value) and _TAG not in value:
@@ -94,6 +100,8 @@ def _decode_tagged(kind: str, value: Mapping[str, Any]) -> Any:
         return tuple(_decode(one) for one in value["v"])
     if kind == "namespace":
         return SimpleNamespace(**_decode(value["v"]))
+    if kind == "float":
+        return _double(bytes.fromhex(value["v"]))
     if kind == "bytes":
         return base64.b64decode(value["v"])
     if kind in ("tensor", "dtype"):
@@ -111,6 +119,13 @@ def _decode_tagged(kind: str, value: Mapping[str, Any]) -> Any:
         found = numpy.frombuffer(base64.b64decode(value["v"]), dtype=numpy.dtype(value["dtype"]))
         return found[0] if kind == "scalar" else found.reshape(value["shape"]).copy()
     raise ValueError(f"unknown kind of value: {kind}")
+
+
+def _double(raw: bytes) -> float:
+    if len(raw) != _DOUBLE.size:
+        raise ValueError(f"a float of {len(raw)} bytes")
+    value: float = _DOUBLE.unpack(raw)[0]
+    return value
 
 
 def _hashable(key: Any) -> Any:
