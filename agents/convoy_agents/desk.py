@@ -147,6 +147,14 @@ class CommitDesk:
         record = await self._stands(job_uid, tier, generation) if verdict is Verdict.COMMITTED else None
         return Answer(verdict, line.state.seen, record)
 
+    def abandon(self, job_uid: str, generation: Generation) -> Answer:
+        """A slot will never prepare it at the local tier. EXPIRED: try again."""
+        job = self._jobs.get(job_uid)
+        if job is None or job.assignment.incarnation < generation.incarnation:
+            return Answer(Verdict.EXPIRED, 0)
+        self._apply(job, Tier.LOCAL, commit.Abandon(generation))
+        return Answer(Verdict.STALE, self.seen(job_uid))
+
     async def _hold(
         self, job: _Job, tier: Tier, slot: int, generation: Generation, said: Said | None
     ) -> Verdict:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import grpc
 import structlog
@@ -14,7 +15,7 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import describe
 from convoy_agents.peer import PeerClient
-from convoy_agents.pods.assignment import Assignment
+from convoy_agents.pods.assignment import Assignment, Member
 from convoy_agents.pods.state import PodState
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
@@ -136,15 +137,41 @@ class Negotiator:
             request.shards.extend(
                 hub_pb2.ShardName(shard=shard, id=key) for shard, key in said.shards.items()
             )
+
+        async def here(plan: Assignment) -> Answer:
+            return await self._desk.prepare(plan.job_uid, plan.slot, tier, generation, said)
+
+        return await self._answered(plan, here, lambda member: self._peers.prepare(member, request))
+
+    async def abandon(self, plan: Assignment, generation: Generation) -> None:
+        """A rank of the slot could not save it: tells the agent of slot 0, if that can be done in time."""
+        request = hub_pb2.Abandoned(
+            job_uid=plan.job_uid,
+            incarnation=generation.incarnation,
+            step=generation.step,
+            slot=plan.slot,
+        )
+
+        async def here(plan: Assignment) -> Answer:
+            return self._desk.abandon(plan.job_uid, generation)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._answered(plan, here, lambda member: self._peers.abandon(member, request))
+
+    async def _answered(
+        self,
+        plan: Assignment,
+        here: Callable[[Assignment], Awaitable[Answer]],
+        there: Callable[[Member], Awaitable[Answer]],
+    ) -> Answer:
+        """Asks slot 0's agent, which may be this one, until it decides or the caller's patience ends."""
         backoff = Backoff(first=0.05, cap=2.0)
-        while True:  # until the caller's patience ends
+        while True:
             plan = self._plan(plan.pod_uid) or plan
             coordinator = plan.members[0]
             try:
-                if coordinator.node == self._node:
-                    answer = await self._desk.prepare(plan.job_uid, plan.slot, tier, generation, said)
-                else:
-                    answer = await self._peers.prepare(coordinator, request)
+                answer = await (here(plan) if coordinator.node == self._node else there(coordinator))
                 if answer.verdict is not Verdict.EXPIRED:
                     return answer
             except grpc.aio.AioRpcError as error:

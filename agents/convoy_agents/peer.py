@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from typing import Any
 
 import grpc
 import structlog
@@ -37,7 +38,7 @@ log = structlog.get_logger()
 
 
 class PeerService:
-    """Answers Vouch, and Prepare for jobs whose slot 0 is here. Callers speak for their own node alone."""
+    """Answers Vouch; for jobs whose slot 0 is here Prepare and Abandon. Callers speak for their own node."""
 
     def __init__(self, desk: CommitDesk, vouching: Vouching) -> None:
         self._desk = desk
@@ -60,6 +61,37 @@ class PeerService:
         context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
         """Held until decided. PERMISSION_DENIED when the slot is not on the caller's node."""
+        if (refused := await self._refused(request, context)) is not None:
+            return refused
+        try:
+            tier = Tier(request.tier)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"tier: {request.tier!r} is none")
+        generation = Generation(request.incarnation, request.step)
+        answer = await self._desk.prepare(request.job_uid, request.slot, tier, generation, _said(request))
+        return hub_pb2.CommitReply(
+            verdict=TO_WIRE[answer.verdict],
+            seen_incarnation=answer.seen,
+            record=answer.record.text if answer.record else b"",
+        )
+
+    async def Abandon(
+        self,
+        request: hub_pb2.Abandoned,
+        context: grpc.aio.ServicerContext[hub_pb2.Abandoned, hub_pb2.CommitReply],
+    ) -> hub_pb2.CommitReply:
+        """Answered at once. PERMISSION_DENIED when the slot is not on the caller's node."""
+        if (refused := await self._refused(request, context)) is not None:
+            return refused
+        answer = self._desk.abandon(request.job_uid, Generation(request.incarnation, request.step))
+        return hub_pb2.CommitReply(verdict=TO_WIRE[answer.verdict], seen_incarnation=answer.seen)
+
+    async def _refused(
+        self,
+        request: hub_pb2.Prepared | hub_pb2.Abandoned,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> hub_pb2.CommitReply | None:
+        """The answer to a call that the desk need not hear; None when it is to. Aborts for strangers."""
         node = caller_node(context)
         if not node:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
@@ -80,17 +112,7 @@ class PeerService:
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"slot {request.slot} of {plan.job} does not run on node {node}",
             )
-        try:
-            tier = Tier(request.tier)
-        except ValueError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"tier: {request.tier!r} is none")
-        generation = Generation(request.incarnation, request.step)
-        answer = await self._desk.prepare(request.job_uid, request.slot, tier, generation, _said(request))
-        return hub_pb2.CommitReply(
-            verdict=TO_WIRE[answer.verdict],
-            seen_incarnation=answer.seen,
-            record=answer.record.text if answer.record else b"",
-        )
+        return None
 
 
 def _said(request: hub_pb2.Prepared) -> Said | None:
@@ -154,9 +176,7 @@ class PeerClient:
 
     async def prepare(self, member: Member, request: hub_pb2.Prepared) -> Answer:
         """Asks the agent of `member`. AioRpcError when it does not answer, TimeoutError for no identity."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            identity = await self._enrolment.ready()
-        stub = hub_pb2_grpc.PeerStub(self._channel(member, identity))
+        stub = await self._peer(member)
         reply: hub_pb2.CommitReply = await stub.Prepare(request, timeout=DEADLINE_SECONDS)
         verdict = FROM_WIRE.get(reply.verdict, Verdict.EXPIRED)
         try:
@@ -165,6 +185,17 @@ class PeerClient:
             log.error("answer not readable", node=member.node, why=str(error))
             return Answer(Verdict.EXPIRED, reply.seen_incarnation)
         return Answer(verdict, reply.seen_incarnation, record)
+
+    async def abandon(self, member: Member, request: hub_pb2.Abandoned) -> Answer:
+        """Tells the agent of `member`. AioRpcError, TimeoutError as `prepare`."""
+        stub = await self._peer(member)
+        reply: hub_pb2.CommitReply = await stub.Abandon(request, timeout=DEADLINE_SECONDS)
+        return Answer(FROM_WIRE.get(reply.verdict, Verdict.EXPIRED), reply.seen_incarnation)
+
+    async def _peer(self, member: Member) -> hub_pb2_grpc.PeerStub:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            identity = await self._enrolment.ready()
+        return hub_pb2_grpc.PeerStub(self._channel(member, identity))
 
     async def shards(self, place: Place) -> hub_pb2_grpc.ShardsStub:
         """The Shards service of a node's agent. TimeoutError when there is no identity to ask with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -34,6 +35,9 @@ LOCAL_TRIES = 2
 PARTIAL_SECONDS = 150.0
 """For the other ranks of a pod to seal what one has sealed; then it is given up."""
 
+MAX_ABANDONED = 8
+"""Generations of one pod that are remembered as abandoned."""
+
 log = structlog.get_logger()
 
 
@@ -44,6 +48,10 @@ class Asks(Protocol):
         self, plan: Assignment, tier: Tier, generation: Generation, said: Said | None = None
     ) -> Answer:
         """How it ended."""
+        ...
+
+    async def abandon(self, plan: Assignment, generation: Generation) -> None:
+        """The slot will never prepare it."""
         ...
 
 
@@ -71,6 +79,10 @@ class Committer:
         self._plan = plan
         self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
         self._partial: dict[tuple[str, Generation], asyncio.Task[None]] = {}
+        self._abandoned: dict[str, deque[Generation]] = {}
+        """By pod, what a rank of it could not save."""
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        """By pod; the newest of those counts."""
         self._giving: Turns[tuple[str, str, str]] = Turns()
         """By job, host and shard."""
 
@@ -80,7 +92,7 @@ class Committer:
             return
         plan, holding, shards = mine
 
-        def look(vault: Vault) -> tuple[list[tuple[Generation, Said]], list[Generation]]:
+        def look(vault: Vault) -> tuple[list[tuple[Generation, Said]], list[tuple[Generation, list[str]]]]:
             if vault.incarnation != plan.incarnation:
                 return [], []
             floor = vault.marks.get(Tier.PEER)
@@ -91,18 +103,37 @@ class Committer:
                 if ids.keys() == shards and len({vault.facts[key] for key in ids.values()}) == 1:
                     whole.append((generation, Said(ids, vault.facts[next(iter(ids.values()))])))
                 else:
-                    parts.append(generation)
+                    parts.append((generation, list(ids.values())))
             return whole, parts
 
         whole, parts = await holding.look(look)
         for generation, said in whole:
             self._start(uid, generation, self._commit(uid, plan, holding, generation, said))
-        for generation in parts:
+        for generation, keys in parts:
             key = (uid, generation)
-            if key not in self._partial:
+            if generation in self._abandoned.get(uid, ()):
+                await holding.give_up(keys, plan.incarnation)
+            elif key not in self._partial:
                 task = asyncio.create_task(self._give_up_later(uid, plan, holding, generation, shards))
                 self._partial[key] = task
                 task.add_done_callback(partial(self._forgotten, key))
+
+    async def abandon(self, uid: str, generation: Generation) -> None:
+        """A rank of the pod could not save it: what others have of it goes, here at once and everywhere as
+        soon as the agent of slot 0 hears of it. ValueError when all ranks of the pod have saved it.
+        """
+        if (mine := self._mine(uid)) is None:
+            return
+        plan, holding, shards = mine
+        found = await holding.look(lambda vault: vault.sealed(shards, plan.incarnation).get(generation, {}))
+        if found.keys() == shards:
+            raise ValueError(f"all ranks of the pod have saved {generation.name}")
+        log.warning("generation abandoned: a rank could not save it", job=plan.job, **generation._asdict())
+        self._abandoned.setdefault(uid, deque(maxlen=MAX_ABANDONED)).append(generation)
+        await holding.give_up(found.values(), plan.incarnation)
+        if (before := self._telling.get(uid)) is not None:
+            before.cancel()
+        self._telling[uid] = asyncio.create_task(self._asks.abandon(plan, generation))
 
     def _mine(self, uid: str) -> tuple[Assignment, Holding, set[str]] | None:
         """A pod's plan, the memory of its job, and the names of its shards; None when it keeps none."""
@@ -181,10 +212,18 @@ class Committer:
                 task.cancel()
         if uid in self._uploads:
             self._uploads[uid].cancel()
+        self._abandoned.pop(uid, None)
+        if (telling := self._telling.pop(uid, None)) is not None:
+            telling.cancel()
 
     async def close(self) -> None:
         """Ends every task."""
-        tasks = [*self._tasks.values(), *self._partial.values(), *self._uploads.values()]
+        tasks = [
+            *self._tasks.values(),
+            *self._partial.values(),
+            *self._uploads.values(),
+            *self._telling.values(),
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -50,6 +50,13 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """The rank could not save what the others may have saved."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Inexact:
     """A journal has not made again what the training had made."""
 
@@ -80,7 +87,7 @@ class Restored:
     """Everything has been read."""
 
 
-Question = Reserve | Look | Seal | Inexact | Restore | WantShard | Restored
+Question = Reserve | Look | Seal | Abandon | Inexact | Restore | WantShard | Restored
 
 
 def parse(frame: Mapping[str, Any]) -> Question:
@@ -133,6 +140,7 @@ _QUESTIONS: dict[str, Callable[[Mapping[str, Any]], Question]] = {
     ),
     "look": lambda frame: Look(text(frame, "known", 4096)),
     "seal": _seal,
+    "abandon": lambda frame: Abandon(whole(frame, "step", MAX_STEP)),
     "inexact": lambda frame: Inexact(text(frame, "what", 512)),
     "restore": _restore,
     "shard": lambda frame: WantShard(text(frame, "shard", 64)),

@@ -19,6 +19,7 @@ from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.line import Line
 from convoy_agents.tiercheck.memory import NoRoom
 from convoy_agents.tiercheck.questions import (
+    Abandon,
     Inexact,
     Look,
     Question,
@@ -124,6 +125,9 @@ class Ranks:
                 await self._look(plan, line, question.known)
             case Seal():
                 await _patiently(line, self._seal(plan, line, question))
+            case Abandon():
+                await self._committer.abandon(plan.pod_uid, Generation(plan.incarnation, question.step))
+                await line.send({"type": "noted"})
             case Inexact():
                 what = f"rank {line.rank}: {question.what}"
                 self._troubled(plan.pod_uid, plan.incarnation, "INEXACT", what)

@@ -1199,6 +1199,34 @@ class Prepared(_message.Message):
 Global___Prepared: _TypeAlias = Prepared  # noqa: Y015
 
 @_typing.final
+class Abandoned(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    incarnation: _builtins.int
+    step: _builtins.int
+    slot: _builtins.int
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "slot", b"slot", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Abandoned: _TypeAlias = Abandoned  # noqa: Y015
+
+@_typing.final
 class ShardName(_message.Message):
     """A shard's manifest by its id: the SHA-256 of its text."""
 

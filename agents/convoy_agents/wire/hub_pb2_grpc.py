@@ -193,6 +193,11 @@ class PeerStub:
                 request_serializer=convoy__agents_dot_wire_dot_hub__pb2.Prepared.SerializeToString,
                 response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.CommitReply.FromString,
                 _registered_method=True)
+        self.Abandon = channel.unary_unary(
+                '/convoy.wire.Peer/Abandon',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.Abandoned.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.CommitReply.FromString,
+                _registered_method=True)
         self.Vouch = channel.unary_unary(
                 '/convoy.wire.Peer/Vouch',
                 request_serializer=convoy__agents_dot_wire_dot_hub__pb2.VouchRequest.SerializeToString,
@@ -206,6 +211,14 @@ class PeerServicer:
 
     def Prepare(self, request, context):
         """Held until the generation is committed at the tier, refused, or the caller's deadline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Abandon(self, request, context):
+        """A rank of the slot could not save the generation: whoever holds a call for it is answered. UNKNOWN: try
+        again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,6 +238,11 @@ def add_PeerServicer_to_server(servicer, server):
             'Prepare': grpc.unary_unary_rpc_method_handler(
                     servicer.Prepare,
                     request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Prepared.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.CommitReply.SerializeToString,
+            ),
+            'Abandon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Abandon,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Abandoned.FromString,
                     response_serializer=convoy__agents_dot_wire_dot_hub__pb2.CommitReply.SerializeToString,
             ),
             'Vouch': grpc.unary_unary_rpc_method_handler(
@@ -260,6 +278,33 @@ class Peer:
             target,
             '/convoy.wire.Peer/Prepare',
             convoy__agents_dot_wire_dot_hub__pb2.Prepared.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.CommitReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Abandon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/convoy.wire.Peer/Abandon',
+            convoy__agents_dot_wire_dot_hub__pb2.Abandoned.SerializeToString,
             convoy__agents_dot_wire_dot_hub__pb2.CommitReply.FromString,
             options,
             channel_credentials,

@@ -2,7 +2,7 @@
 
 A generation (incarnation, step) is COMMITTED only when every slot of the plan holds a call that says it is
 prepared, rank 0 has then made the COMMIT record durable, and no later incarnation was heard of before that.
-Steps of one incarnation commit in rising order; what a later one overtakes is STALE.
+Steps of one incarnation commit in rising order; what a later one overtakes, or a slot abandons, is STALE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     STALE = "stale"
-    """An agent of the plan has seen a later incarnation, or a later generation is already decided."""
+    """An agent of the plan has seen a later incarnation, or a later generation is already decided, or some
+    slot has abandoned this one."""
     EXPIRED = "expired"
     """No answer within the deadline: nothing is decided, a rank may prepare it again."""
 
@@ -52,6 +53,8 @@ class CommitState:
     writing_since: float = 0.0
     committed: int = -1
     """Newest committed step of this incarnation."""
+    abandoned: frozenset[int] = frozenset()
+    """Steps that some slot will never prepare; the newest `MAX_OPEN`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,13 @@ class Withdraw:
     """That call ended before an answer."""
 
     slot: int
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A slot will never prepare it: a rank of its could not save."""
+
     generation: Generation
 
 
@@ -104,7 +114,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Planned | Prepare | Withdraw | Recorded | Unwritten | Seen | Tick
+Event = Planned | Prepare | Withdraw | Abandon | Recorded | Unwritten | Seen | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,8 @@ def step(state: CommitState, event: Event, now: float) -> Result:
             return _prepare(state, event, now)
         case Withdraw():
             return _withdraw(state, event)
+        case Abandon():
+            return _abandon(state, event)
         case Recorded():
             return _recorded(state, event, now)
         case Unwritten():
@@ -163,6 +175,8 @@ def _prepare(state: CommitState, event: Prepare, now: float) -> Result:
     if generation.step <= state.committed:
         same = generation.step == state.committed
         return Result(state, verdicts=((generation, Verdict.COMMITTED if same else Verdict.STALE),))
+    if generation.step in state.abandoned:
+        return Result(state, verdicts=((generation, Verdict.STALE),))
     if not 0 <= event.slot < state.slots:
         return Result(state)
     before = state.open.get(generation.step, Open(frozenset(), now))
@@ -184,6 +198,17 @@ def _withdraw(state: CommitState, event: Withdraw) -> Result:
     left = known.slots - {event.slot}
     others = {key: value for key, value in state.open.items() if key != number}
     return Result(replace(state, open={**others, number: replace(known, slots=left)} if left else others))
+
+
+def _abandon(state: CommitState, event: Abandon) -> Result:
+    number = event.generation.step
+    # What is being written every slot has prepared.
+    if event.generation.incarnation != state.incarnation or number in (state.writing, state.committed):
+        return Result(state)
+    abandoned = frozenset(sorted({*state.abandoned, number})[-MAX_OPEN:])
+    left = {key: value for key, value in state.open.items() if key != number}
+    verdicts = ((event.generation, Verdict.STALE),) if number in state.open else ()
+    return Result(replace(state, open=left, abandoned=abandoned), verdicts=verdicts)
 
 
 def _recorded(state: CommitState, event: Recorded, now: float) -> Result:

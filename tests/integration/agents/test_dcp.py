@@ -135,6 +135,28 @@ async def test_what_does_not_fit_is_refused_by_all_and_a_smaller_one_is_taken(
     await say(ranks, "SAVED 5 True")
 
 
+@pytest.mark.parametrize("pods", [[A, B], [A, A]], ids=["in pods of their own", "in one pod"])
+async def test_a_save_that_fails_on_one_rank_leaves_no_slot_taken(
+    make_host: HostMaker, job: MemoryJob, start: Start, pods: list[str]
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    hosts = {A: one, B: two}
+    job.processes = 2 // len(set(pods))
+    await job.form(1, [(uid, hosts[uid]) for uid in sorted(set(pods))])
+    steps = [(step, 7) for step in (2, 3, 4, 5, 6)]
+    ranks = await start(1, pods, boxes=0, steps=steps, broken=[3, 5])
+    # Long before the agents would give up by themselves.
+    for pattern in (
+        "SAVED 2 True",
+        r"REFUSED 3 .*own.*object",
+        "SAVED 4 True",
+        "REFUSED 5",
+        "SAVED 6 True",
+        "END",
+    ):
+        await say(ranks, pattern)
+
+
 async def test_a_loop_that_is_asked_to_leave_saves_and_goes_on_with_the_same_bits(
     make_host: HostMaker, job: MemoryJob, start: Start
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.tiercheck.questions import (
+    Abandon,
     Inexact,
     Look,
     Question,
@@ -40,6 +41,7 @@ SEAL = {"type": "seal", "slot": "0-1", "step": 7, "length": 4096, "world": 2, "t
         ({"type": "restore", "attempt": 0}, Restore(0, ())),
         ({"type": "shard", "shard": "3"}, WantShard("3")),
         ({"type": "restored"}, Restored()),
+        ({"type": "abandon", "step": 7}, Abandon(7)),
         ({"type": "inexact", "what": "two.weight"}, Inexact("two.weight")),
     ],
 )
@@ -62,6 +64,7 @@ def test_questions(frame: dict[str, Any], wanted: Question) -> None:
         ({**SEAL, "extends": 6}, "extends"),
         ({**SEAL, "extends": [1]}, "extends"),
         ({**SEAL, "extends": [1, "6"]}, "step"),
+        ({"type": "abandon", "step": -1}, "step"),
         ({"type": "restore", "attempt": 0, "bases": 1}, "bases"),
         ({"type": "restore", "attempt": 0, "broken": "all"}, "broken"),
         ({"type": "restore", "attempt": 0, "broken": [["n"]]}, "broken"),

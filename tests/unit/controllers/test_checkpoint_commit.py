@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from convoy_controllers.checkpoint.commit import (
     DEADLINE_SECONDS,
     MAX_OPEN,
+    Abandon,
     CommitState,
     Event,
     Planned,
@@ -30,6 +31,10 @@ def prepare(slot: int, number: int, incarnation: int = 1) -> Prepare:
 
 def withdraw(slot: int, number: int, incarnation: int = 1) -> Withdraw:
     return Withdraw(slot, Generation(incarnation, number))
+
+
+def abandon(number: int, incarnation: int = 1) -> Abandon:
+    return Abandon(Generation(incarnation, number))
 
 
 def recorded(number: int, incarnation: int = 1) -> Recorded:
@@ -68,11 +73,15 @@ def verdicts(result: Result) -> dict[tuple[int, int], Verdict]:
         ((prepare(0, 10), (DEADLINE_SECONDS, Tick()), prepare(1, 10)), None),
         ((prepare(0, 10), (DEADLINE_SECONDS - 0.1, Tick()), prepare(1, 10)), (1, 10)),
         ((prepare(0, 10), prepare(2, 10)), None),
+        ((abandon(10), *WHOLE), None),
+        ((abandon(9), *WHOLE), (1, 10)),
+        ((abandon(10, incarnation=2), *WHOLE), (1, 10)),
     ],
     ids=[
         "one slot", "one slot twice", "all", "in any order", "of different steps", "one gave up",
         "one came back", "one at a time", "the next when it is recorded", "a later incarnation",
-        "too late", "just in time", "a slot that does not exist",
+        "too late", "just in time", "a slot that does not exist", "abandoned before", "another was abandoned",
+        "another incarnation's was",
     ],
 )  # fmt: skip
 def test_the_record_is_asked_for_when_every_slot_holds(
@@ -105,6 +114,12 @@ def test_the_record_is_asked_for_when_every_slot_holds(
         ((*WHOLE, (DEADLINE_SECONDS, Tick())), {(1, 10): Verdict.EXPIRED}),
         ((*WHOLE, (DEADLINE_SECONDS, Tick()), recorded(10)), {}),
         ((*WHOLE, withdraw(1, 10), recorded(10)), {(1, 10): Verdict.COMMITTED}),
+        ((prepare(0, 10), abandon(10)), {(1, 10): Verdict.STALE}),
+        ((abandon(10),), {}),
+        ((abandon(10), prepare(0, 10)), {(1, 10): Verdict.STALE}),
+        ((*WHOLE, abandon(10)), {}),
+        ((*WHOLE, abandon(10), recorded(10)), {(1, 10): Verdict.COMMITTED}),
+        ((*WHOLE, recorded(10), abandon(10), prepare(0, 10)), {(1, 10): Verdict.COMMITTED}),
     ],
     ids=[
         "recorded", "recorded unasked", "recorded too early", "another step", "another incarnation",
@@ -112,7 +127,9 @@ def test_the_record_is_asked_for_when_every_slot_holds(
         "the same plan", "the same incarnation", "asked after the commit", "asked for an older step",
         "an older step is overtaken", "an older incarnation", "a newer one ends this one",
         "and goes on ending it", "slots are missing", "the record is missing",
-        "the record comes too late", "a caller left while it was written",
+        "the record comes too late", "a caller left while it was written", "abandoned", "abandoned unheld",
+        "held although abandoned", "abandoned while it is written", "recorded although abandoned",
+        "abandoned when it is committed",
     ],
 )  # fmt: skip
 def test_verdicts(events: tuple[Event, ...], expected: dict[tuple[int, int], Verdict]) -> None:
@@ -142,6 +159,11 @@ def test_open_generations_are_bounded_and_the_one_being_written_stays() -> None:
     assert verdicts(step(result.state, recorded(10), 0.0))[(1, 10)] is Verdict.COMMITTED
 
 
+def test_what_is_remembered_as_abandoned_is_bounded() -> None:
+    result = run(*(abandon(number) for number in range(3 * MAX_OPEN)))
+    assert result.state.abandoned == frozenset(range(2 * MAX_OPEN, 3 * MAX_OPEN))
+
+
 SLOTS = 3
 slot_numbers, numbers, incarnations = st.integers(0, SLOTS), st.integers(0, 5), st.integers(0, 3)
 
@@ -155,6 +177,7 @@ class AnyCommit(RuleBasedStateMachine):
         self.now = 0.0
         self.held: dict[Generation, set[int]] = {}
         self.asked: set[Generation] = set()
+        self.abandoned: set[Generation] = set()
         self.heard = 0
         self.plan = 0
         self.newest = Generation(-1, -1)
@@ -168,6 +191,7 @@ class AnyCommit(RuleBasedStateMachine):
             assert self.held[result.write] >= set(range(SLOTS))
             assert result.write.incarnation == self.plan == self.heard
             assert result.write > self.newest
+            assert result.write not in self.abandoned
             self.asked.add(result.write)
         for generation, verdict in result.verdicts:
             if verdict is Verdict.COMMITTED and generation != self.newest:
@@ -211,6 +235,13 @@ class AnyCommit(RuleBasedStateMachine):
         if generation not in self.asked:
             self.held.get(generation, set()).discard(slot)
         self.apply(Withdraw(slot, generation))
+
+    @rule(incarnation=incarnations, number=numbers)
+    def abandons(self, incarnation: int, number: int) -> None:
+        generation = Generation(incarnation, number)
+        if generation not in self.asked and incarnation == self.plan:
+            self.abandoned.add(generation)
+        self.apply(Abandon(generation))
 
     @rule(incarnation=incarnations, number=numbers)
     def records(self, incarnation: int, number: int) -> None:

@@ -63,6 +63,9 @@ class Agent:
         self.saved.append((question["step"], os.pread(fd, question["length"], 0)))
         return {"type": "sealed", "seconds": 0.0}, []
 
+    def _abandon(self, question: Message) -> tuple[Message, list[int]]:
+        return {"type": "noted"}, []
+
     def _restore(self, question: Message) -> tuple[Message, list[int]]:
         if self.saved and not self.shards:
             self.shards = {"0": self.saved[-1][1]}
@@ -255,13 +258,17 @@ def test_a_value_without_an_exact_form_is_named(
 ) -> None:
     with pytest.raises(CheckpointException, match=named):
         save(job, 1, found, planner=planner)
+    job.memory.settle()
     assert not agent.saved
+    assert agent.questions[-1] == {"type": "abandon", "step": 1}, "others may have saved it"
 
 
 def test_steps_only_grow(agent: Agent, job: Any) -> None:
     save(job, 2, {"n": 1})
     with pytest.raises(CheckpointException, match="step 2 is not beyond step 2"):
         save(job, 2, {"n": 1})
+    job.memory.settle()
+    assert agent.questions[-1]["type"] == "seal", "the one that stands is not abandoned"
     again = joined(agent, 3)
     ConvoyReader(again).close()
     with pytest.raises(ValueError, match="step 2 is not beyond step 2"):

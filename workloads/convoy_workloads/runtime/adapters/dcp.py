@@ -113,7 +113,17 @@ class ConvoyWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Copies this rank's share into its slot. UnsavableError names a value that has no exact form."""
+        """Copies this rank's share into its slot. UnsavableError names a value that has no exact form.
+
+        When it fails on a rank, no other rank keeps its slot for the generation.
+        """
+        try:
+            return self._write(plan, planner)
+        except BaseException:
+            self._saves.abandon(self._step)
+            raise
+
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         tensors, texts = [], {}
         for item in plan.items:
             if item.type is WriteItemType.BYTE_IO:

@@ -86,6 +86,12 @@ class Flight:
         """Tells the agent, beside the training, what lies in a slot: from here on it is the agents' to do."""
         self._beside.begin(self._seal, written)
 
+    def abandon(self, generation: Generation) -> None:
+        """Tells the agent, beside the training, that this rank could not save what others may have saved, or
+        they would keep a slot each for it until their agents give up.
+        """
+        self._beside.begin(self._abandon, generation)
+
     def settle(self, timeout: float) -> bool:
         """Waits until the newest stands, on other nodes too where copies are made. Whether it is committed,
         or there is none.
@@ -111,6 +117,9 @@ class Flight:
         brought = self._watch.uploads(generation) and self._watch.settled(generation, REMOTE, END_SECONDS)
         if not brought and self._rank == 0:
             say(f"checkpoint {generation.name} IS NOT IN THE STORE: it goes with the job's memory")
+
+    def _abandon(self, generation: Generation) -> None:
+        self._line.ask({"type": "abandon", "step": generation.step}, SEAL_SECONDS)
 
     def _seal(self, written: Written) -> None:
         import torch  # noqa: PLC0415

@@ -76,6 +76,14 @@ class PlannedSaves:
             raise PeerLost("a later incarnation of this job exists")
         return self._slots.wait_free(seconds)
 
+    def abandon(self, step: int) -> None:
+        """This rank could not `put` what others may have put: all give it up. Nothing for a step that was
+        put.
+        """
+        generation = Generation(self._flight.incarnation, step)
+        if self._flight.newest is None or generation > self._flight.newest:
+            self._flight.abandon(generation)
+
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
         """Copies the tensors of `items` and `texts`, by name, into a free slot; it is sealed beside the
         training. Why that cannot be; empty when it is done. ValueError for a step not beyond the last one.
