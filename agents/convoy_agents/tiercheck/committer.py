@@ -26,7 +26,7 @@ from convoy_agents.tiercheck.turns import Turns
 from convoy_agents.tiercheck.vault import Damaged, Vault
 from convoy_controllers.checkpoint import retention
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 
 UPLOAD_SECONDS = 3600.0
 """For all slots to bring a generation to the store; then it stays in memory alone."""
@@ -199,9 +199,9 @@ class Committer:
         # Segments before what they extend: an old base is taken only where something extends it.
         keys = [key for shard in mine for key, _ in reversed(reading.links(shard))]
         holding = self._keeper.open(plan.job_uid)
-        own = Generation(plan.incarnation, chosen.step)
+        start = Generation(plan.incarnation, START_STEP)
         if plan.memory and plan.memory.copies:
-            self._start(uid, own, self._copied(uid, plan, holding, own, keys))
+            self._start(uid, start, self._copied(uid, plan, holding, start, keys))
         return set(keys)
 
     def forget(self, uid: str) -> None:

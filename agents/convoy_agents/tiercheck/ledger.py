@@ -16,7 +16,7 @@ from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.vault import Vault
-from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 from convoy_controllers.checkpoint.records import Record
 
 OVERDUE = 4
@@ -123,10 +123,10 @@ class KeptLedger:
 
 
 def meant(vault: Vault, generation: Generation) -> Generation:
-    """What the incarnation began with counts as its own, at the step where it began."""
+    """Under which name a generation is written down: what an incarnation began with has an earlier one's."""
     branch = vault.branches.get(generation.incarnation)
-    start = branch.parent if branch else None
-    return start if start is not None and start.step == generation.step else generation
+    began = branch.parent if branch and generation.step == START_STEP else None
+    return began or generation
 
 
 def _record(

@@ -32,7 +32,7 @@ from convoy_agents.tiercheck.questions import (
 )
 from convoy_agents.tiercheck.restoring import Failed, Reading, Restores
 from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.generation import START_STEP, Generation
 from convoy_controllers.checkpoint.records import Record
 
 T = TypeVar("T")
@@ -196,6 +196,8 @@ class Ranks:
     async def _seal(self, plan: Assignment, line: Line, seal: Seal) -> None:
         owner, holding = str(line.rank), self._keeper.open(plan.job_uid)
         generation = Generation(plan.incarnation, seal.step)
+        if seal.step == START_STEP:
+            raise ValueError(f"a save of step {START_STEP} has nothing behind it")
 
         def there(vault: Vault) -> bool:
             """Then it is an answer that got lost."""

@@ -6,6 +6,10 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
+START_STEP = 0
+"""Under this step of an incarnation's own goes what it began with, when its copies are made anew. No save has
+it.
+"""
 _NAME = re.compile(r"gen-(\d{1,18})-(\d{1,18})")
 
 

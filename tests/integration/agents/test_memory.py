@@ -99,6 +99,32 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
 
 
+@pytest.mark.parametrize("copies", [0, 1])
+async def test_a_save_of_the_step_that_was_restored_stands_by_itself(
+    make_host: HostMaker, hub: FakeHub, folder: Path, copies: int
+) -> None:
+    job = MemoryJob(hub, folder, copies=copies)
+    one, two = await make_host("one"), await make_host("two")
+    members: list[tuple[str, Host]] = [(A, one), (B, two)]
+    ranks = await job.begin(1, members)
+    await saved(ranks, 1, 10)
+    again = await job.begin(2, members)
+    await saved(again, 2, 10)
+    holding = one.agent.keeper.open(JOB)
+    records = await holding.look(lambda vault: dict(vault.records))
+    assert records[Generation(2, 10)].parent == Generation(1, 10)
+    await saved(again, 2, 20)
+    last = await job.form(3, members)
+    assert (await last[0].restore())["generation"] == [2, 20]
+
+
+async def test_a_save_of_step_0_is_refused(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    refused = await ranks[0].save(0)
+    assert refused["type"] == "failed" and "step 0" in refused["why"]
+
+
 async def test_a_node_beside_the_job_still_gives_what_it_holds(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:

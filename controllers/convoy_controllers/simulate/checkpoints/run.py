@@ -8,7 +8,7 @@ from functools import partial
 
 from convoy_controllers.checkpoint import commit, restore
 from convoy_controllers.checkpoint.commit import CommitState, Planned, Prepare, Recorded, Seen, Tick, Verdict
-from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.generation import START_STEP, Generation, Tier
 from convoy_controllers.checkpoint.lineage import branch_of
 from convoy_controllers.checkpoint.placement import Host, place
 from convoy_controllers.checkpoint.records import Branch, Inventory, Manifest, Record, merge
@@ -442,8 +442,8 @@ class Run:
             state = commit.step(state, Seen(first.seen), self.kernel.now).state
         state = commit.step(state, Tick(), self.kernel.now).state
         formation.shards.setdefault(generation, {})[slot] = key
-        # What was restored counts as this incarnation's own, at the step where it began.
-        own = Generation(formation.number, generation.step)
+        restored = generation.incarnation < formation.number
+        own = Generation(formation.number, START_STEP) if restored else generation
         result = commit.step(state, Prepare(slot, own), self.kernel.now)
         formation.states[tier] = result.state
         for decided, verdict in result.verdicts:
@@ -455,7 +455,7 @@ class Run:
     def _write(self, formation: Formation, first: Machine, tier: Tier, own: Generation) -> None:
         """Every slot has prepared: it is written down, at the agent of slot 0 or in the store."""
         memory, start = first.memory, formation.start
-        generation = start if start is not None and start.step == own.step else own
+        generation = start if start is not None and own.step == START_STEP else own
         if tier is not Tier.LOCAL and generation not in memory.records:
             return  # it stands nowhere yet
         if tier is Tier.LOCAL:
