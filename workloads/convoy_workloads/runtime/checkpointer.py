@@ -62,7 +62,9 @@ class Checkpointer(Protocol):
 
     @property
     def stall_seconds(self) -> float:
-        """For which the newest save held the training up; 0 before the first."""
+        """For which the newest save held the training up, without what is done once and not at each; 0 before
+        the first.
+        """
         ...
 
     @property

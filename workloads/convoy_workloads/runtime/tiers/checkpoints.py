@@ -79,7 +79,9 @@ class MemoryCheckpoints:
 
     @property
     def stall_seconds(self) -> float:
-        """For which the newest full save held the training up; 0 before the first."""
+        """For which the newest full save held the training up, without what is done once and not at each; 0
+        before the first.
+        """
         return self._flight.stall_seconds
 
     @property
@@ -184,7 +186,9 @@ class MemoryCheckpoints:
         facts = planning.facts(step, self._world)
         dealt = self._dealt
         if not all_hold(taken.fits(dealt, facts), self._group) or dealt is None:
+            dealing = time.monotonic()
             dealt = self._dealt = planning.deal(taken, self._group)
+            began += time.monotonic() - dealing
         if self._slots.room < dealt.layout.size:
             self._slots.want(dealt.layout.size)
             self._beside.join(wait)

@@ -50,7 +50,8 @@ class Flight:
         self.at = time.monotonic()
         """When that was; before the first, when this process began."""
         self.stall_seconds = 0.0
-        """For which the newest full save held the training up; not the last, which may wait for a slot."""
+        """For which the newest full save held the training up, without what is done once and not at each; not
+        the last, which may wait for a slot."""
         self.ends = False
         """Whether the job ends with it."""
         self.lost = False

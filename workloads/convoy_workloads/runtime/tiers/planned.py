@@ -101,8 +101,10 @@ class PlannedSaves:
         layout, before = planning.placed(items, texts), self._layout
         if before is not None and layout.resembles(before) and shard.fits(before, texts, facts):
             layout = before
+        making = time.monotonic()
         if why := self.make_room(layout.size):
             return why
+        began += time.monotonic() - making
         slot = self._slots.free
         if not slot:
             return "no slot is free"

@@ -1,0 +1,59 @@
+"""What a save in memory is said to cost, with a stand-in for the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tests.unit.workloads.test_dcp import Agent, agent
+
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.tiers import checkpoints, flight, planned, planning, shard
+from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
+
+__all__ = ["agent"]
+
+COPY, ONCE = 0.25, 7.0
+STATE = {"weights": torch.ones(1000)}
+
+
+@pytest.fixture
+def memory(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> MemoryCheckpoints:
+    """Copies take `COPY` seconds of its clock; dealing and making room take `ONCE`."""
+    clock = [100.0]
+    now = SimpleNamespace(monotonic=lambda: clock[0])
+    for module in (checkpoints, flight, planned):
+        monkeypatch.setattr(module, "time", now)
+
+    def slow(work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        def do(*arguments: Any) -> Any:
+            clock[0] += seconds
+            return work(*arguments)
+
+        return do
+
+    stand_in: Any = agent
+    place = Place(incarnation=1, socket="/nowhere", tiers=frozenset({"local"}))
+    memory = MemoryCheckpoints(place, line=stand_in, watch=stand_in)
+    monkeypatch.setattr(planning, "deal", slow(planning.deal, ONCE))
+    monkeypatch.setattr(memory.planned, "make_room", slow(memory.planned.make_room, ONCE))
+    monkeypatch.setattr(shard, "write", slow(shard.write, COPY))
+    memory.ready(torch.nn.Linear(100, 10), None)
+    memory._beside.join(20)
+    return memory
+
+
+def test_what_is_dealt_out_once_is_no_cost_of_a_save(memory: MemoryCheckpoints) -> None:
+    assert memory.stall_seconds == 0
+    for step in (1, 2):
+        assert memory.start(STATE, step) and memory.settle()
+        assert memory.stall_seconds == COPY
+
+
+def test_the_room_that_is_made_once_is_no_cost_of_a_planned_save(memory: MemoryCheckpoints) -> None:
+    for step in (1, 2):
+        assert memory.planned.put((), (), {"n": "1"}, step) == ""
+        assert memory.settle() and memory.stall_seconds == COPY
