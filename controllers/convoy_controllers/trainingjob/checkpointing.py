@@ -8,6 +8,7 @@ from convoy_controllers.trainingjob import interval
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.trainingjob.validity import store_not_allowed, unknown_store
+from convoy_crds.layout import present
 from convoy_crds.terms import ConditionType, Reason, Reasons
 from convoy_crds.trainingjob import TrainingJobStatus
 
@@ -62,7 +63,7 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
         return stuck
     every = interval.words(observed.job, status)
     facts = {"interval": every, "tiers": ", ".join(spec.tiers.names)}
-    names = sorted({view.node for view in views})
+    names = _places(observed, status)
     if spec.tiers.peer and len(names) == 1:
         reason = Reasons.NO_PEER
         return Finding(False, reason, reason.format(node=names[0]))
@@ -77,6 +78,17 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
             reason = Reasons.SINGLE_DOMAIN
             return Finding(True, reason, reason.format(key=key, where=where, **facts))
     return Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))
+
+
+def _places(observed: Observed, status: TrainingJobStatus) -> list[str]:
+    """Names of the nodes that the incarnation is on; none while one of its pods is on its way.
+
+    By the pods and not by what agents report: while an incarnation begins, one of them is the first.
+    """
+    members = {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
+    uid = observed.job.metadata.uid
+    nodes = {pod.node for pod in observed.pods if pod.owner_uid == uid and pod.name in members}
+    return sorted(filter(None, nodes)) if all(nodes) else []
 
 
 def _store(observed: Observed) -> Finding | None:

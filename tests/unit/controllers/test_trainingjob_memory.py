@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.plan import Assign, MemoryTiers, NodeView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
+from convoy_controllers.trainingjob.checkpointing import finding
 from convoy_crds import terms
 from convoy_crds.trainingjob import TrainingJob
 
@@ -159,6 +160,17 @@ def test_one_zone_for_all_is_said(zones: tuple[str, ...], wanted: tuple[str, str
     label(cluster, *zones)
     cluster.commit(5, "peer").settle()
     assert cluster.condition["Checkpointing"] == wanted
+
+
+def test_the_first_to_report_is_not_taken_for_alone() -> None:
+    """An incarnation begins with one agent's report; the others are on their nodes all the same."""
+    cluster = job().settle()
+    first = next(iter(cluster.views))
+    for uid, view in cluster.views.items():
+        if uid != first:
+            cluster.views[uid] = replace(view, incarnation=0)
+    found = finding(cluster.observed(), cluster.job.status)
+    assert found and found.reason == terms.Reasons.NOTHING_SAVED
 
 
 def test_a_node_alone_has_no_peer() -> None:
