@@ -73,7 +73,7 @@ class Agent:
         self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
         self.pods = Pods(Outbox())
         self.keeper = Keeper(settings.run_dir / "memory", settings.checkpoint_memory, self._holdings)
-        self.remotes = Remotes(self._report_store, settings.copy_rate)
+        self.remotes = Remotes(self._report_store, settings.stores_dir, settings.copy_rate)
         alarms = Alarms(self.pods.troubled)
         self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper, self.remotes, alarms))
         self._peers = PeerClient(self.enrolment)

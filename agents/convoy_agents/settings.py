@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from convoy_crds.terms import STORES_PATH
+
 SUN_PATH_LIMIT = 107
 """Bytes a Unix socket's path may have (Linux `sockaddr_un`, less its terminator)."""
 LONGEST_SOCKET = "/pods/0123456789abcdef/agent.sock.new"
@@ -41,6 +43,8 @@ class Settings:
     """Sockets, pods' folders, state. The same path on the node and in the agent's container."""
     kubelet_dir: Path = field(default=Path("/var/lib/kubelet"), metadata=_env("CONVOY_KUBELET_DIR"))
     """The kubelet's root folder, at the same path in the agent's container."""
+    stores_dir: Path = field(default=Path(STORES_PATH), metadata=_env("CONVOY_STORES_DIR"))
+    """Where claims of CheckpointStores are mounted, each in a folder of its name; a path without links."""
     peer_port: int = field(default=8472, metadata=_env("CONVOY_PEER_PORT"))
     """TCP port of the Peer service; 0 lets the system choose."""
     metrics_port: int = field(default=8082, metadata=_env("CONVOY_METRICS_PORT"))

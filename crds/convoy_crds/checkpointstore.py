@@ -18,6 +18,11 @@ REQUIRED_KEYS = (KEY_ACCESS, KEY_SECRET)
 _NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _FOLDER = "[_a-zA-Z0-9][-_.a-zA-Z0-9]*"
 _SUBDOMAIN = f"{_NAME}([.]{_NAME})*"
+_FOLDERS = f"^{_FOLDER}(/{_FOLDER})*$"
+_FOLDERS_ARE = (
+    "must be folders such as team/checkpoints: letters, digits, '-', '_' and '.', each beginning with a "
+    "letter, digit or '_', with no '/' at either end"
+)
 
 
 class S3(Model):
@@ -36,12 +41,7 @@ class S3(Model):
             "leave it out for Amazon S3",
             ".endpoint",
         ),
-        Rule(
-            f"self.prefix == '' || self.prefix.matches('^{_FOLDER}(/{_FOLDER})*$')",
-            "prefix must be folders such as team/checkpoints: letters, digits, '-', '_' and '.', each "
-            "beginning with a letter, digit or '_', with no '/' at either end",
-            ".prefix",
-        ),
+        Rule(f"self.prefix == '' || self.prefix.matches('{_FOLDERS}')", f"prefix {_FOLDERS_ARE}", ".prefix"),
         Rule(
             "self.bucket == oldSelf.bucket && self.endpoint == oldSelf.endpoint"
             " && self.prefix == oldSelf.prefix",
@@ -64,18 +64,48 @@ class S3(Model):
     """Secret in the operator's namespace with keys `accessKey`, `secretKey` and perhaps `sessionToken`."""
 
 
+class Volume(Model):
+    """A file system that all nodes share, or the part of it below a folder."""
+
+    model_config = validated(
+        Rule(f"self.path == '' || self.path.matches('{_FOLDERS}')", f"path {_FOLDERS_ARE}", ".path"),
+        Rule(
+            "self.claimName == oldSelf.claimName && self.path == oldSelf.path",
+            "claimName and path are immutable: checkpoints that are there would not be found any more; make "
+            "another CheckpointStore",
+        ),
+    )
+
+    claim_name: Annotated[str, Field(pattern=f"^{_SUBDOMAIN}$", min_length=1, max_length=253)]
+    """PersistentVolumeClaim in the operator's namespace that every node can mount: ReadWriteMany. The chart's
+    agent.storeVolumes mounts it into the agents.
+    """
+    path: Annotated[str, Field(max_length=256)] = ""
+    """Folder of the volume below which everything is kept; it is made."""
+
+
 class CheckpointStoreSpec(Model):
     """Where the store is, and which jobs may use it."""
 
     model_config = validated(
         Rule(
+            "has(self.s3) != has(self.volume)",
+            "a CheckpointStore needs exactly one of s3 (a bucket) and volume (a PersistentVolumeClaim)",
+        ),
+        Rule(
+            "has(self.s3) == has(oldSelf.s3)",
+            "a CheckpointStore stays in s3 or on a volume: checkpoints that are there would not be found any "
+            "more; make another CheckpointStore",
+        ),
+        Rule(
             f"self.allowedNamespaces.all(n, n == '{ALL_NAMESPACES}' || n.matches('^{_NAME}$'))",
             f"allowedNamespaces must hold names of namespaces, or '{ALL_NAMESPACES}' for all of them",
             ".allowedNamespaces",
-        )
+        ),
     )
 
-    s3: S3
+    s3: S3 | None = None
+    volume: Volume | None = None
     allowed_namespaces: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=63)]],
         Field(min_length=1, max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
@@ -93,7 +123,7 @@ class Capabilities(StatusModel):
     conditional_writes: bool = False
     """Of several who write the same, one does. Without it no checkpoint is committed there."""
     checksums: bool = False
-    """What was damaged on its way is refused; without it that is found when it is read."""
+    """What was damaged on its way is refused; without it that is found when it is read. No volume has it."""
 
 
 class CheckpointStoreStatus(StatusModel):

@@ -88,6 +88,7 @@ KINDS = (
         (
             _column("Bucket", ".spec.s3.bucket"),
             _column("Endpoint", ".spec.s3.endpoint"),
+            _column("Claim", ".spec.volume.claimName"),
             _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
             _column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
             _column("Age", ".metadata.creationTimestamp", "date"),

@@ -41,6 +41,8 @@ MOUNT_PATH = "/var/run/convoy"
 """Where the agent's CSI volume appears in a worker pod."""
 CHECKPOINT_PATH = "/var/lib/convoy/checkpoints"
 """Where the remote tier's volume appears in a worker pod."""
+STORES_PATH = "/var/lib/convoy/stores"
+"""Where the claims of agent.storeVolumes appear in an agent's pod, each in a folder of its name."""
 
 
 def agent_server_name(node: str) -> str:
@@ -134,11 +136,26 @@ class Reasons:
         "the agent of node {node} could not use it: {why}; it is tried again",
         warning=True,
     )
+    CLAIM_NOT_MOUNTED = Reason(
+        "ClaimNotMounted",
+        "spec.volume.claimName: PersistentVolumeClaim {name!r} is not mounted into the agent of node {node}; "
+        "add it to agent.storeVolumes of the chart, then see that the agents come up: "
+        "kubectl -n {namespace} rollout status daemonset/convoy-agent",
+        warning=True,
+    )
     NO_CONDITIONAL_WRITES = Reason(
         "NoConditionalWrites",
         "it ignores conditional writes (If-None-Match), so two incarnations could commit over one another: "
         "jobs commit nothing there. Amazon S3, Cloudflare R2 and recent releases of MinIO, Ceph and "
         "versitygw have them: upgrade, or use another store",
+        warning=True,
+    )
+    NO_HARD_LINKS = Reason(
+        "NoHardLinks",
+        "spec.volume.claimName: the file system of PersistentVolumeClaim {name!r} makes no hard links, or "
+        "several of one name, so two incarnations could commit over one another: jobs commit nothing there. "
+        "NFS, CephFS and Lustre have them, buckets mounted as folders and many SMB shares have not: use "
+        "another volume",
         warning=True,
     )
 

@@ -90,6 +90,14 @@ def shows(source: Path, target: Path) -> bool:
         return False
 
 
+def is_target(folder: Path) -> bool:
+    """Whether something is mounted right there; `folder` is a path without links.
+
+    Unlike Path.is_mount it sees a folder of the same file system too.
+    """
+    return any(mount.target == str(folder) for mount in table())
+
+
 def table(text: str | None = None) -> list[Mount]:
     """The mounts this process sees."""
     lines = (MOUNT_TABLE.read_text() if text is None else text).splitlines()

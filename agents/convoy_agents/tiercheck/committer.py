@@ -321,9 +321,14 @@ class Committer:
         deadline = time.monotonic() + UPLOAD_SECONDS
         pause = Backoff(first=1.0, cap=30.0)
         left = sorted(keys)
+        full = swept = False
         try:
             while time.monotonic() < deadline and self._lasts(uid, plan):
                 try:
+                    if full and not swept:
+                        # What follows a commit otherwise, and without room there is none.
+                        swept = True
+                        await self._remotes.sweep(plan)
                     if left:
                         await self._remotes.upload(plan, holding, left[0])
                         left.pop(0)
@@ -335,6 +340,7 @@ class Committer:
                 except StoreError as error:
                     log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
                     self._alarms.not_stored(plan, generation, error)
+                    full = error.full
                 else:
                     if answer.verdict is not Verdict.EXPIRED:
                         if await self._take(uid, plan, holding, Tier.REMOTE, generation, answer):

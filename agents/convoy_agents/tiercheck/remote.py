@@ -7,19 +7,22 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import structlog
 from botocore.exceptions import BotoCoreError
 
+from convoy_agents.csi.mounts import is_target
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.holding import OTHERS, Holding
 from convoy_agents.tiercheck.stores.adopt import adopt
-from convoy_agents.tiercheck.stores.base import Store
-from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
+from convoy_agents.tiercheck.stores.base import Blobs, Store
+from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
 from convoy_agents.tiercheck.stores.upload import download, upload
+from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.records import Branch, Inventory, Record
 from convoy_controllers.checkpoint.retention import Keep
@@ -38,32 +41,38 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class _Known:
     message: hub_pb2.Store = field(repr=False)
-    blobs: S3
+    blobs: Blobs
 
 
 class Remotes:
     """`report` tells the hub what a store can do."""
 
-    def __init__(self, report: Callable[[hub_pb2.StoreReport], None], rate: float = 0.0) -> None:
-        """`rate`: most bytes per second of one upload; 0 for no bound."""
+    def __init__(
+        self, report: Callable[[hub_pb2.StoreReport], None], volumes: Path, rate: float = 0.0
+    ) -> None:
+        """`volumes`: where claims are mounted, each in a folder of its name. `rate`: most bytes per second of
+        one upload; 0 for no bound.
+        """
         self._report = report
+        self._volumes = volumes
         self._rate = rate
         self._known: dict[str, _Known] = {}
         self._pool = ThreadPoolExecutor(THREADS, "store")
         self._moving = ThreadPoolExecutor(THREADS, "shards")
         """For whole shards, which take long."""
-        self._probing: set[asyncio.Task[None]] = set()
+        self._probing: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By name and version."""
 
     def told(self, message: hub_pb2.Store) -> None:
         """The hub says where a store is, and with which credentials."""
         known = self._known.get(message.name)
-        credentials = Credentials(message.access_key, message.secret_key, message.session_token)
         try:
             if known is not None and _place(known.message) == _place(message):
-                known.blobs.renew(credentials)
+                if isinstance(known.blobs, S3):
+                    known.blobs.renew(_credentials(message))
                 known.message = message
             else:
-                known = _Known(message, _connect(message, credentials))
+                known = _Known(message, self._connect(message))
         except (ValueError, BotoCoreError) as error:
             # What no client can be made for, such as a host name with an underscore.
             log.warning("store not usable", store=message.name, why=str(error))
@@ -77,10 +86,11 @@ class Remotes:
         while len(self._known) > MAX_STORES:
             del self._known[next(iter(self._known))]
         log.info("store known", store=message.name, version=message.version[:12])
-        if message.probe:
-            task = asyncio.create_task(self._probe(known))
-            self._probing.add(task)
-            task.add_done_callback(self._probing.discard)
+        asked = (message.name, message.version)
+        # A file system that hangs holds the thread that tries it: one is enough.
+        if message.probe and asked not in self._probing:
+            task = self._probing[asked] = asyncio.create_task(self._probe(known))
+            task.add_done_callback(lambda _: self._probing.pop(asked, None))
 
     def of(self, plan: Assignment, job_uid: str = "") -> Store:
         """The job's part of its store, or that of another job of its namespace. StoreError when the hub has
@@ -196,7 +206,7 @@ class Remotes:
 
     async def close(self) -> None:
         """Waits for nothing that is under way."""
-        for task in self._probing:
+        for task in self._probing.values():
             task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._moving.shutdown(wait=False, cancel_futures=True)
@@ -209,8 +219,21 @@ class Remotes:
             report.reached, report.message = True, found.summary
             report.conditional, report.checksums = found.conditional, found.checksums
         except (StoreError, OSError, ValueError) as error:
-            report.message = str(error)[:1024]
+            report.message, report.unmounted = str(error)[:1024], isinstance(error, NotMounted)
         self._report(report)
+
+    def _connect(self, message: hub_pb2.Store) -> Blobs:
+        if message.HasField("volume"):
+            claim = message.volume.claim
+            return Volume(self._volumes / claim, message.volume.path, claim=claim, mounted=is_target)
+        return S3(
+            message.bucket,
+            _credentials(message),
+            endpoint_url=message.endpoint,
+            region=message.region or "us-east-1",
+            prefix=message.prefix,
+            addressing="path" if message.path_style else "auto",
+        )
 
     async def _run(self, do: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, do)
@@ -224,16 +247,10 @@ class Remotes:
             stop.set()
 
 
-def _connect(message: hub_pb2.Store, credentials: Credentials) -> S3:
-    return S3(
-        message.bucket,
-        credentials,
-        endpoint_url=message.endpoint,
-        region=message.region or "us-east-1",
-        prefix=message.prefix,
-        addressing="path" if message.path_style else "auto",
-    )
+def _credentials(message: hub_pb2.Store) -> Credentials:
+    return Credentials(message.access_key, message.secret_key, message.session_token)
 
 
 def _place(message: hub_pb2.Store) -> tuple[object, ...]:
-    return message.endpoint, message.region, message.bucket, message.prefix, message.path_style
+    bucket = message.endpoint, message.region, message.bucket, message.prefix, message.path_style
+    return *bucket, message.volume.claim, message.volume.path

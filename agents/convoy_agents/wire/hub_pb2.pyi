@@ -203,6 +203,7 @@ class StoreReport(_message.Message):
     CONDITIONAL_FIELD_NUMBER: _builtins.int
     CHECKSUMS_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    UNMOUNTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     reached: _builtins.bool
@@ -212,6 +213,8 @@ class StoreReport(_message.Message):
     """damaged uploads are refused"""
     message: _builtins.str
     """for people"""
+    unmounted: _builtins.bool
+    """its claim is not mounted into this agent"""
     def __init__(
         self,
         *,
@@ -221,10 +224,11 @@ class StoreReport(_message.Message):
         conditional: _builtins.bool = ...,
         checksums: _builtins.bool = ...,
         message: _builtins.str = ...,
+        unmounted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksums", b"checksums", "conditional", b"conditional", "message", b"message", "name", b"name", "reached", b"reached", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksums", b"checksums", "conditional", b"conditional", "message", b"message", "name", b"name", "reached", b"reached", "unmounted", b"unmounted", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -667,6 +671,7 @@ class Store(_message.Message):
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
     CONDITIONAL_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     """changes with anything of it"""
@@ -683,6 +688,10 @@ class Store(_message.Message):
     """find out what it can do, and report"""
     conditional: _builtins.bool
     """What is known of it: of several conditional writes one wins. Without that nothing is committed there."""
+    @_builtins.property
+    def volume(self) -> Global___ClaimedVolume:
+        """in place of what is said of a bucket"""
+
     def __init__(
         self,
         *,
@@ -698,14 +707,40 @@ class Store(_message.Message):
         session_token: _builtins.str = ...,
         probe: _builtins.bool = ...,
         conditional: _builtins.bool = ...,
+        volume: Global___ClaimedVolume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["volume", b"volume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_key", b"access_key", "bucket", b"bucket", "conditional", b"conditional", "endpoint", b"endpoint", "name", b"name", "path_style", b"path_style", "prefix", b"prefix", "probe", b"probe", "region", b"region", "secret_key", b"secret_key", "session_token", b"session_token", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_key", b"access_key", "bucket", b"bucket", "conditional", b"conditional", "endpoint", b"endpoint", "name", b"name", "path_style", b"path_style", "prefix", b"prefix", "probe", b"probe", "region", b"region", "secret_key", b"secret_key", "session_token", b"session_token", "version", b"version", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Store: _TypeAlias = Store  # noqa: Y015
+
+@_typing.final
+class ClaimedVolume(_message.Message):
+    """A folder of a PersistentVolumeClaim that is mounted into every agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLAIM_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    claim: _builtins.str
+    path: _builtins.str
+    """empty for all of it"""
+    def __init__(
+        self,
+        *,
+        claim: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimedVolume: _TypeAlias = ClaimedVolume  # noqa: Y015
 
 @_typing.final
 class Forget(_message.Message):

@@ -16,15 +16,17 @@ class Probe:
     at: datetime
     reached: bool
     conditional: bool = False
-    """Of several conditional writes one wins."""
+    """Of several who write the same, one does."""
     checksums: bool = False
+    unmounted: bool = False
+    """Its claim is not mounted into that agent."""
     message: str = ""
     """For people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What is known of the Secret, but for its content."""
+    """What is known of the Secret, but for its content. A volume has none, and nothing is wrong with it."""
 
     unreadable: str = ""
     """Why it cannot be read; empty when it can."""
@@ -38,7 +40,7 @@ class Observed:
 
     store: CheckpointStore
     namespace: str = ""
-    """The operator's, where the Secret is."""
+    """The operator's, where the Secret is, or the claim."""
     secret: Secret = field(default_factory=Secret)
     probe: Probe | None = None
     """The last one with what the store and its Secret are now."""

@@ -64,18 +64,22 @@ def plan(observed: Observed, now: datetime) -> Plan:
 
 def finding(observed: Observed) -> Finding:
     """What there is to say of the store: the Secret first, then what an agent found."""
-    secret, probe = observed.secret, observed.probe
-    facts = {"name": observed.store.spec.s3.credentials_secret, "namespace": observed.namespace}
-    if secret.unreadable:
-        return _not(Reasons.SECRET_NOT_FOUND, why=secret.unreadable, **facts)
-    if secret.missing:
-        return _not(Reasons.SECRET_INCOMPLETE, missing=" and no ".join(secret.missing), **facts)
+    spec, secret, probe = observed.store.spec, observed.secret, observed.probe
+    if spec.s3 is not None:
+        facts = {"name": spec.s3.credentials_secret, "namespace": observed.namespace}
+        if secret.unreadable:
+            return _not(Reasons.SECRET_NOT_FOUND, why=secret.unreadable, **facts)
+        if secret.missing:
+            return _not(Reasons.SECRET_INCOMPLETE, missing=" and no ".join(secret.missing), **facts)
     if probe is None:
         return _not(Reasons.NOT_PROBED, why=_unprobed(observed))
+    claim = spec.volume.claim_name if spec.volume is not None else ""
+    if probe.unmounted:
+        return _not(Reasons.CLAIM_NOT_MOUNTED, name=claim, node=probe.node, namespace=observed.namespace)
     if not probe.reached:
         return _not(Reasons.STORE_UNREACHABLE, node=probe.node, why=probe.message or "it gave no reason")
     if not probe.conditional:
-        return _not(Reasons.NO_CONDITIONAL_WRITES)
+        return _not(Reasons.NO_HARD_LINKS, name=claim) if claim else _not(Reasons.NO_CONDITIONAL_WRITES)
     what = probe.message or "an agent tried it out"
     return Finding(True, Reasons.PROBED, Reasons.PROBED.format(what=what))
 

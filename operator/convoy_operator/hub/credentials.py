@@ -11,19 +11,19 @@ from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION, Che
 
 
 def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
-    """What agents are told of a store, but for what is known of it. Its version is a digest of all of it."""
-    s3 = store.spec.s3
-    told = wire.Store(
-        name=store.metadata.name,
-        endpoint=s3.endpoint,
-        region=s3.region,
-        bucket=s3.bucket,
-        prefix=s3.prefix,
-        path_style=s3.path_style,
-        access_key=data.get(KEY_ACCESS, ""),
-        secret_key=data.get(KEY_SECRET, ""),
-        session_token=data.get(KEY_SESSION, ""),
-    )
+    """What agents are told of a store, but for what is known of it. Its version is a digest of all of it.
+
+    `data`: the keys of a bucket; a volume has none.
+    """
+    s3, volume = store.spec.s3, store.spec.volume
+    told = wire.Store(name=store.metadata.name)
+    if s3 is not None:
+        told.endpoint, told.region, told.bucket = s3.endpoint, s3.region, s3.bucket
+        told.prefix, told.path_style = s3.prefix, s3.path_style
+        told.access_key, told.secret_key = data.get(KEY_ACCESS, ""), data.get(KEY_SECRET, "")
+        told.session_token = data.get(KEY_SESSION, "")
+    if volume is not None:
+        told.volume.claim, told.volume.path = volume.claim_name, volume.path
     # Not of the serialised message: that may differ between releases.
     fields = [
         told.name,
@@ -35,6 +35,8 @@ def message(store: CheckpointStore, data: Mapping[str, str]) -> wire.Store:
         told.access_key,
         told.secret_key,
         told.session_token,
+        told.volume.claim,
+        told.volume.path,
     ]
     told.version = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
     return told

@@ -1,5 +1,5 @@
-"""CheckpointStores as the hub keeps them: resolved with their Secret, sent to the agents that need them, and
-tried out by one agent at a time.
+"""CheckpointStores as the hub keeps them: resolved, a bucket with its Secret, sent to the agents that
+need them, and tried out by one agent at a time.
 
 Credentials are in the messages here and on the wire to agents, and nowhere else: nothing of a message is
 logged or shown, and what plans see holds none. A report is believed only of the agent that was asked, and
@@ -108,7 +108,7 @@ class Stores:
     # What reconciles ask.
 
     async def resolve(self, parent: Parent) -> None:
-        """Looks up the Secret; what is new goes to the agents that have what was before, or need it."""
+        """Looks up the Secret of a bucket; what is new goes to the agents that have what was, or need it."""
         try:
             store = CheckpointStore.model_validate(parent.raw)
         except ValidationError:
@@ -136,9 +136,11 @@ class Stores:
         return Observed(store, self._namespace, known.secret, known.probe, known.asked, fresh)
 
     async def _read(self, store: CheckpointStore) -> tuple[Secret, wire.Store | None]:
-        name = store.spec.s3.credentials_secret
+        s3 = store.spec.s3
+        if s3 is None:
+            return Secret(), credentials.message(store, {})
         try:
-            raw = await self._gateway.get(SECRETS, self._namespace, name)
+            raw = await self._gateway.get(SECRETS, self._namespace, s3.credentials_secret)
         except errors.NotFound:
             return Secret(unreadable="there is none; create it"), None
         except errors.Forbidden:
@@ -158,6 +160,11 @@ class Stores:
         for name in self._used_on(node):
             if known := self._known.get(name):
                 self._tell(line, name, known)
+        for name, known in self._known.items():
+            if known.probe is not None and known.probe.unmounted and not known.asked:
+                # It may be there since this agent began: claims are mounted at its start alone.
+                known.due, known.failures, known.last = 0.0, 0, node
+                self._try(name, known)
 
     def leave(self, node: str) -> None:
         """The stream of a node's agent has ended, and with it what it was asked."""
@@ -185,6 +192,7 @@ class Stores:
             reached=report.reached,
             conditional=report.reached and report.conditional,
             checksums=report.reached and report.checksums,
+            unmounted=not report.reached and report.unmounted,
             message=report.message[:_MESSAGE],
         )
         log.info("store was tried", store=report.name, node=node, reached=report.reached)

@@ -250,6 +250,7 @@ class Host:
             ca_file=self.root / "ca.crt",
             run_dir=self.root / "run",
             kubelet_dir=self.root / "kubelet",
+            stores_dir=self.root / "stores",
             peer_port=0,
             metrics_port=0,
             checkpoint_memory=memory,

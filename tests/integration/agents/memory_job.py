@@ -193,6 +193,27 @@ class MemoryJob:
         return ranks
 
 
+async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) -> None:
+    """Saves the state after a step, and waits until it stands at these tiers."""
+    for rank in ranks:
+        assert (await rank.save(step))["type"] == "sealed"
+    for rank in ranks:
+        for tier in tiers:
+            await rank.stands(tier, incarnation, step)
+
+
+async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
+    """What each rank restores, by shard."""
+    found = []
+    for rank in ranks:
+        answer = await rank.restore()
+        assert answer["type"] == "restore", answer.said
+        shards = {shard: await rank.read(shard) for shard in answer["shards"]}
+        assert all(isinstance(data, bytes) for data in shards.values())
+        found.append(shards)
+    return found  # type: ignore[return-value]
+
+
 def at(host: Host) -> hub_pb2.Place:
     return hub_pb2.Place(node=host.node, peer_address=f"127.0.0.1:{host.agent.peer_port}")
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host
-from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, held, state
+from tests.integration.agents.memory_job import JOB, MemoryJob, held, reads, saved, state
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
@@ -68,25 +68,6 @@ async def tell(hub: FakeHub, proxy: FaultProxy, prefix: str, *hosts: Host, probe
             probe=probe,
         )
         hub.send(host.node, store=store)
-
-
-async def saved(ranks: list[Rank], incarnation: int, step: int, *tiers: Tier) -> None:
-    for rank in ranks:
-        assert (await rank.save(step))["type"] == "sealed"
-    for rank in ranks:
-        for tier in tiers:
-            await rank.stands(tier, incarnation, step)
-
-
-async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
-    found = []
-    for rank in ranks:
-        answer = await rank.restore()
-        assert answer["type"] == "restore", answer.said
-        shards = {shard: await rank.read(shard) for shard in answer["shards"]}
-        assert all(isinstance(data, bytes) for data in shards.values())
-        found.append(shards)
-    return found  # type: ignore[return-value]
 
 
 async def test_all_memory_is_lost_and_the_store_brings_it_back(

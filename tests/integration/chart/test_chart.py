@@ -11,6 +11,7 @@ import yaml
 from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
 
+from convoy_agents.settings import Settings
 from convoy_crds.engine import Engine
 
 CHART = Path(__file__).parents[3] / "charts" / "convoy"
@@ -129,6 +130,24 @@ def test_the_operator_writes_nothing_of_a_store_but_its_status(helm: Path) -> No
     assert one(bodies, "CustomResourceDefinition", "checkpointstores.convoy.dev")
 
 
+def test_each_claim_for_checkpoints_is_mounted_where_agents_look_for_it(helm: Path) -> None:
+    def pod(*settings: str) -> dict[str, Any]:
+        return dict(one(render(helm, *settings), "DaemonSet", "convoy-agent")["spec"]["template"]["spec"])
+
+    plain, mounting = pod(), pod("agent.storeVolumes={checkpoints,team.b}")
+    more = [volume for volume in mounting["volumes"] if volume not in plain["volumes"]]
+    claims = {volume["name"]: volume["persistentVolumeClaim"] for volume in more}
+    assert list(claims.values()) == [{"claimName": "checkpoints"}, {"claimName": "team.b"}]
+    mounts = mounting["containers"][0]["volumeMounts"]
+    where = {mount["name"]: mount for mount in mounts if mount["name"] in claims}
+    for name, claim in claims.items():
+        path = str(Settings("n", "::1").stores_dir / claim["claimName"])
+        assert where[name] == {"name": name, "mountPath": path}
+    assert [mount for mount in mounts if mount["name"] not in claims] == plain["containers"][0][
+        "volumeMounts"
+    ]
+
+
 def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) -> None:
     bodies = render(helm, "images.registry=registry.example.com", "images.tag=v7")
     hooks = [
@@ -144,7 +163,16 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert not [b for b in bodies if b not in hooks and "uninstall" in b["metadata"]["name"]]
 
 
-@pytest.mark.parametrize("setting", ["operator.replicas=0", "agent.kubeletDir=relative", "images.tagg=x"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "operator.replicas=0",
+        "agent.kubeletDir=relative",
+        "images.tagg=x",
+        "agent.storeVolumes={../etc}",
+        "agent.storeVolumes={a,a}",
+    ],
+)
 def test_wrong_values_are_refused(helm: Path, setting: str) -> None:
     with pytest.raises(ValueError, match=setting.split("=", maxsplit=1)[0].rsplit(".", maxsplit=1)[-1]):
         render(helm, setting)

@@ -52,6 +52,13 @@ def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:
     }
 
 
+def on_volume(**volume: Any) -> dict[str, Any]:
+    made = store()
+    made["spec"]["volume"] = {"claimName": "checkpoints", **volume}
+    del made["spec"]["s3"]
+    return made
+
+
 def refusal(call: Any) -> str:
     with pytest.raises(urllib.error.HTTPError) as refused:
         call()
@@ -228,10 +235,15 @@ def test_a_remote_tier_has_its_defaults(control_plane: Any, namespace: str) -> N
     assert stored["spec"] == TrainingJob.model_validate(asked).to_dict()["spec"]
 
 
-def test_a_store_has_the_models_defaults(control_plane: Any) -> None:
-    asked = store()
+@pytest.mark.parametrize("asked", [store(), on_volume()], ids=["s3", "volume"])
+def test_a_store_has_the_models_defaults(control_plane: Any, asked: dict[str, Any]) -> None:
     stored = control_plane.request("POST", STORES + STRICT, asked)
     assert stored["spec"] == CheckpointStore.model_validate(asked).to_dict()["spec"]
+
+
+BOTH, NEITHER = store(), store()
+BOTH["spec"]["volume"] = {"claimName": "checkpoints"}
+del NEITHER["spec"]["s3"]
 
 
 @pytest.mark.parametrize(
@@ -248,6 +260,12 @@ def test_a_store_has_the_models_defaults(control_plane: Any) -> None:
         (store(allowed=["A"]), "spec.allowedNamespaces: Invalid value: allowedNamespaces must hold names"),
         (store(allowed=["a", "a"]), "Duplicate value"),
         (store(secretKey="x"), "unknown field"),
+        (on_volume(path="a/../b"), "spec.volume.path: Invalid value: path must be folders"),
+        (on_volume(path="/a"), "path must be folders"),
+        (on_volume(claimName="a/b"), "spec.volume.claimName"),
+        (on_volume(readOnly=True), "unknown field"),
+        (BOTH, "spec: Invalid value: a CheckpointStore needs exactly one of s3 (a bucket) and volume"),
+        (NEITHER, "spec: Invalid value: a CheckpointStore needs exactly one of s3 (a bucket) and volume"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -255,23 +273,34 @@ def test_a_bad_store_is_refused_at_the_door(control_plane: Any, manifest: dict[s
     assert words in refusal(lambda: control_plane.request("POST", STORES + STRICT, manifest))
 
 
+MOVED = "a CheckpointStore stays in s3 or on a volume"
+
+
 @pytest.mark.parametrize(
-    ("change", "taken"),
+    ("made", "change", "words"),
     [
-        ({"s3": {"bucket": "other"}}, False),
-        ({"s3": {"endpoint": "http://other"}}, False),
-        ({"s3": {"prefix": "other"}}, False),
-        ({"s3": {"region": "eu", "pathStyle": True, "credentialsSecret": "other"}}, True),
-        ({"allowedNamespaces": ["a", "b"]}, True),
+        (store(), {"s3": {"bucket": "other"}}, "bucket, endpoint and prefix are immutable"),
+        (store(), {"s3": {"endpoint": "http://other"}}, "bucket, endpoint and prefix are immutable"),
+        (store(), {"s3": {"prefix": "other"}}, "bucket, endpoint and prefix are immutable"),
+        (store(), {"s3": {"region": "eu", "pathStyle": True, "credentialsSecret": "other"}}, ""),
+        (store(), {"allowedNamespaces": ["a", "b"]}, ""),
+        (store(), {"s3": None, "volume": {"claimName": "c"}}, MOVED),
+        (on_volume(), {"volume": {"claimName": "other"}}, "claimName and path are immutable"),
+        (on_volume(), {"volume": {"path": "other"}}, "claimName and path are immutable"),
+        (on_volume(), {"allowedNamespaces": ["a", "b"]}, ""),
+        (on_volume(), {"volume": None, "s3": store()["spec"]["s3"]}, MOVED),
     ],
 )
-def test_where_a_store_is_never_changes(control_plane: Any, change: dict[str, Any], taken: bool) -> None:
-    name = control_plane.request("POST", STORES, store())["metadata"]["name"]
+def test_where_a_store_is_never_changes(
+    control_plane: Any, made: dict[str, Any], change: dict[str, Any], words: str
+) -> None:
+    made = {**made, "metadata": {"name": f"s-{secrets.token_hex(4)}"}}
+    name = control_plane.request("POST", STORES, made)["metadata"]["name"]
 
     def patch() -> None:
         control_plane.request("PATCH", f"{STORES}/{name}", {"spec": change}, MERGE)
 
-    if taken:
-        patch()
+    if words:
+        assert words in refusal(patch)
     else:
-        assert "bucket, endpoint and prefix are immutable" in refusal(patch)
+        patch()

@@ -35,13 +35,14 @@ class Case:
         self.secrets = f"/api/v1/namespaces/{installation.namespace}/secrets"
         self.jobs = JOBS.format(self.namespace)
 
-    async def create(self, *allowed: str) -> None:
-        s3 = {"bucket": "checkpoints", "credentialsSecret": self.name}
+    async def create(self, *allowed: str, **place: Any) -> None:
+        """In a bucket, unless `place` says otherwise."""
+        place = place or {"s3": {"bucket": "checkpoints", "credentialsSecret": self.name}}
         body = {
             "apiVersion": "convoy.dev/v1alpha1",
             "kind": "CheckpointStore",
             "metadata": {"name": self.name},
-            "spec": {"s3": s3, "allowedNamespaces": list(allowed)},
+            "spec": {**place, "allowedNamespaces": list(allowed)},
         }
         await self.call("POST", STORES, body)
 
@@ -142,4 +143,34 @@ async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
         status = await case.status()
         assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}
         assert status["probedBy"] == node
+        await agent.hang_up()
+
+
+async def test_a_claim_that_is_missed_is_looked_for_when_an_agent_begins(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(installation)
+    node = f"{case.namespace}-n"
+    await installation.node(node)
+    async with running(installation, monkeypatch) as operator:
+
+        async def begun() -> FakeAgent:
+            agent = FakeAgent(installation, operator.hub, node)
+            await agent.enrol()
+            await agent.dial()
+            return agent
+
+        agent = await begun()
+        await case.create("*", volume={"claimName": "disk", "path": "team"})
+        asked = await eventually(lambda: agent.last("store"), what="the agent is asked")
+        assert (asked.volume.claim, asked.volume.path, asked.probe) == ("disk", "team", True)
+        assert not asked.access_key
+        answer = {"name": case.name, "version": asked.version}
+        await agent.send(store=wire.StoreReport(**answer, unmounted=True))
+        await case.says("ClaimNotMounted")
+        await agent.hang_up()
+        agent = await begun()
+        await eventually(lambda: agent.last("store"), what="the agent is asked as it begins")
+        await agent.send(store=wire.StoreReport(**answer, reached=True, conditional=True))
+        await case.says("Probed")
         await agent.hang_up()

@@ -20,7 +20,7 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.base import SWEEP_SECONDS, Blobs, Listing, Store
-from convoy_agents.tiercheck.stores.errors import Damaged, Missing, StoreError
+from convoy_agents.tiercheck.stores.errors import Damaged, Missing, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import Capabilities, probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
 from convoy_agents.tiercheck.stores.upload import Retries, upload
@@ -495,6 +495,47 @@ def test_a_volume_that_is_not_mounted_is_no_empty_store(tmp_path: Path) -> None:
             use()
         assert failed.value.errno == errno.ENOENT
     assert not (tmp_path / "gone").exists()
+
+
+def test_part_of_a_volume_is_made_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    volume = Volume(tmp_path, "clusters/one", claim="disk")
+    assert volume.folders("") == set() and volume.get("a/b") is None
+    volume.put("a/b", b"here")
+    assert (tmp_path / "clusters" / "one" / "a" / "b").read_bytes() == b"here"
+    assert volume.folders("") == {"a"} and volume.where == "claim disk, folder clusters/one"
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "clusters"}
+
+
+def test_a_folder_where_nothing_is_mounted_is_not_written_to(tmp_path: Path) -> None:
+    there = [False]
+    volume = Volume(tmp_path, "clusters/one", claim="disk", mounted=lambda root: there[0])
+    for use in (
+        lambda: volume.put("a/b", b"here"),
+        lambda: volume.create("a/b", b"here"),
+        lambda: volume.get("a/b"),
+        lambda: volume.names("a"),
+        lambda: volume.touch("a/b"),
+        lambda: probe(volume),
+    ):
+        with pytest.raises(NotMounted, match="claim disk, folder clusters/one: it is not mounted at"):
+            use()
+    assert not list(tmp_path.iterdir())
+    there[0] = True
+    assert probe(volume).conditional
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK])
+def test_a_file_system_without_hard_links_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(*args: object, **more: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", fail)
+    found = probe(Volume(tmp_path))
+    assert (found.conditional, found.listing, found.touch) == (False, True, True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_of_two_at_the_last_step_of_creating_a_file_one_does(

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from convoy.cli.__main__ import app
 from convoy.cli.checkpoint import fsck, reach
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.base import Blobs, Store
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest, Record
@@ -99,23 +99,13 @@ class FakeCluster:
         return {"data": {key: base64.b64encode(text.encode()).decode() for key, text in self.keys.items()}}
 
 
-class Bucket:
-    """One job's part of a bucket; and `convoy checkpoint` as its user has it."""
+class Saved:
+    """One job's part of a store; and `convoy checkpoint` as its user has it."""
 
-    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.prefix = f"part-{uuid4()}"
-        self.blobs = S3(
-            BUCKET, Credentials("k", "s"), endpoint_url=url, prefix=self.prefix, addressing="path", attempts=1
-        )
-        self.store = Store(self.blobs, "team", "uid-1")
-        s3 = {
-            "bucket": BUCKET,
-            "endpoint": url,
-            "prefix": self.prefix,
-            "pathStyle": True,
-            "credentialsSecret": "keys",
-        }
-        body = {"metadata": {"name": "s3"}, "spec": {"s3": s3, "allowedNamespaces": ["*"]}}
+    def __init__(self, blobs: Blobs, place: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """`place`: the CheckpointStore's `s3` or `volume`."""
+        self.store = Store(blobs, "team", "uid-1")
+        body = {"metadata": {"name": "s3"}, "spec": {**place, "allowedNamespaces": ["*"]}}
         self.cluster = FakeCluster(job(), CheckpointStore.model_validate(body))
         self._monkeypatch = monkeypatch
         self.use(self.cluster)
@@ -143,6 +133,24 @@ class Bucket:
             self.store.put_chunk(chunk, piece)
         self.store.put_manifest(manifest)
         return manifest
+
+
+class Bucket(Saved):
+    """In a bucket."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.prefix = f"part-{uuid4()}"
+        self.blobs = S3(
+            BUCKET, Credentials("k", "s"), endpoint_url=url, prefix=self.prefix, addressing="path", attempts=1
+        )
+        s3 = {
+            "bucket": BUCKET,
+            "endpoint": url,
+            "prefix": self.prefix,
+            "pathStyle": True,
+            "credentialsSecret": "keys",
+        }
+        super().__init__(self.blobs, {"s3": s3}, monkeypatch)
 
     def key(self, folder: str, name: str, home: str = "team/uid-1") -> str:
         return f"{home}/{folder}/{name}"

@@ -180,8 +180,13 @@ def test_what_is_forwarded_is_addressed_by_its_path(
     bucket: Bucket, endpoint: str | None, path_style: bool, found: str
 ) -> None:
     bucket.cluster.where.spec.s3.path_style = path_style
-    blobs: Any = connect(cast(Cluster, bucket.cluster), "s3", "convoy-system", endpoint)
+    blobs: Any = connect(cast(Cluster, bucket.cluster), "s3", "convoy-system", endpoint, None)
     assert blobs._config.s3["addressing_style"] == found
+
+
+def test_a_bucket_is_in_no_folder(bucket: Bucket, tmp_path: Path) -> None:
+    failed = bucket.run("verify", "job", "--folder", str(tmp_path))
+    assert failed.exit_code == 1 and "--folder is for a volume; CheckpointStore s3 is bucket" in failed.output
 
 
 def test_what_the_store_refuses_is_told_in_its_words(bucket: Bucket, server: int) -> None:

@@ -179,6 +179,15 @@ def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:
     }
 
 
+def on_volume(**volume: Any) -> dict[str, Any]:
+    body = {"claimName": "checkpoints", **volume}
+    spec = {"volume": {key: value for key, value in body.items() if value is not None}}
+    return {**store(), "spec": {**spec, "allowedNamespaces": ["*"]}}
+
+
+NOWHERE = {**store(), "spec": {"allowedNamespaces": ["*"]}}
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -193,6 +202,10 @@ def store(allowed: Any = ("*",), **s3: Any) -> dict[str, Any]:
             "spec.allowedNamespaces: allowedNamespaces must hold names of namespaces",
         ),
         (store(secret="x"), "spec.s3.secret: there is no such field"),
+        (on_volume(), "1 object valid"),
+        (on_volume(path="../x"), "spec.volume.path: path must be folders such as team/checkpoints"),
+        (on_volume(claimName=None), "spec.volume.claimName: is required"),
+        (NOWHERE, "spec: a CheckpointStore needs exactly one of s3 (a bucket) and volume"),
         (
             spec(checkpoint={"tiers": {"remote": {"store": "s3"}}}),
             "spec.checkpoint.tiers.remote: what goes to a store is read from memory: add local: {}",

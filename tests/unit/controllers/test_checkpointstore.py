@@ -18,6 +18,10 @@ DEAF = Probe("n1", NOW, reached=True, conditional=False, checksums=True)
 DOWN = Probe("n2", NOW, reached=False, message="connection refused")
 
 
+AWAY = Probe("n2", NOW, reached=False, unmounted=True, message="claim disk: it is not mounted at /x/disk")
+DISK = make_store("disk", ready="", s3=None, volume={"claimName": "disk"})
+
+
 def observed(**more: Any) -> Observed:
     return Observed(**{"store": make_store(ready=""), "namespace": "convoy-system", **more})
 
@@ -52,6 +56,16 @@ def after(seen: Observed) -> Observed:
             "has no accessKey and no secretKey",
         ),
         ({"secret": Secret(missing=("secretKey",))}, "False", "SecretIncomplete", "has no secretKey; add it"),
+        ({"store": DISK}, "False", "NotProbed", "check the convoy-agent DaemonSet"),
+        ({"store": DISK, "probe": GOOD}, "True", "Probed", "can be committed there: all works"),
+        ({"store": DISK, "probe": DOWN}, "False", "StoreUnreachable", "node n2 could not use it"),
+        ({"store": DISK, "probe": DEAF}, "False", "NoHardLinks", "'disk' makes no hard links"),
+        (
+            {"store": DISK, "probe": AWAY},
+            "False",
+            "ClaimNotMounted",
+            "'disk' is not mounted into the agent of node n2; add it to agent.storeVolumes",
+        ),
     ],
 )
 def test_whether_it_is_ready_and_why(facts: dict[str, Any], holds: str, reason: str, words: str) -> None:

@@ -52,6 +52,48 @@ def test_where_a_store_is(field: str, value: str, good: bool) -> None:
     assert all(one.startswith(f"spec.s3.{field}: {field} must be") for one in broken), broken
 
 
+def on_volume(**volume: Any) -> CheckpointStore:
+    spec = {"volume": {"claimName": "checkpoints", **volume}, "allowedNamespaces": ["*"]}
+    return CheckpointStore.model_validate({"metadata": {"name": "disk"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("path", "good"),
+    [
+        ("", True),
+        ("team", True),
+        ("team/checkpoints-2.0", True),
+        ("/team", False),
+        ("team/", False),
+        ("..", False),
+        ("team/../other", False),
+        ("team/.hidden", False),
+        ("a b", False),
+    ],
+)
+def test_where_on_a_volume_a_store_is(path: str, good: bool) -> None:
+    broken = broken_rules("CheckpointStore", on_volume(path=path).to_dict())
+    assert bool(broken) is not good
+    assert all(one.startswith("spec.volume.path: path must be folders") for one in broken), broken
+
+
+S3 = {"bucket": "checkpoints", "credentialsSecret": "keys"}
+VOLUME = {"claimName": "checkpoints"}
+
+
+@pytest.mark.parametrize(
+    ("places", "good"),
+    [({"s3": S3}, True), ({"volume": VOLUME}, True), ({"s3": S3, "volume": VOLUME}, False), ({}, False)],
+    ids=lambda value: "+".join(value) or "nothing" if isinstance(value, dict) else "",
+)
+def test_a_store_is_in_one_place(places: dict[str, Any], good: bool) -> None:
+    spec = {**places, "allowedNamespaces": ["*"]}
+    made = CheckpointStore.model_validate({"metadata": {"name": "s"}, "spec": spec})
+    broken = broken_rules("CheckpointStore", made.to_dict())
+    only = "spec: a CheckpointStore needs exactly one of s3 (a bucket) and volume (a PersistentVolumeClaim)"
+    assert broken == ([] if good else [only])
+
+
 @pytest.mark.parametrize(
     ("allowed", "namespace", "wanted"),
     [
@@ -82,12 +124,22 @@ def test_what_no_model_takes(more: dict[str, Any]) -> None:
         store(**more)
 
 
-def test_where_it_is_may_never_change() -> None:
+@pytest.mark.parametrize("claim", ["", "Disk", "a..b", "../disk", "disk/", "-disk"])
+def test_a_claim_has_a_name(claim: str) -> None:
+    with pytest.raises(ValidationError):
+        on_volume(claimName=claim)
+
+
+@pytest.mark.parametrize(
+    ("place", "fields"),
+    [("s3", ("bucket", "endpoint", "prefix")), ("volume", ("claimName", "path"))],
+)
+def test_where_it_is_may_never_change(place: str, fields: tuple[str, ...]) -> None:
     (kind,) = (kind for kind in KINDS if kind.name == "CheckpointStore")
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    rules = schema["properties"]["spec"]["properties"]["s3"]["x-kubernetes-validations"]
+    rules = schema["properties"]["spec"]["properties"][place]["x-kubernetes-validations"]
     (fixed,) = (rule["rule"] for rule in rules if "oldSelf" in rule["rule"])
-    assert all(f"self.{name} == oldSelf.{name}" in fixed for name in ("bucket", "endpoint", "prefix"))
+    assert all(f"self.{name} == oldSelf.{name}" in fixed for name in fields)
     assert kind.scope == "Cluster"
 
 

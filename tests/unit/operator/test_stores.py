@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.checkpointstore.observed import Secret
 from convoy_controllers.plan import Assign, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.testing.builders import make_job, make_store
 from convoy_crds import storekeys
@@ -72,6 +73,14 @@ class TestCredentials:
         assert credentials.message(same, KEYS).version == made[0].version
         assert len(made[0].version) == 64
 
+    def test_a_volume_has_no_keys(self) -> None:
+        places = [{"claimName": "disk"}, {"claimName": "other"}, {"claimName": "disk", "path": "team"}]
+        made = [credentials.message(make_store(s3=None, volume=place), {}) for place in places]
+        told = [(one.volume.claim, one.volume.path, one.bucket, one.access_key) for one in made]
+        assert told == [("disk", "", "", ""), ("other", "", "", ""), ("disk", "team", "", "")]
+        assert len({one.version for one in made}) == len(made)
+        assert not credentials.message(make_store(), KEYS).HasField("volume")
+
 
 class Queue:
     def __init__(self) -> None:
@@ -116,9 +125,15 @@ class Harness:
 
     def put(self, *allowed: str, **s3: Any) -> None:
         body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
+        self._put({"s3": body, "allowedNamespaces": list(allowed or ("*",))})
+
+    def put_volume(self, **volume: Any) -> None:
+        """In place of the bucket."""
+        self._put({"volume": {"claimName": "disk", **volume}, "allowedNamespaces": ["*"]})
+
+    def _put(self, spec: dict[str, Any]) -> None:
         old = self.world.checkpoint_stores.get("", "s3")
         metadata = {"name": "s3", "uid": old.uid if old else "uid-s3"}
-        spec = {"s3": body, "allowedNamespaces": list(allowed or ("*",))}
         raw = self.api.put(CHECKPOINT_STORES, {"metadata": metadata, "spec": spec})
         self.world.checkpoint_stores.upsert(views.parent(raw))
 
@@ -252,6 +267,43 @@ class TestSecret:
         assert found is not None
         it.world.checkpoint_stores.remove(found)
         assert it.seen() is None and it.dial("n0") == [] and it.look(60) == {}
+
+
+class TestVolume:
+    async def test_it_is_told_and_tried_without_a_secret(self, it: Harness) -> None:
+        it.put_volume(path="team")
+        it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "no") if plural == "secrets" else None
+        it.dial("n0")
+        await it.resolve()
+        (told,) = it.told("n0")
+        assert (told.volume.claim, told.volume.path, told.probe) == ("disk", "team", True)
+        assert it.seen().secret == Secret()
+        it.answer("n0", told)
+        assert it.seen().probe.reached and not it.seen().probe.unmounted
+
+    async def test_an_agent_that_begins_is_asked_at_once_while_the_claim_is_missed(self, it: Harness) -> None:
+        it.put_volume()
+        for node in ("n0", "n1"):
+            it.dial(node)
+        await it.resolve()
+        (told,) = it.told("n0")
+        for node in ("n0", "n1", "n0"):
+            it.answer(node, told, reached=False, unmounted=True)
+            assert it.seen().probe.unmounted
+            it.look(20)
+        it.answer("n1", told, reached=False, unmounted=True)
+        assert [one.probe for one in it.dial("n1")] == [True], "its claims are mounted as it starts"
+        assert it.dial("n2") == [], "one at a time"
+        it.answer("n1", told)
+        assert it.seen().probe.reached and it.dial("n2") == []
+
+    async def test_another_failure_is_no_reason_to_ask_who_begins(self, it: Harness) -> None:
+        it.put_volume()
+        it.dial("n0")
+        await it.resolve()
+        (told,) = it.told("n0")
+        it.answer("n0", told, reached=False)
+        assert it.dial("n1") == [] and list(it.look(5)) == ["n1"]
 
 
 class TestWhoIsTold:

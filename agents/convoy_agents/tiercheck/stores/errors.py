@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from errno import EDQUOT, ENOSPC
+
 from convoy_agents.tiercheck.digest import Damaged
 
-__all__ = ["Damaged", "Missing", "Stopped", "StoreError"]
+__all__ = ["Damaged", "Missing", "NotMounted", "Stopped", "StoreError"]
+
+_FULL = (ENOSPC, EDQUOT)
 
 
 class StoreError(Exception):
@@ -16,6 +20,11 @@ class StoreError(Exception):
         """Whether the same again may succeed."""
         self.errno = errno
         """Of the system call that failed, if one did."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for it."""
+        return self.errno in _FULL
 
 
 class Missing(StoreError):
@@ -31,6 +40,10 @@ class Missing(StoreError):
         """By id."""
         self.chunks = chunks
         """By digest."""
+
+
+class NotMounted(StoreError):
+    """The volume is not mounted here: what would be written lay on the node's own disk."""
 
 
 class Stopped(Exception):

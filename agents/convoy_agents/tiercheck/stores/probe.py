@@ -1,4 +1,6 @@
-"""What a store can be relied on for: tried out, since some S3 APIs ignore what they do not know."""
+"""What a store can be relied on for: tried out, since some S3 APIs ignore what they do not know, and
+some file systems have no hard links.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each is written under another name, synced, and then takes its name; the folder is synced after that. Nodes
 that share a volume have to see each other's files and their times at once: NFS has to be mounted with noac.
+Their clocks and the file server's have to agree within minutes: what was written within the grace is told by
+them.
 """
 
 from __future__ import annotations
@@ -11,21 +13,22 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.base import Listing
-from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
 
 _RETRIABLE = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT})
 _ADVICE = {
-    errno.EACCES: "the agent may not write there; check the volume's owner and mode",
+    errno.EACCES: "this user may not; check the owner and mode of the volume's folders",
     errno.EDQUOT: "the quota is used up; raise it or keep fewer generations",
     errno.EIO: "the disk or its server fails; check the volume",
     errno.ENOENT: "the volume is not mounted there",
     errno.ENOSPC: "the volume is full; enlarge it or keep fewer generations",
     errno.EPERM: "the file system has no hard links; use another",
+    errno.ENOSYS: "the file system has no hard links; use another",
     errno.EOPNOTSUPP: "the file system has no hard links; use another",
     errno.EROFS: "the volume is read-only; mount it for writing",
 }
@@ -35,13 +38,23 @@ _TRIES = 3
 class Volume:
     """All below one folder, which has to be there: a volume that is not mounted is not written beside."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, path: str = "", *, claim: str = "", mounted: Callable[[Path], bool] = Path.is_dir
+    ) -> None:
+        """`path`: folder of the volume below which all of it is kept; it is made when it is not there.
+
+        `claim`: the PersistentVolumeClaim, for messages. `mounted`: whether the volume is at `root`, else
+        NotMounted.
+        """
         self._root = root
+        self._top = root / path
+        self._mounted = mounted
+        self._where = f"claim {claim}{f', folder {path}' if path else ''}" if claim else f"folder {self._top}"
 
     @property
     def where(self) -> str:
         """The place, for messages."""
-        return f"folder {self._root}"
+        return self._where
 
     def put(self, key: str, data: digest.Buffer) -> None:
         """As `Blobs.put`."""
@@ -123,7 +136,7 @@ class Volume:
         return False
 
     def _path(self, key: str) -> Path:
-        return self._root / key
+        return self._top / key
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
@@ -134,8 +147,11 @@ class Volume:
             return []
 
     def _see_root(self) -> None:
-        if not self._root.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root))
+        """Before a first folder is made, and when something is not there: nothing else can be beside it."""
+        if not self._mounted(self._root):
+            raise NotMounted(
+                f"{self.where}: it is not mounted at {self._root}", retriable=False, errno=errno.ENOENT
+            )
 
     @contextlib.contextmanager
     def _written(self, path: Path, data: digest.Buffer) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from convoy.cli.checkpoint.files import fresh, refuse, scratch
 from convoy.cli.checkpoint.reach import (
     OPERATOR,
     Endpoint,
+    Folder,
     Operator,
     StoreName,
     Subject,
@@ -53,6 +54,7 @@ def export(
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
+    folder: Folder = None,
     operator: Operator = OPERATOR,
     namespace: Namespace = None,
     context: Context = None,
@@ -66,7 +68,7 @@ def export(
     need_torch()
     refuse(to, folder=form is Format.DCP)
     subject = Subject.find(name, store, uid, namespace, context)
-    part = subject.reach(operator, endpoint)
+    part = subject.reach(operator, endpoint, folder)
     contents = part.look()
     with scratch(to) as beside:
         plan = take(part, contents, which, beside / "shards", lambda found: journal_refusal(found, contents))

@@ -13,7 +13,7 @@ from convoy.cli import table
 from convoy.cli.change import Yes
 from convoy.cli.checkpoint.contents import readable
 from convoy.cli.checkpoint.findings import Findings, conclude, count
-from convoy.cli.checkpoint.reach import OPERATOR, Endpoint, Operator, Part, asking, connect, part
+from convoy.cli.checkpoint.reach import OPERATOR, Endpoint, Folder, Operator, Part, asking, connect, part
 from convoy.cli.checkpoint.verify import MAX_LINES, examined
 from convoy.cli.cluster import Cluster, Context, Failure
 from convoy_controllers.checkpoint.retention import Keep
@@ -32,6 +32,7 @@ def fsck(
     ] = False,
     yes: Yes = False,
     endpoint: Endpoint = None,
+    folder: Folder = None,
     operator: Operator = OPERATOR,
     context: Context = None,
 ) -> None:
@@ -42,7 +43,7 @@ def fsck(
     damaged or missing.
     """
     cluster = Cluster.connect(None, context)
-    blobs = connect(cluster, name, operator, endpoint)
+    blobs = connect(cluster, name, operator, endpoint, folder)
     from convoy_agents.tiercheck.stores.base import GRACE_SECONDS  # noqa: PLC0415
     from convoy_agents.tiercheck.stores.homes import homes  # noqa: PLC0415
 

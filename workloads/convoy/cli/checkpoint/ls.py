@@ -12,7 +12,16 @@ from rich.text import Text
 
 from convoy.cli import table
 from convoy.cli.checkpoint.contents import Contents, Row, chosen, label, refusal, rows
-from convoy.cli.checkpoint.reach import OPERATOR, Endpoint, Operator, StoreName, Subject, Uid, elsewhere
+from convoy.cli.checkpoint.reach import (
+    OPERATOR,
+    Endpoint,
+    Folder,
+    Operator,
+    StoreName,
+    Subject,
+    Uid,
+    elsewhere,
+)
 from convoy.cli.cluster import Context, Name, Namespace
 from convoy.cli.show import age
 from convoy.cli.simulate import Output
@@ -30,6 +39,7 @@ def ls(
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
+    folder: Folder = None,
     operator: Operator = OPERATOR,
     namespace: Namespace = None,
     context: Context = None,
@@ -43,7 +53,7 @@ def ls(
     subject, now = Subject.find(name, store, uid, namespace, context), datetime.now(UTC)
     if output is Output.TEXT and subject.job is not None:
         _print(("TIER", "GENERATION", "AGE"), watermarks(subject.job, now), "no tier has a generation yet")
-    contents = subject.reach(operator, endpoint).look() if subject.store else None
+    contents = subject.reach(operator, endpoint, folder).look() if subject.store else None
     if output is Output.JSON:
         typer.echo(json.dumps(as_json(subject, contents), indent=2))
     elif contents is not None:

@@ -1,11 +1,15 @@
-"""From a job to its part of a store: CheckpointStore and Secret are read with the user's own rights."""
+"""From a job to its part of a store: CheckpointStore and Secret are read with the user's own rights.
+
+The volume of a store is read where it is mounted here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,16 +17,16 @@ import typer
 from convoy.cli.checkpoint.contents import Contents, unlabel
 from convoy.cli.cluster import Cluster, Failure
 from convoy_controllers.checkpoint.generation import Generation
+from convoy_crds import checkpointstore
 from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION
 from convoy_crds.storekeys import decoded, missing
 from convoy_crds.trainingjob import TrainingJob
 
 if TYPE_CHECKING:
-    from convoy_agents.tiercheck.stores.base import Store
-    from convoy_agents.tiercheck.stores.s3 import S3
+    from convoy_agents.tiercheck.stores.base import Blobs, Store
 
 OPERATOR = "convoy-system"
-_LIBRARIES = ("boto3", "structlog", "xxhash")
+_LIBRARIES = ("structlog", "xxhash")
 _BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
 _ROUNDS = 3
 """Looks at a store from which the job deletes meanwhile."""
@@ -46,7 +50,15 @@ Endpoint = Annotated[
 Operator = Annotated[
     str,
     typer.Option(
-        "--operator-namespace", metavar="NAMESPACE", help="Namespace of the operator: the Secret is there."
+        "--operator-namespace",
+        metavar="NAMESPACE",
+        help="Namespace of the operator: Secrets and claims of stores are there.",
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder", metavar="FOLDER", help="Where the volume is mounted here, of a store that is on one."
     ),
 ]
 Which = Annotated[
@@ -105,16 +117,15 @@ class Subject:
         job = cluster.job(name)
         return cls(cluster, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
 
-    def reach(self, operator: str, endpoint: str | None) -> Part:
+    def reach(self, operator: str, endpoint: str | None, folder: Path | None) -> Part:
         """Its part of the store. Failure when it has none, or the user may not read it."""
         if self.job is not None and not self.store:
             raise Failure(elsewhere(self.job))
-        return part(
-            connect(self.cluster, self.store, operator, endpoint), self.cluster.namespace, self.uid, self.name
-        )
+        blobs = connect(self.cluster, self.store, operator, endpoint, folder)
+        return part(blobs, self.cluster.namespace, self.uid, self.name)
 
 
-def part(blobs: S3, namespace: str, uid: str, name: str) -> Part:
+def part(blobs: Blobs, namespace: str, uid: str, name: str) -> Part:
     """What these blobs have of the job `name` that is or was `uid`. Failure when that can be no uid."""
     from convoy_agents.tiercheck.stores.base import Store  # noqa: PLC0415
 
@@ -125,26 +136,55 @@ def part(blobs: S3, namespace: str, uid: str, name: str) -> Part:
         raise Failure(str(error)) from error
 
 
-def connect(cluster: Cluster, name: str, operator: str, endpoint: str | None) -> S3:
-    """The bucket of a CheckpointStore. Failure when it, its Secret or a library cannot be had."""
-    need_libraries()
+def connect(cluster: Cluster, name: str, operator: str, endpoint: str | None, folder: Path | None) -> Blobs:
+    """The bucket or volume of a CheckpointStore. Failure when it, its Secret or a library cannot be had."""
+    spec = cluster.store(name).spec
+    if spec.volume is not None:
+        if endpoint:
+            raise Failure(f"--endpoint is for a bucket; CheckpointStore {name} is on a volume: --folder")
+        return _volume(name, spec.volume, operator, folder)
+    if spec.s3 is None:
+        raise Failure(f"CheckpointStore {name} has neither s3 nor volume")
+    if folder is not None:
+        raise Failure(f"--folder is for a volume; CheckpointStore {name} is bucket {spec.s3.bucket}")
+    return _bucket(cluster, name, spec.s3, operator, endpoint)
+
+
+def _volume(name: str, volume: checkpointstore.Volume, operator: str, folder: Path | None) -> Blobs:
+    claim = f"claim {volume.claim_name} in namespace {operator}"
+    if folder is None:
+        raise Failure(
+            f"CheckpointStore {name} is on the volume of {claim}: mount that volume here and say where, "
+            "--folder FOLDER"
+        )
+    if not folder.is_dir():
+        raise Failure(f"--folder {folder}: no such folder; the volume of {claim} has to be mounted there")
+    need_libraries(_LIBRARIES)
+    from convoy_agents.tiercheck.stores.volume import Volume  # noqa: PLC0415
+
+    return Volume(folder, volume.path)
+
+
+def _bucket(
+    cluster: Cluster, name: str, s3: checkpointstore.S3, operator: str, endpoint: str | None
+) -> Blobs:
+    need_libraries(("boto3", *_LIBRARIES))
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     from convoy_agents.tiercheck.stores.s3 import S3, Credentials  # noqa: PLC0415
 
-    spec = cluster.store(name).spec.s3
-    keys = decoded(cluster.secret(operator, spec.credentials_secret))
+    keys = decoded(cluster.secret(operator, s3.credentials_secret))
     if lacking := missing(keys):
-        raise Failure(f"Secret {operator}/{spec.credentials_secret} has no {' and no '.join(lacking)}")
+        raise Failure(f"Secret {operator}/{s3.credentials_secret} has no {' and no '.join(lacking)}")
     try:
         return S3(
-            spec.bucket,
+            s3.bucket,
             Credentials(keys[KEY_ACCESS], keys[KEY_SECRET], keys.get(KEY_SESSION, "")),
-            endpoint_url=endpoint or spec.endpoint,
-            region=spec.region or "us-east-1",
-            prefix=spec.prefix,
+            endpoint_url=endpoint or s3.endpoint,
+            region=s3.region or "us-east-1",
+            prefix=s3.prefix,
             # What is forwarded to this machine has no host name for each bucket.
-            addressing="path" if spec.path_style or endpoint else "auto",
+            addressing="path" if s3.path_style or endpoint else "auto",
         )
     except (ValueError, BotoCoreError) as error:
         raise Failure(f"CheckpointStore {name}: {error}") from error
@@ -161,9 +201,9 @@ def asking() -> Iterator[None]:
         raise Failure(str(error)) from error
 
 
-def need_libraries() -> None:
-    """Failure that says what to install when something is lacking by which stores are read."""
-    for name in _LIBRARIES:
+def need_libraries(names: Sequence[str]) -> None:
+    """Failure that says what to install when one is lacking by which stores are read."""
+    for name in names:
         try:
             importlib.import_module(name)
         except ImportError as error:

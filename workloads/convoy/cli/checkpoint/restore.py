@@ -14,6 +14,7 @@ from convoy.cli.checkpoint.files import fresh, refuse
 from convoy.cli.checkpoint.reach import (
     OPERATOR,
     Endpoint,
+    Folder,
     Operator,
     StoreName,
     Subject,
@@ -31,6 +32,7 @@ def restore(
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
+    folder: Folder = None,
     operator: Operator = OPERATOR,
     namespace: Namespace = None,
     context: Context = None,
@@ -42,10 +44,10 @@ def restore(
     """
     which = generation_of(generation)
     refuse(to, folder=True)
-    part = Subject.find(name, store, uid, namespace, context).reach(operator, endpoint)
+    part = Subject.find(name, store, uid, namespace, context).reach(operator, endpoint, folder)
     contents = part.look()
-    with fresh(to, folder=True) as folder:
-        plan = take(part, contents, which, folder)
+    with fresh(to, folder=True) as partial:
+        plan = take(part, contents, which, partial)
     size = sum(link.manifest.size for links in plan.shards.values() for link in links)
     count = f"{len(plan.shards)} shard{'s' if len(plan.shards) != 1 else ''}"
     typer.echo(f"{name} {label(plan.record.generation)}: {count} ({table.amount(size)}) in {to}")

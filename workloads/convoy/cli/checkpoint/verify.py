@@ -23,6 +23,7 @@ from convoy.cli.checkpoint.progress import moving
 from convoy.cli.checkpoint.reach import (
     OPERATOR,
     Endpoint,
+    Folder,
     Operator,
     Part,
     StoreName,
@@ -48,6 +49,7 @@ def verify(
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
+    folder: Folder = None,
     operator: Operator = OPERATOR,
     namespace: Namespace = None,
     context: Context = None,
@@ -60,7 +62,7 @@ def verify(
     which = generation_of(generation)
     if everything and which is not None:
         raise Failure("--all looks at all generations, --generation at one: leave one of them out")
-    part = Subject.find(name, store, uid, namespace, context).reach(operator, endpoint)
+    part = Subject.find(name, store, uid, namespace, context).reach(operator, endpoint, folder)
     contents = part.look()
     records = to_verify(contents, which, everything)
     unreadable = unread(contents, everything) if which is None else []

@@ -1,0 +1,252 @@
+"""Checkpoints that real agents bring to a volume; and one that is not mounted, read-only or full."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, Host, eventually
+from tests.integration.agents.memory_job import JOB, MemoryJob, held, reads, saved, state
+
+from convoy_agents.csi import mounts
+from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+A, B, C, D = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444"
+CLAIM = "checkpoints"
+PART = "clusters/one"
+HOME = Path(PART) / "default" / JOB
+USE = {"name": "disk", "every_seconds": 0, "keep_last": 2}
+MIB = 2**20
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """The volume as its own server sees it."""
+    made = tmp_path / "disk"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def job(hub: FakeHub, folder: Path) -> MemoryJob:
+    return MemoryJob(hub, folder, store=hub_pb2.StoreUse(**USE))
+
+
+def target(host: Host) -> Path:
+    """Where the claim belongs on a node."""
+    path = host.settings.stores_dir / CLAIM
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def mount(disk: Path, *hosts: Host) -> None:
+    for host in hosts:
+        subprocess.run(["mount", "--bind", str(disk), str(target(host))], check=True, timeout=20)
+
+
+async def tell(hub: FakeHub, *hosts: Host, probe: bool = False) -> None:
+    """The hub says where the store is."""
+    for host in hosts:
+        await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
+        volume = hub_pb2.ClaimedVolume(claim=CLAIM, path=PART)
+        store = hub_pb2.Store(name="disk", version="1", volume=volume, conditional=True, probe=probe)
+        hub.send(host.node, store=store)
+
+
+async def tried(hub: FakeHub, host: Host) -> hub_pb2.StoreReport:
+    """What an agent says that is asked what the store can do."""
+    start = len(hub.heard)
+    await tell(hub, host, probe=True)
+    said = await hub.until(lambda node, said: node == host.node and said.HasField("store"), start)
+    report: hub_pb2.StoreReport = said.store
+    return report
+
+
+def files(disk: Path) -> list[Path]:
+    return [path for path in disk.rglob("*") if path.is_file()]
+
+
+def names(disk: Path, what: str) -> set[str]:
+    return {path.name for path in (disk / HOME / what).iterdir()}
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes all room on a volume."""
+    ballast = disk / "ballast"
+    with pytest.raises(OSError, match="No space"), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(MIB))
+    return ballast
+
+
+async def upload(host: Host, uid: str) -> None:
+    """Brings all that a pod has in memory to the store, now."""
+    plan: Any = host.agent.pods.get(uid).state.assignment  # type: ignore[union-attr]
+    holding = host.agent.keeper.open(JOB)
+    for key in await holding.look(lambda vault: list(vault.manifests)):
+        await host.agent.remotes.upload(plan, holding, key)
+
+
+async def test_all_memory_is_lost_and_the_volume_brings_it_back(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
+) -> None:
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    mount(disk, one, two, three, four)
+    await tell(hub, one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
+    assert names(disk, "records") == {"gen-1-10"}
+    await one.stop()
+    await two.stop()
+    again = await job.form(2, [(C, three), (D, four)])
+    for shards in await reads(again):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+    for rank in again:
+        await rank.ask(type="restored")
+        await rank.reserve()
+    await saved(again, 2, 20, Tier.PEER, Tier.REMOTE)
+    assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
+    assert names(disk, "records") == {"gen-1-10", "gen-2-20"}
+
+
+async def test_a_job_begins_with_the_state_of_another_one(
+    make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, disk: Path
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    mount(disk, one, two)
+    await tell(hub, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.REMOTE)
+    await saved(ranks, 1, 20, Tier.REMOTE)
+    use = hub_pb2.StoreUse(**USE, resume_uid=JOB, resume_step=10)
+    other = MemoryJob(hub, folder, store=use, name="other")
+    begun = await other.form(1, [(C, one), (D, two)])
+    for rank in begun:
+        assert (await rank.restore())["generation"] == [0, 10]
+    for shards in await reads(begun):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+
+
+async def test_what_is_obsolete_goes_and_its_chunks_once_they_are_old(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    mount(disk, one, two)
+    await tell(hub, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.REMOTE)
+    first = names(disk, "chunks")
+    for step in (20, 30):
+        await saved(ranks, 1, step, Tier.REMOTE)
+    await eventually(lambda: names(disk, "records") == {"gen-1-20", "gen-1-30"})
+    await eventually(lambda: not names(disk, "sweeps"))
+    assert first <= names(disk, "chunks"), "an upload may just be counting on them"
+    for path in files(disk):
+        os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
+    await saved(ranks, 1, 40, Tier.REMOTE)
+    await eventually(lambda: names(disk, "records") == {"gen-1-30", "gen-1-40"})
+    await eventually(lambda: not names(disk, "chunks") & first)
+
+
+async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its_place(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
+) -> None:
+    job.copies = 0
+    one = await make_host("one")
+    report = await tried(hub, one)
+    assert (report.reached, report.unmounted) == (False, True)
+    assert CLAIM in report.message and "not mounted" in report.message
+    assert not one.settings.stores_dir.exists()
+    # A folder is no mount.
+    empty = target(one)
+    assert (await tried(hub, one)).unmounted
+    mount(disk, one)
+    assert (await tried(hub, one)).conditional
+    (rank,) = await job.begin(1, [(A, one)])
+    mounts.unmount(empty)
+    await saved([rank], 1, 10, Tier.LOCAL)
+    with pytest.raises(NotMounted):
+        await upload(one, A)
+    assert not list(empty.iterdir()) and "gen-1-10" not in {path.name for path in files(disk)}
+    mount(disk, one)
+    await rank.stands(Tier.REMOTE, 1, 10)
+    assert names(disk, "records") == {"gen-1-10"} and (await tried(hub, one)).reached
+
+
+async def test_what_a_volume_can_do_is_told(make_host: HostMaker, hub: FakeHub, disk: Path) -> None:
+    one = await make_host("one")
+    mount(disk, one)
+    report = await tried(hub, one)
+    assert (report.reached, report.conditional, report.checksums, report.unmounted) == (
+        True,
+        True,
+        False,
+        False,
+    )
+    assert not files(disk)
+
+
+async def test_a_volume_that_is_read_only_is_said(make_host: HostMaker, hub: FakeHub, disk: Path) -> None:
+    one = await make_host("one")
+    mounts.bind_read_only(disk, target(one))
+    report = await tried(hub, one)
+    assert (report.reached, report.unmounted) == (False, False)
+    assert CLAIM in report.message and "the volume is read-only; mount it for writing" in report.message
+
+
+async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    job.copies = 0
+    one = await make_host("one")
+    disk = target(one)
+    mounts.tmpfs(disk, 64 * MIB)
+    await tell(hub, one)
+    (rank,) = await job.begin(1, [(A, one)])
+    ballast = fill(disk)
+    await saved([rank], 1, 10, Tier.LOCAL)
+    report = await tried(hub, one)
+    assert not report.reached and "the volume is full; enlarge it" in report.message
+    with pytest.raises(StoreError, match="the volume is full"):
+        await upload(one, A)
+    chunks = disk / HOME / "chunks"
+    assert not chunks.exists() or not list(chunks.iterdir())
+    ballast.unlink()
+    await rank.stands(Tier.REMOTE, 1, 10)
+    assert names(disk, "records") == {"gen-1-10"}
+
+
+async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    job.copies = 0
+    job.store = hub_pb2.StoreUse(name="disk", every_seconds=0, keep_last=1)
+    one = await make_host("one")
+    disk = target(one)
+    mounts.tmpfs(disk, 64 * MIB)
+    await tell(hub, one)
+    (rank,) = await job.begin(1, [(A, one)])
+    for step in (10, 20):
+        await saved([rank], 1, step, Tier.REMOTE)
+    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "sweeps"))
+    for path in files(disk):
+        os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
+    ballast = fill(disk)
+    # For what is no chunk.
+    os.truncate(ballast, ballast.stat().st_size - MIB // 8)
+    await saved([rank], 1, 30, Tier.REMOTE)
+    assert "gen-1-30" in names(disk, "records")

@@ -1,0 +1,80 @@
+"""`convoy checkpoint` with a store on a volume that is mounted here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.saved import Saved, chunk_of, noise, shard
+
+from convoy_agents.tiercheck.stores.volume import Volume
+
+PART = "clusters/one"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    made = tmp_path / "disk"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def saved(disk: Path, monkeypatch: pytest.MonkeyPatch) -> Saved:
+    """Two generations, and what broke off."""
+    # What a bucket needs is not there.
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    made = Saved(Volume(disk, PART), {"volume": {"claimName": "shared", "path": PART}}, monkeypatch)
+    made.cluster.keys = {}
+    made.save((1, 10), {"0": [noise(1), noise(2)]})
+    made.save((1, 20), {"0": [noise(1), noise(3)]}, parent=(1, 10))
+    made.put(shard((1, 30), [noise(4)]), [noise(4)])
+    return made
+
+
+def test_a_generation_is_listed_verified_and_brought_into_a_folder(
+    saved: Saved, disk: Path, tmp_path: Path
+) -> None:
+    found = saved.run("ls", "job", "--folder", str(disk))
+    assert found.exit_code == 0 and found.output.splitlines()[-1].startswith("1/20 is what a restart of job")
+    found = saved.run("verify", "job", "--folder", str(disk))
+    assert found.output == "job 1/20: 2 chunks (2.0Ki) read, all as they were written\n"
+    to = tmp_path / "out"
+    done = saved.run("restore", "job", "--folder", str(disk), "--to", str(to), "--generation", "1/10")
+    assert done.exit_code == 0, done.output
+    assert (to / "shards" / "0" / "gen-1-10").read_bytes() == noise(1) + noise(2)
+    (disk / PART / "team" / "uid-1" / "chunks" / chunk_of(noise(3)).digest).write_bytes(noise("other"))
+    assert saved.run("verify", "job", "--folder", str(disk)).exit_code == 1
+
+
+def test_what_broke_off_is_deleted_once_it_is_old(saved: Saved, disk: Path) -> None:
+    lost = disk / PART / "team" / "uid-1" / "chunks" / chunk_of(noise(4)).digest
+    for path in [path for path in disk.rglob("*") if path.is_file()]:
+        os.utime(path, (0, path.stat().st_mtime - 7200))
+    assert lost.is_file()
+    done = saved.run("fsck", "s3", "--folder", str(disk), "--repair", "--yes")
+    assert done.exit_code == 0 and "2 objects deleted" in done.output, done.output
+    assert not lost.exists()
+    assert saved.run("verify", "job", "--all", "--folder", str(disk)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "is on the volume of claim shared in namespace convoy-system: mount that volume here"),
+        (["--operator-namespace", "ops"], "claim shared in namespace ops"),
+        (["--folder", "nowhere"], "--folder nowhere: no such folder; the volume of claim shared"),
+        (["--endpoint", "http://x"], "--endpoint is for a bucket; CheckpointStore s3 is on a volume"),
+    ],
+)
+def test_without_the_volume_it_is_said_what_to_do(saved: Saved, words: list[str], said: str) -> None:
+    for command in (["ls", "job"], ["verify", "job"], ["restore", "job", "--to", "out"], ["fsck", "s3"]):
+        failed = saved.run(*command, *words)
+        assert failed.exit_code == 1 and said in failed.output, failed.output
+
+
+def test_a_volume_that_is_not_this_ones_has_nothing(saved: Saved, tmp_path: Path) -> None:
+    failed = saved.run("verify", "job", "--folder", str(tmp_path))
+    assert failed.exit_code == 1 and "the store has no generation of job" in failed.output
