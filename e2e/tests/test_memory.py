@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from e2e.tests.faults import kill_named
 from e2e.tests.jobs import SMALL, Jobs
 from e2e.tests.objects import checkpoint_store, objects
 from e2e.tests.survival import apart, restore, training
+from e2e.tests.volumes import STORE, volume_store
 
 MEMORY = {"interval": "1s", "tiers": {"local": {}, "peer": {}}}
 STEPS = 700
@@ -122,35 +124,52 @@ def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
         jobs.delete("large")
 
 
+def all_memory_is_lost(
+    cluster: Cluster, jobs: Jobs, name: str, store: str, names: Callable[[], list[str]]
+) -> None:
+    """A job goes on from what it has in a store, with the same bits. `names`: of all that is there."""
+    jobs.create(f"calm-{name}", **spec(f"calm-{name}", STEPS))
+    wanted = state(jobs, f"calm-{name}")
+    jobs.delete(f"calm-{name}")
+    tiers = {"local": {}, "peer": {}, "remote": {"store": store, "every": "1s"}}
+    jobs.create(name, **{**spec(name, STEPS), "checkpoint": {"interval": "1s", "tiers": tiers}})
+    try:
+        jobs.wait(lambda: watermark(jobs, name, "remote"), 60, "a generation in the store")
+        jobs.patch(name, suspend=True)
+        jobs.wait_phase(name, "Suspended", 60)
+        holding = [node for node in cluster.nodes if in_memory(node)]
+        assert holding
+        for node in holding:
+            node.kill()
+        restore(cluster)
+        assert not any(in_memory(node) for node in cluster.nodes)
+        jobs.patch(name, suspend=False)
+        assert state(jobs, name) == wanted
+        assert "continues after step" in jobs.log(f"{name}-worker-0")
+        assert any("/records/gen-" in key for key in names())
+    finally:
+        restore(cluster)
+        jobs.delete(name)
+    # What is in the store outlives the job.
+    assert any("/records/gen-" in key for key in names())
+
+
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_all_memory_is_lost_and_the_store_brings_the_job_back(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("calm-store", **spec("calm-store", STEPS))
-    wanted = state(jobs, "calm-store")
-    jobs.delete("calm-store")
     with objects(cluster) as found, checkpoint_store(cluster, found) as store:
-        tiers = {"local": {}, "peer": {}, "remote": {"store": store, "every": "1s"}}
-        stored = {**spec("stored", STEPS), "checkpoint": {"interval": "1s", "tiers": tiers}}
-        jobs.create("stored", **stored)
-        try:
-            jobs.wait(lambda: watermark(jobs, "stored", "remote"), 60, "a generation in the store")
-            jobs.patch("stored", suspend=True)
-            jobs.wait_phase("stored", "Suspended", 60)
-            holding = [node for node in cluster.nodes if in_memory(node)]
-            assert holding
-            for node in holding:
-                node.kill()
-            restore(cluster)
-            assert not any(in_memory(node) for node in cluster.nodes)
-            jobs.patch("stored", suspend=False)
-            assert state(jobs, "stored") == wanted
-            assert "continues after step" in jobs.log("stored-worker-0")
-            assert any("/records/gen-" in key for key in found.names())
-        finally:
-            restore(cluster)
-            jobs.delete("stored")
-        # What is in the store outlives the job.
-        assert any("/records/gen-" in key for key in found.names())
+        all_memory_is_lost(cluster, jobs, "stored", store, found.names)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_all_memory_is_lost_and_a_shared_volume_brings_the_job_back(cluster: Cluster, jobs: Jobs) -> None:
+    with volume_store(cluster) as folder:
+
+        def names() -> list[str]:
+            return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+        all_memory_is_lost(cluster, jobs, "on-disk", STORE, names)
 
 
 MINUTES = 10

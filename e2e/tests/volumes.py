@@ -1,4 +1,4 @@
-"""Claims on a disk that all nodes share."""
+"""Claims on a disk that all nodes share, and CheckpointStores on them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
+from e2e.cluster.run import wait_for
+from e2e.install import CHART, NAMESPACE, helm
+
+STORE = "disk"
+PART = "clusters/e2e"
 
 
 @contextmanager
@@ -44,3 +51,45 @@ def shared_volume(cluster: Cluster, namespace: str) -> Iterator[str]:
         cluster.kubectl("delete", "pvc", "-n", namespace, name, "--wait=false")
         cluster.kubectl("delete", "pv", name, "--wait=false")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def volume_store(cluster: Cluster) -> Iterator[Path]:
+    """The CheckpointStore `disk`, Ready; the folder that it is."""
+    with shared_volume(cluster, NAMESPACE) as claim:
+        store = {
+            "apiVersion": API_VERSION,
+            "kind": "CheckpointStore",
+            "metadata": {"name": STORE},
+            "spec": {"allowedNamespaces": ["*"], "volume": {"claimName": claim, "path": PART}},
+        }
+        cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
+        try:
+            # What is to be done about it is what a person does then.
+            _says(cluster, "ClaimNotMounted")
+            _mounted(cluster, claim)
+            _says(cluster, "Probed")
+            yield cluster.shared_dir / claim / PART
+        finally:
+            cluster.kubectl("delete", "checkpointstore", STORE, "--ignore-not-found")
+            # A claim that is in use does not go.
+            _mounted(cluster)
+
+
+def _says(cluster: Cluster, reason: str) -> None:
+    """Waits until the store gives this reason."""
+
+    def found() -> bool:
+        conditions = cluster.get("checkpointstore", STORE).get("status", {}).get("conditions", [])
+        return any(one["reason"] == reason for one in conditions)
+
+    wait_for(found, deadline=60, what=f"store {STORE} says {reason}", every=0.5)
+
+
+def _mounted(cluster: Cluster, *claims: str) -> None:
+    """Has these claims mounted into the agents, and no others."""
+    values = f"--set-json=agent.storeVolumes={json.dumps(claims)}"
+    helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", values, "--wait", "--timeout=180s")
+    cluster.kubectl(
+        "-n", NAMESPACE, "rollout", "status", "daemonset/convoy-agent", "--timeout=180s", deadline=190
+    )
