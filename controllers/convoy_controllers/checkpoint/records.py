@@ -20,6 +20,10 @@ MAX_HISTORY = 256
 """Earlier incarnations that a branch tells of."""
 MAX_CHUNK = 4 * 1024 * 1024
 """Bytes of a chunk; the last of a shard may be shorter."""
+ENCODED_MOST = 0.97
+"""Of a chunk's length that an encoded one may have: a smaller gain is not worth the time to decode it."""
+ENCODED_LEAST = 20
+"""Bytes that an encoded one has at least."""
 _DIGEST_BYTES = 16
 
 
@@ -35,6 +39,10 @@ class Chunk:
     """XXH3-128 of the bytes as they are kept, 32 hex digits."""
     length: int
     """Bytes as they are kept."""
+
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes may be the chunk as it lies in a store: as it is, or encoded."""
+        return size == self.length or ENCODED_LEAST <= size <= ENCODED_MOST * self.length
 
 
 @dataclass(frozen=True, slots=True)

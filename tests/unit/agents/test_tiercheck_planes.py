@@ -1,0 +1,190 @@
+"""Chunks in fewer bytes: they come back as they were, and nothing else comes back as one."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from convoy_agents.tiercheck import planes
+from convoy_agents.tiercheck.digest import Damaged
+from convoy_controllers.checkpoint.records import ENCODED_LEAST, MAX_CHUNK, Chunk
+
+HEAD = 12
+
+
+def normal(count: int, dtype: str = "<f4", scale: float = 1e-3) -> bytes:
+    """Numbers as gradients are."""
+    return (np.random.default_rng(count).standard_normal(count) * scale).astype(dtype).tobytes()
+
+
+def bfloat16(count: int) -> bytes:
+    """The upper half of each float32."""
+    return (np.frombuffer(normal(count), "<u4") >> 16).astype("<u2").tobytes()
+
+
+def encoded(data: bytes, word: int = 4) -> bytes:
+    found = planes.encode(data, word)
+    assert found is not None
+    return found
+
+
+SPECIAL = struct.pack("<8f", float("nan"), -float("nan"), float("inf"), -0.0, 0.0, 1e-45, -1e38, 1.0)
+SIGNALLING = struct.pack("<4I", 0x7FA00001, 0xFFA00001, 0x7FC00000, 0xFFFFFFFF)
+CHUNKS = st.one_of(
+    st.binary(max_size=300),
+    st.builds(
+        lambda kind, count, rest: kind(count) + rest,
+        st.sampled_from([normal, bfloat16, bytes, lambda count: normal(count, "<f8")]),
+        st.integers(0, 5000),
+        st.binary(max_size=7),
+    ),
+    st.builds(lambda one, times: one * times + b"x", st.binary(max_size=70), st.integers(0, 900)),
+)
+
+
+@given(CHUNKS, st.sampled_from(planes.WORDS))
+@example(SPECIAL * 40, 4)
+@example(SIGNALLING * 40, 4)
+@example(SPECIAL * 40 + b"x", 2)
+def test_a_chunk_comes_back_bit_for_bit(data: bytes, word: int) -> None:
+    found = planes.encode(data, word)
+    if found is not None:
+        assert planes.decode(found, len(data)) == data
+        assert planes.unpack(memoryview(found), len(data)) == data
+        assert len(found) < len(data), "or it could not be told from the chunk itself"
+        assert Chunk("", len(data)).fits(len(found))
+    assert planes.unpack(data, len(data)) == data
+
+
+@pytest.mark.parametrize("word", planes.WORDS)
+@pytest.mark.parametrize("rest", range(4))
+def test_what_is_left_behind_the_last_word_comes_back_too(word: int, rest: int) -> None:
+    data = normal(3000) + b"abc"[:rest]
+    assert planes.decode(encoded(data, word), len(data)) == data
+
+
+def test_the_longest_chunk_that_a_manifest_may_name_is_taken() -> None:
+    data = bytes(2 * MAX_CHUNK)
+    assert planes.decode(encoded(data), len(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("data", "word", "most"),
+    [(normal(2**18), 4, 0.86), (bfloat16(2**19), 2, 0.72), (bytes(2**20), 2, 0.001)],
+    ids=["float32", "bfloat16", "zeros"],
+)
+def test_the_word_that_gains_most_is_found(data: bytes, word: int, most: float) -> None:
+    assert planes.word_of(data) == word
+    assert len(encoded(data, word)) <= most * len(data)
+    other = planes.encode(data, 6 - word)
+    assert other is None or len(encoded(data, word)) <= len(other)
+
+
+def test_a_chunk_of_several_types_is_encoded_as_what_most_of_it_is() -> None:
+    data = normal(3 * 2**16) + bfloat16(2**16) + b"{}" * 500
+    assert planes.word_of(data) == 4
+    assert planes.decode(encoded(data), len(data)) == data
+
+
+@pytest.mark.parametrize("data", [b"", b"a", random.Random(1).randbytes(10_001), normal(4)], ids=len)
+def test_what_gets_hardly_shorter_stays_as_it_is(data: bytes) -> None:
+    assert planes.encode(data, 4) is None and planes.encode(data, 2) is None
+    assert planes.word_of(data) == 0 or len(data) < ENCODED_LEAST
+
+
+@given(st.data())
+def test_damage_is_seen_or_gives_bytes_of_the_same_length(data: st.DataObject) -> None:
+    chunk = normal(600) + b"x"
+    found = bytearray(encoded(chunk))
+    at, bit = data.draw(st.integers(0, len(found) - 1)), data.draw(st.integers(0, 7))
+    found[at] ^= 1 << bit
+    try:
+        other = planes.decode(found, len(chunk))
+    except Damaged:
+        return
+    assert len(other) == len(chunk) and at >= HEAD + 16, "the head says nothing twice"
+
+
+@given(st.integers(0, 2000), st.booleans())
+def test_what_is_cut_or_goes_on_is_refused(by: int, longer: bool) -> None:
+    chunk = normal(600)
+    found = encoded(chunk)
+    wrong = found + bytes(by + 1) if longer else found[: -by - 1]
+    with pytest.raises(Damaged):
+        planes.unpack(wrong, len(chunk))
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_any_other_bytes_are_refused(data: bytes, length: int) -> None:
+    if len(data) != length:
+        with pytest.raises(Damaged):
+            planes.unpack(data, length)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2399, 2401, 2404, MAX_CHUNK, 2**40])
+def test_a_chunk_of_another_length_is_refused(length: int) -> None:
+    with pytest.raises(Damaged):
+        planes.decode(encoded(normal(600)), length)
+
+
+def frame(content: bytes, **more: bool) -> bytes:
+    return zstandard.ZstdCompressor(level=19, **more).compress(content)
+
+
+def of_planes(length: int, *kept: bytes, flags: int = 0b11) -> bytes:
+    """An encoded chunk of words of two bytes with these planes."""
+    head = struct.pack("<4sBBHI", b"CVP\x01", 2, flags, 0, length)
+    return head + struct.pack("<2I", *map(len, kept)) + b"".join(kept)
+
+
+GOOD = frame(bytes(2000))
+HUGE = bytes.fromhex("28b52ffd e0") + (2**40).to_bytes(8, "little") + bytes(3)
+"""A frame (RFC 8878) of one segment that says it has a terabyte."""
+
+
+def test_planes_that_fit_are_taken() -> None:
+    assert planes.decode(of_planes(4000, GOOD, GOOD), 4000) == bytes(4000)
+    assert planes.decode(of_planes(4000, GOOD, bytes(2000), flags=0b01), 4000) == bytes(4000)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        of_planes(4000, GOOD, frame(bytes(2001))),
+        of_planes(4000, GOOD, frame(bytes(1999))),
+        of_planes(4000, GOOD, frame(bytes(2000), write_content_size=False)),
+        of_planes(4000, GOOD, HUGE),
+        of_planes(4000, GOOD, GOOD + b"x"),
+        of_planes(4000, GOOD, GOOD + GOOD),
+        of_planes(4000, GOOD, b"\x50\x2a\x4d\x18\x04\0\0\0abcd"),
+        of_planes(4000, GOOD, b"no frame at all"),
+        of_planes(4000, GOOD, b""),
+        of_planes(4000, GOOD, GOOD, flags=0b111),
+        of_planes(4000, GOOD, bytes(1999), flags=0b01),
+    ],
+)
+def test_planes_of_other_lengths_are_refused_before_there_is_memory_for_them(wrong: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(Damaged):
+            planes.decode(wrong, 4000)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_with_a_large_window_gets_no_memory_for_it() -> None:
+    # 128 MiB, which a decoder takes that finds the frame cut.
+    window = (
+        bytes.fromhex("28b52ffd 80 88") + (2000).to_bytes(4, "little") + (2000 << 3 | 3).to_bytes(3, "little")
+    )
+    assert planes.decode(of_planes(4000, GOOD, window + b"\0"), 4000) == bytes(4000)
+    with pytest.raises(Damaged, match="too much memory"):
+        planes.decode(of_planes(4000, GOOD, window), 4000)
