@@ -1,0 +1,192 @@
+"""Where encoding pays: on links that are slower than it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.tiercheck import link, planes
+from convoy_agents.tiercheck.link import (
+    HALF_LIFE,
+    MAX_LINKS,
+    PROBE_EVERY,
+    Costs,
+    Encoders,
+    Link,
+    Links,
+    Mean,
+    pays,
+)
+
+MB = 2**20
+NS = 1e-9
+GRADIENTS = (np.random.default_rng(0).standard_normal(50_000) * 1e-3).astype("<f4").tobytes()
+NOISE = np.random.default_rng(0).bytes(200_000)
+CHUNK = 4 * MB
+
+
+def mean(value: float) -> Mean:
+    return Mean().with_(value * MB, MB)
+
+
+@pytest.mark.parametrize(
+    ("send", "encode", "saved", "ahead", "plain", "wanted"),
+    [
+        # 100 MB/s against 400 MB/s: 16 % of 10 ns are less than 2.5 ns, 32 % are more.
+        (10, 2.5, 0.16, 0, 0, False),
+        (10, 2.5, 0.32, 0, 0, True),
+        (100, 2.5, 0.16, 0, 0, True),
+        (1, 2.5, 0.9, 0, 0, False),
+        # Six others are before it.
+        (100, 2.5, 0.16, 6, 0, False),
+        # Nothing is saved, however slow the link is.
+        (1e6, 2.5, 0.0, 0, 0, False),
+        # Now and then it is tried all the same.
+        (1, 2.5, 0.16, 0, PROBE_EVERY - 1, False),
+        (1, 2.5, 0.16, 9, PROBE_EVERY, True),
+    ],
+)  # fmt: skip
+def test_a_chunk_is_encoded_where_that_takes_less_time_than_it_saves(
+    send: float, encode: float, saved: float, ahead: float, plain: int, wanted: bool
+) -> None:
+    costs = Costs(mean(send * NS), mean(encode * NS), mean(saved), plain)
+    assert pays(costs, ahead) == wanted
+
+
+def test_what_is_not_known_is_found_out() -> None:
+    assert pays(Costs(), 5)
+    assert not pays(Costs(encode=mean(1), saved=mean(0.5))), "until something has been sent"
+
+
+@given(st.floats(1e-12, 1e-3), st.floats(1e-12, 1e-3), st.floats(0, 1), st.floats(0, 100))
+def test_a_slower_link_is_never_a_reason_not_to(
+    send: float, encode: float, saved: float, ahead: float
+) -> None:
+    costs = Costs(mean(send), mean(encode), mean(saved))
+    slower = Costs(mean(2 * send), mean(encode), mean(saved))
+    assert pays(slower, ahead) >= pays(costs, ahead)
+    assert pays(costs, ahead) <= pays(costs)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, CHUNK)), min_size=1, max_size=50))
+def test_an_average_lies_among_what_was_measured(measured: list[tuple[float, int]]) -> None:
+    found = Mean()
+    for value, size in measured:
+        found = found.with_(value * size, size)
+    values = [value for value, _ in measured]
+    assert found.value is not None
+    assert min(values) - 1e-9 <= found.value <= max(values) + 1e-9
+
+
+def test_an_average_follows_and_small_chunks_say_little() -> None:
+    found = Mean().with_(1.0 * HALF_LIFE, HALF_LIFE)
+    for _ in range(10):
+        found = found.with_(1000.0 * 1000, 1000)
+    assert found.value is not None and found.value < 1.5
+    for _ in range(6 * HALF_LIFE // CHUNK):
+        found = found.with_(3.0 * CHUNK, CHUNK)
+    assert found.value is not None and abs(found.value - 3.0) < 0.1
+
+
+@pytest.fixture
+def counted() -> list[tuple[int, int]]:
+    return []
+
+
+@pytest.fixture
+def way(counted: list[tuple[int, int]]) -> Link:
+    return Link(Encoders(1), lambda length, size: counted.append((length, size)))
+
+
+def go(way: Link, data: bytes, seconds_per_byte: float) -> int:
+    body = way.pack(data)
+    assert planes.unpack(body, len(data)) == data
+    way.sent(len(data), len(body), seconds_per_byte * len(body))
+    return len(body)
+
+
+def test_a_slow_link_gets_all_encoded_and_a_fast_one_a_few(way: Link, counted: list[tuple[int, int]]) -> None:
+    assert all(go(way, GRADIENTS, 1.0) < 0.9 * len(GRADIENTS) for _ in range(5))
+    assert counted[0] == (len(GRADIENTS), counted[-1][1])
+    fast = Link(Encoders(1), lambda *_: None)
+    sizes = [go(fast, GRADIENTS, 1e-15) for _ in range(3 * (PROBE_EVERY + 1))]
+    encoded = [number for number, size in enumerate(sizes) if size < len(GRADIENTS)]
+    assert encoded == [0, PROBE_EVERY + 1, 2 * (PROBE_EVERY + 1)]
+
+
+def test_a_link_that_gets_slow_is_encoded_for_and_one_that_gets_fast_no_more(way: Link) -> None:
+    def turns(seconds_per_byte: float, wanted: bool) -> bool:
+        for _ in range(20 * HALF_LIFE // len(GRADIENTS)):
+            way.sent(CHUNK, CHUNK, seconds_per_byte * CHUNK)
+            if pays(way.costs) == wanted:
+                return True
+        return False
+
+    go(way, GRADIENTS, 1e-15)
+    assert turns(1.0, True) and turns(1e-15, False) and turns(1.0, True)
+
+
+def test_what_gets_no_shorter_goes_as_it_is(way: Link) -> None:
+    assert [go(way, NOISE, 1.0) for _ in range(3)] == [len(NOISE)] * 3
+    assert not pays(way.costs)
+
+
+def test_no_more_are_encoded_at_once_than_there_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, lock = 2, threading.Lock()
+    now, most, meet = [0], [0], threading.Barrier(threads)
+    encode = planes.encode
+
+    def slow(data: bytes, word: int) -> bytes | None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        meet.wait(20)
+        with lock:
+            now[0] -= 1
+        return encode(data, word)
+
+    monkeypatch.setattr(link.planes, "encode", slow)
+    encoders = Encoders(threads)
+    ways = [Link(encoders, lambda *_: None) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda way: way.pack(GRADIENTS), ways))
+    assert most[0] == threads and len(set(found)) == 1
+    assert encoders.ahead == 0
+
+
+async def test_the_event_loop_goes_on_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    may = threading.Event()
+    encode = planes.encode
+
+    def held(data: bytes, word: int) -> bytes | None:
+        may.wait(20)
+        return encode(data, word)
+
+    monkeypatch.setattr(link.planes, "encode", held)
+    encoders = Encoders(1)
+    links = Links(encoders, lambda *_: None)
+    first = asyncio.create_task(links.to("one").packed(GRADIENTS))
+    second = asyncio.create_task(links.to("two").packed(GRADIENTS))
+    await asyncio.sleep(0)
+    assert encoders.ahead == 2
+    # Nobody waits for the second any more: nor does anybody behind it.
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert encoders.ahead == 1
+    may.set()
+    assert len(await first) < len(GRADIENTS)
+
+
+def test_only_so_many_nodes_are_remembered() -> None:
+    links = Links(Encoders(1), lambda *_: None)
+    first, second = links.to("first"), links.to("second")
+    for number in range(MAX_LINKS - 1):
+        links.to(str(number))
+        assert links.to("second") is second
+    assert links.to("first") is not first
