@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import os
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.exchange import Exchange
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.link import Encoders, Links
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.scrubbing import Scrubber
@@ -45,6 +47,8 @@ from convoy_controllers.checkpoint.generation import Generation
 
 LEAVE_SECONDS = 8.0
 """From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""
+MAX_ENCODERS = 4
+"""Threads, and at most a quarter of the node's cores: the others are the training's."""
 
 log = structlog.get_logger()
 
@@ -73,12 +77,14 @@ class Agent:
         self.enrolment = Enrolment(settings.node, settings.hub, settings.token_file, settings.ca_file)
         self.pods = Pods(Outbox())
         self.keeper = Keeper(settings.run_dir / "memory", settings.checkpoint_memory, self._holdings)
-        self.remotes = Remotes(self._report_store, settings.stores_dir, settings.copy_rate)
+        encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
+        self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
         alarms = Alarms(self.pods.troubled)
         self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper, self.remotes, alarms))
         self._peers = PeerClient(self.enrolment)
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
-        exchange = Exchange(self._peers, settings.copy_rate)
+        links = Links(encoders, partial(metrics.travelled, "peer"))
+        exchange = Exchange(self._peers, links, settings.copy_rate)
         surveys = Surveys(self.keeper, lambda: self.pods)
         self.scrubber = Scrubber(
             settings.node, self.keeper, exchange, lambda: self.pods, settings.scrub_seconds
@@ -114,7 +120,7 @@ class Agent:
         self._peer_server = PeerServer(
             self.desk,
             vouching,
-            ShardService(self.keeper, surveys, restores),
+            ShardService(self.keeper, surveys, restores, links),
             self.enrolment,
             settings.peer_port,
         )

@@ -73,3 +73,15 @@ COPIED_BYTES = Counter(
     ["direction"],
     registry=REGISTRY,
 )
+TRAVELLED_BYTES = Counter(
+    "convoy_agent_checkpoint_travelled_bytes",
+    "Bytes of chunks that went to a store or to other nodes, and the bytes that were sent for them",
+    ["path", "bytes"],
+    registry=REGISTRY,
+)
+
+
+def travelled(path: str, length: int, size: int) -> None:
+    """A chunk of this length went by a path, `store` or `peer`, as so many bytes."""
+    TRAVELLED_BYTES.labels(path, "raw").inc(length)
+    TRAVELLED_BYTES.labels(path, "sent").inc(size)

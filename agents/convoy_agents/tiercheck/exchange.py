@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from convoy_agents import metrics
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Place
 from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
+from convoy_agents.tiercheck.link import Link, Links
 from convoy_agents.tiercheck.memory import NoRoom
 from convoy_agents.tiercheck.stores.upload import Rate
 from convoy_agents.tiercheck.vault import Damaged
@@ -27,6 +29,8 @@ HOLDER_SECONDS = 3.0
 """For a node beside the job to tell what it holds: it may be gone."""
 PIECE_SECONDS = 30.0
 """For one chunk: a peer that moves nothing for so long is given up."""
+ENCODINGS = (hub_pb2.Piece.PLANES,)
+"""In which this agent understands chunks, besides as they are."""
 RESUME_SECONDS = 90.0
 """For which slot 0's agent may hold the question what to go on from."""
 
@@ -62,9 +66,10 @@ class Surveyed(NamedTuple):
 class Exchange:
     """The client's side of the Shards service."""
 
-    def __init__(self, stubs: Stubs, rate: float = 0.0) -> None:
+    def __init__(self, stubs: Stubs, links: Links, rate: float = 0.0) -> None:
         """`rate`: most bytes per second that copies may take of the network; 0 for no bound."""
         self._stubs = stubs
+        self._links = links
         self._rate = Rate(rate)
 
     async def survey(self, place: Place, job_uid: str, incarnation: int, member: bool) -> Surveyed:
@@ -116,9 +121,8 @@ class Exchange:
                 return True
             # A whole shard may take long, but not longer than its chunks may.
             failed: list[Exception] = []
-            reply = await stub.Give(
-                self._pieces(holding, key, offer.chunks, failed), timeout=PIECE_SECONDS * len(offer.chunks)
-            )
+            pieces = self._pieces(holding, key, offer, self._links.to(place.node), failed)
+            reply = await stub.Give(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
             if failed:
                 if await holding.look(lambda vault: key not in vault.manifests):
                     raise Outdated(f"shard {key} is not here any more")
@@ -130,20 +134,25 @@ class Exchange:
         return bool(reply.whole)
 
     async def _pieces(
-        self, holding: Holding, key: str, chunks: Iterable[int], failed: list[Exception]
+        self, holding: Holding, key: str, offer: hub_pb2.OfferReply, link: Link, failed: list[Exception]
     ) -> AsyncIterator[hub_pb2.Piece]:
         """What goes wrong here ends the stream and is left in `failed`: raised, it would look to the caller
         as if somebody had cancelled it."""
-        for index in chunks:
+        packs = hub_pb2.Piece.PLANES in offer.encodings
+        for index in offer.chunks:
             try:
                 data = await holding.read(key, index)
             except (Damaged, OSError) as error:
                 failed.append(error)
                 return
-            if (delay := self._rate.delay(len(data))) > 0:
+            body = await link.packed(data) if packs else data
+            began = time.monotonic()
+            if (delay := self._rate.delay(len(body))) > 0:
                 await asyncio.sleep(delay)
             metrics.COPIED_BYTES.labels("sent").inc(len(data))
-            yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=data)
+            yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=body)
+            # It is taken up again when there is room for the next.
+            link.sent(len(data), len(body), time.monotonic() - began)
 
     async def take(self, place: Place, holding: Holding, key: str, limit: int) -> None:
         """Fetches a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
@@ -151,11 +160,13 @@ class Exchange:
             stub = await self._stubs.shards(place)
             wanted = await self._expect(stub, place, holding, key, limit)
             if wanted:
-                request = hub_pb2.TakeRequest(job_uid=holding.job_uid, id=key, chunks=wanted)
+                request = hub_pb2.TakeRequest(
+                    job_uid=holding.job_uid, id=key, chunks=wanted, encodings=ENCODINGS
+                )
                 call = stub.Take(request, timeout=PIECE_SECONDS * len(wanted))
                 async for piece in call:
-                    await holding.put(key, piece.index, piece.data)
-                    metrics.COPIED_BYTES.labels("taken").inc(len(piece.data))
+                    length = await holding.put(key, piece.index, piece.data)
+                    metrics.COPIED_BYTES.labels("taken").inc(length)
             await holding.use(lambda vault: vault.admit(key))
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             raise Unreachable(f"{place.node}: {describe(error)}") from error

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from convoy_agents import metrics
-from convoy_agents.tiercheck import digest, memory
+from convoy_agents.tiercheck import digest, memory, planes
 from convoy_agents.tiercheck.budget import Budget, Refusal
 from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault, write_atomic
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -265,9 +265,15 @@ class Holding:
         """A chunk of a shard. Damaged when it is not here or not as it was."""
         return await self._through(self._quietly(lambda vault: vault.read(key, index)))
 
-    async def put(self, key: str, index: int, data: bytes) -> None:
-        """A chunk of a shard that is expected. Damaged when it is not what the manifest says."""
-        await self._through(self._quietly(lambda vault: vault.put(key, index, data)))
+    async def put(self, key: str, index: int, data: bytes) -> int:
+        """A chunk of a shard that is expected, encoded or not; its length, decoded. Damaged when it is not
+        what the manifest says.
+        """
+        length = (await self.look(lambda vault: vault.expected(key, index))).length
+        loop = asyncio.get_running_loop()
+        whole = await loop.run_in_executor(self._pool, planes.unpack, data, length)
+        await self._through(self._quietly(lambda vault: vault.put(key, index, whole)))
+        return length
 
     async def _quietly(self, do: Callable[[Vault], T]) -> T:
         """As `use`, for what nobody waits for."""

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 from botocore.exceptions import BotoCoreError
 
+from convoy_agents import metrics
 from convoy_agents.csi.mounts import is_target
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.holding import OTHERS, Holding
+from convoy_agents.tiercheck.link import Encoders, Link
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.base import Blobs, Store
 from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
@@ -42,19 +45,25 @@ log = structlog.get_logger()
 class _Known:
     message: hub_pb2.Store = field(repr=False)
     blobs: Blobs
+    link: Link
 
 
 class Remotes:
     """`report` tells the hub what a store can do."""
 
     def __init__(
-        self, report: Callable[[hub_pb2.StoreReport], None], volumes: Path, rate: float = 0.0
+        self,
+        report: Callable[[hub_pb2.StoreReport], None],
+        volumes: Path,
+        encoders: Encoders,
+        rate: float = 0.0,
     ) -> None:
         """`volumes`: where claims are mounted, each in a folder of its name. `rate`: most bytes per second of
         one upload; 0 for no bound.
         """
         self._report = report
         self._volumes = volumes
+        self._encoders = encoders
         self._rate = rate
         self._known: dict[str, _Known] = {}
         self._pool = ThreadPoolExecutor(THREADS, "store")
@@ -72,7 +81,8 @@ class Remotes:
                     known.blobs.renew(_credentials(message))
                 known.message = message
             else:
-                known = _Known(message, self._connect(message))
+                link = Link(self._encoders, partial(metrics.travelled, "store"))
+                known = _Known(message, self._connect(message), link)
         except (ValueError, BotoCoreError) as error:
             # What no client can be made for, such as a host name with an underscore.
             log.warning("store not usable", store=message.name, why=str(error))
@@ -107,6 +117,7 @@ class Remotes:
             job_uid or plan.job_uid,
             conditional=known.message.conditional,
             fence=lambda: False,
+            packer=known.link,
         )
 
     def commits(self, plan: Assignment) -> bool:
@@ -158,6 +169,7 @@ class Remotes:
             job=plan.job,
             shard=manifest.shard,
             sent=done.sent_bytes,
+            wire=done.wire_bytes,
             skipped=done.skipped_bytes,
             seconds=round(done.seconds, 2),
             **manifest.generation._asdict(),

@@ -6,6 +6,7 @@ Whoever calls holds an agent's certificate; which job's shards an agent may ask 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,9 +14,10 @@ import grpc
 import structlog
 
 from convoy_agents.channels import caller_node
-from convoy_agents.tiercheck.exchange import PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
+from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
 from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.link import Links
 from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import Damaged, Vault
@@ -37,8 +39,9 @@ log = structlog.get_logger()
 class ShardService:
     """Of one node."""
 
-    def __init__(self, keeper: Keeper, surveys: Surveys, restores: Restores) -> None:
+    def __init__(self, keeper: Keeper, surveys: Surveys, restores: Restores, links: Links) -> None:
         self._keeper = keeper
+        self._links = links
         self._surveys = surveys
         self._restores = restores
         self._gives = asyncio.Semaphore(MAX_GIVES)
@@ -91,7 +94,7 @@ class ShardService:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:
             await holding.use(lambda vault: vault.admit(manifest.id))
-        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=wanted)
+        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=wanted, encodings=ENCODINGS)
 
     async def Give(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.GiveReply:
         """Takes chunks of a shard that was offered, and keeps it once it is whole."""
@@ -116,7 +119,7 @@ class ShardService:
 
     async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> AsyncIterator[hub_pb2.Piece]:
         """A shard's manifest, or the chunks that are asked for."""
-        await _caller(context)
+        node = await _caller(context)
         holding = self._keeper.get(request.job_uid)
         manifest = await holding.look(lambda vault: vault.manifests.get(request.id)) if holding else None
         if holding is None or manifest is None:
@@ -124,13 +127,19 @@ class ShardService:
         if not request.chunks:
             yield hub_pb2.Piece(manifest=manifest.text)
             return
+        link = self._links.to(node)
+        packs = hub_pb2.Piece.PLANES in request.encodings
         async with self._takes:
             for index in request.chunks:
                 try:
                     data = await holding.read(request.id, index)
                 except (Damaged, OSError) as error:
                     await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
-                yield hub_pb2.Piece(index=index, data=data)
+                body = await link.packed(data) if packs else data
+                began = time.monotonic()
+                yield hub_pb2.Piece(index=index, data=body)
+                # It is taken up again when there is room for the next.
+                link.sent(len(data), len(body), time.monotonic() - began)
 
 
 def _fits(vault: Vault, incarnation: int, manifest: Manifest) -> hub_pb2.OfferReply | None:

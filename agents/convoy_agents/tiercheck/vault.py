@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from convoy_agents.tiercheck import digest, memory
 from convoy_controllers.checkpoint import records, retention
 from convoy_controllers.checkpoint.generation import Generation, Tier
-from convoy_controllers.checkpoint.records import Branch, Inventory, MalformedError, Manifest, Record
+from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, MalformedError, Manifest, Record
 
 MAX_EXPECTED = 64
 """Shards on their way here at once; the oldest makes room."""
@@ -181,12 +181,16 @@ class Vault:
                 self.give_up_coming(next(iter(self._coming)))
         return sorted(coming.missing)
 
-    def put(self, key: str, index: int, data: digest.Buffer) -> None:
-        """One chunk of a shard that is expected. Damaged when it is not what the manifest says."""
+    def expected(self, key: str, index: int) -> Chunk:
+        """A chunk of a shard that is expected. Damaged when it is of none."""
         coming = self._coming.get(key)
         if coming is None or not 0 <= index < len(coming.manifest.chunks):
             raise Damaged(f"chunk {index} of {key}: it is not expected")
-        chunk = coming.manifest.chunks[index]
+        return coming.manifest.chunks[index]
+
+    def put(self, key: str, index: int, data: digest.Buffer) -> None:
+        """One chunk of a shard that is expected. Damaged when it is not what the manifest says."""
+        chunk, coming = self.expected(key, index), self._coming[key]
         if len(data) != chunk.length or digest.digest(data) != chunk.digest:
             raise Damaged(f"chunk {chunk.digest} is damaged")
         with self._partial(key).open("r+b") as file:

@@ -1682,11 +1682,16 @@ class OfferReply(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
+    ENCODINGS_FIELD_NUMBER: _builtins.int
     answer: Global___OfferReply.Answer.ValueType
     reason: _builtins.str
     @_builtins.property
     def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by index in the manifest"""
+
+    @_builtins.property
+    def encodings(self) -> _containers.RepeatedScalarFieldContainer[Global___Piece.Encoding.ValueType]:
+        """that are understood besides the bytes as they are"""
 
     def __init__(
         self,
@@ -1694,10 +1699,11 @@ class OfferReply(_message.Message):
         answer: Global___OfferReply.Answer.ValueType = ...,
         reason: _builtins.str = ...,
         chunks: _abc.Iterable[_builtins.int] | None = ...,
+        encodings: _abc.Iterable[Global___Piece.Encoding.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunks", b"chunks", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "chunks", b"chunks", "encodings", b"encodings", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1706,6 +1712,23 @@ Global___OfferReply: _TypeAlias = OfferReply  # noqa: Y015
 @_typing.final
 class Piece(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
+
+    class _Encoding:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Piece._Encoding.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PLAIN: Piece._Encoding.ValueType  # 0
+        PLANES: Piece._Encoding.ValueType  # 1
+        """tiercheck/planes.py"""
+
+    class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
+        """How a chunk's bytes may be sent. What is encoded is shorter than the chunk, and names its encoding itself."""
+
+    PLAIN: Piece.Encoding.ValueType  # 0
+    PLANES: Piece.Encoding.ValueType  # 1
+    """tiercheck/planes.py"""
 
     JOB_UID_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
@@ -1716,6 +1739,7 @@ class Piece(_message.Message):
     id: _builtins.str
     index: _builtins.int
     data: _builtins.bytes
+    """of a chunk, encoded or as they are"""
     manifest: _builtins.bytes
     """alone, when no chunk was asked for"""
     def __init__(
@@ -1765,11 +1789,16 @@ class TakeRequest(_message.Message):
     JOB_UID_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
+    ENCODINGS_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     id: _builtins.str
     @_builtins.property
     def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by index; empty: the manifest alone"""
+
+    @_builtins.property
+    def encodings(self) -> _containers.RepeatedScalarFieldContainer[Global___Piece.Encoding.ValueType]:
+        """that are understood besides the bytes as they are"""
 
     def __init__(
         self,
@@ -1777,10 +1806,11 @@ class TakeRequest(_message.Message):
         job_uid: _builtins.str = ...,
         id: _builtins.str = ...,
         chunks: _abc.Iterable[_builtins.int] | None = ...,
+        encodings: _abc.Iterable[Global___Piece.Encoding.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "id", b"id", "job_uid", b"job_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "encodings", b"encodings", "id", b"id", "job_uid", b"job_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

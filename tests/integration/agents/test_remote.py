@@ -14,7 +14,9 @@ from tests.integration.agents.memory_job import JOB, MemoryJob, held, reads, sav
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
+from convoy_agents import metrics
 from convoy_agents.tiercheck import restoring
+from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -252,3 +254,37 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
         patch.setattr(restoring, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
     assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
+
+
+async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    job.copies = 0
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await tell(hub, proxy, prefix, one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    before = {kind: metrics.TRAVELLED_BYTES.labels("store", kind)._value.get() for kind in ("raw", "sent")}
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.REMOTE)
+    went = {
+        kind: metrics.TRAVELLED_BYTES.labels("store", kind)._value.get() - before[kind] for kind in before
+    }
+    plan = one.agent.pods.get(A).state.assignment  # type: ignore[union-attr]
+    assert plan is not None
+    store = one.agent.remotes.of(plan)
+    lengths = {chunk.digest: chunk for one in store.inventory().manifests.values() for chunk in one.chunks}
+    sizes = store.kept("chunks").sizes
+    shorter = [digest for digest, chunk in lengths.items() if sizes[digest] < chunk.length]
+    assert shorter, "the first that a node sends is encoded, to see how long it takes"
+    assert went == {
+        "raw": sum(chunk.length for chunk in lengths.values()),
+        "sent": sum(sizes[digest] for digest in lengths),
+    }
+    # One of them is written by somebody who does not encode.
+    plain = Store(store._blobs, "default", JOB)
+    plain.put_chunk(lengths[shorter[0]], plain.get_chunk(lengths[shorter[0]]))
+    sizes = store.kept("chunks").sizes
+    assert sizes[shorter[0]] == lengths[shorter[0]].length
+    await one.stop()
+    await two.stop()
+    for shards in await reads(await job.form(2, [(C, three), (D, four)])):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}

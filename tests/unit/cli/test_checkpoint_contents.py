@@ -102,6 +102,32 @@ def test_a_row_tells_what_is_new_and_what_belongs_to_the_run() -> None:
 CUT = replace(WHOLE, chunks=WHOLE.chunks._replace(sizes={**WHOLE.chunks.sizes, chunk_of(noise(5)).digest: 7}))
 
 
+def kept_as(size: int) -> Contents:
+    """As if one chunk of the newest generation had so many bytes where it lies."""
+    sizes = {**WHOLE.chunks.sizes, chunk_of(noise(5)).digest: size}
+    return replace(WHOLE, chunks=WHOLE.chunks._replace(sizes=sizes))
+
+
+@pytest.mark.parametrize(
+    ("size", "whole"),
+    [
+        (SIZE, True),
+        (SIZE + 1, False),
+        (SIZE * 97 // 100, True),
+        (SIZE * 97 // 100 + 1, False),
+        (20, True),
+        (19, False),
+        (0, False),
+    ],
+)
+def test_a_chunk_may_lie_encoded_and_then_takes_less(size: int, whole: bool) -> None:
+    about = kept_as(size)
+    newest = rows(about)[0]
+    assert (newest.whole, newest.restored) == (whole, whole)
+    assert (newest.bytes, newest.new_bytes) == (SIZE + size, SIZE + size)
+    assert (not faults(about, RUN[3])) == whole
+
+
 @pytest.mark.parametrize("about", [contents(RUN, SHARDS, [BRANCH], without=[noise(5)]), CUT])
 def test_a_generation_that_lacks_bytes_is_not_the_one_that_is_restored(about: Contents) -> None:
     found = rows(about)

@@ -12,10 +12,12 @@ from typing import Any, cast
 import pytest
 from kubernetes.client.exceptions import ApiException
 from tests.unit.agents import fault_proxy
+from tests.unit.agents.test_tiercheck_encoded import Always, numbers
 from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
 
 from convoy.cli.checkpoint.reach import advice, connect, elsewhere
 from convoy.cli.cluster import Cluster
+from convoy_agents.tiercheck.stores.base import Store
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch
@@ -325,3 +327,25 @@ def test_a_shard_whose_name_leads_elsewhere_is_refused(bucket: Bucket, tmp_path:
     failed = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
     assert failed.exit_code == 1 and "that is no name of a file" in failed.output
     assert not list(tmp_path.iterdir())
+
+
+def test_what_an_agent_has_encoded_is_read_as_it_was(bucket: Bucket, tmp_path: Path) -> None:
+    pieces = [numbers(1), noise(2), numbers(3)]
+    bucket.store = Store(bucket.blobs, "team", "uid-1", packer=Always())
+    bucket.save((1, 10), {"0": pieces})
+    sizes = bucket.store.kept("chunks").sizes
+    assert sum(sizes.values()) < 0.95 * sum(map(len, pieces))
+    for command in (["verify", "job"], ["fsck", "s3", "--deep"]):
+        done = bucket.run(*command)
+        assert done.exit_code == 0, done.output
+    shown = bucket.run("ls", "job", "-o", "json")
+    (row,) = json.loads(shown.output)["generations"]
+    assert row["bytes"] == sum(sizes.values()) and row["whole"]
+    done = bucket.run("restore", "job", "--to", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "shards" / "0" / "gen-1-10").read_bytes() == b"".join(pieces)
+    spoilt = chunk_of(pieces[0]).digest
+    bucket.spoil("chunks", spoilt, bytes(sizes[spoilt]))
+    assert bucket.run("ls", "job").exit_code == 0
+    failed = bucket.run("verify", "job")
+    assert failed.exit_code == 1 and spoilt in failed.output

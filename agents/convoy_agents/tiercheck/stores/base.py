@@ -1,10 +1,13 @@
 """One job's checkpoints in a remote store, addressed by content.
 
-    chunks/<digest>                 bytes
+    chunks/<digest>                 bytes, perhaps encoded (planes.py); the digest is that of the chunk itself
     manifests/<id>                  of a shard; written after its chunks
     records/<generation>            COMMIT; written once, after all it stands on
     branches/<number>               where an incarnation began; `<number>.looking` while that is undecided
     sweeps/<random>                 somebody is deleting
+
+A chunk that is encoded is shorter than the chunk, and begins with a head of its own. Who puts one that is
+there in the other form changes nothing: either is replaced as a whole, and gives the same bytes.
 
 Records and branches end with the SHA-256 of their text; a manifest's is its name. Nothing else is kept: what
 there is follows from listings.
@@ -30,7 +33,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from convoy_agents.tiercheck import digest
+from convoy_agents.tiercheck import digest, planes
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, StoreError
 from convoy_controllers.checkpoint import records, retention
 from convoy_controllers.checkpoint.generation import Generation
@@ -110,6 +113,16 @@ class Blobs(Protocol):
         """Sends bytes with a checksum that is not theirs; whether the store sees it."""
 
 
+class Packer(Protocol):
+    """Makes chunks shorter where that pays. Used by several threads at once."""
+
+    def pack(self, data: digest.Buffer) -> digest.Buffer:
+        """A chunk as it is to be sent: encoded (planes.py), or as it is."""
+
+    def sent(self, length: int, size: int, seconds: float) -> None:
+        """A chunk of this length was sent as so many bytes."""
+
+
 class Store:
     """One job's. Blocking; for several threads at once. All raise StoreError."""
 
@@ -124,11 +137,12 @@ class Store:
         grace_seconds: float = GRACE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] | None = None,
+        packer: Packer | None = None,
     ) -> None:
         """`conditional`: whether of several `Blobs.create` one wins, as `probe` finds out.
 
         Where not, `fence` says whether the caller still is the only one who may commit (its Lease).
-        `report`: hears of what is malformed.
+        `report`: hears of what is malformed. `packer`: without one chunks are put as they are.
         """
         if not conditional and fence is None:
             raise ValueError(f"{blobs.where} does not honour conditional writes: commits need a fence")
@@ -138,6 +152,7 @@ class Store:
         self._fence = fence
         self._grace = grace_seconds
         self._clock = clock
+        self._packer = packer
         self._report = report or (lambda what: log.warning("malformed object in the store", what=what))
 
     @property
@@ -147,18 +162,34 @@ class Store:
 
     # Uploading and restoring.
 
-    def put_chunk(self, chunk: Chunk, data: digest.Buffer) -> None:
-        """Idempotent. Damaged, and nothing is sent, when the bytes are not the chunk's."""
+    def put_chunk(
+        self, chunk: Chunk, data: digest.Buffer, pace: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """The bytes that were sent. Idempotent. Damaged, and nothing is sent, when they are not the chunk's.
+
+        `pace`: waits until so many bytes may be sent.
+        """
         _check(chunk, data)
-        self._blobs.put(self._key("chunks", chunk.digest), data)
+        key = self._key("chunks", chunk.digest)
+        body = data if self._packer is None else self._packer.pack(data)
+        began = time.monotonic()
+        pace(len(body))
+        self._blobs.put(key, body)
+        if self._packer is not None:
+            self._packer.sent(len(data), len(body), time.monotonic() - began)
+        return len(body)
 
     def get_chunk(self, chunk: Chunk) -> bytes:
         """Damaged when it is not there or not as it was."""
         data = self._blobs.get(self._key("chunks", chunk.digest))
         if data is None:
             raise Damaged(f"chunk {chunk.digest} is not in {self.where}")
-        _check(chunk, data)
-        return data
+        try:
+            whole = bytes(planes.unpack(data, chunk.length))
+        except Damaged as error:
+            raise Damaged(f"chunk {chunk.digest} is damaged: {error}") from error
+        _check(chunk, whole)
+        return whole
 
     def chunks(self) -> Mapping[str, float]:
         """When each was last written or promised, in Unix seconds, by digest."""

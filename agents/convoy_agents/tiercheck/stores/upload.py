@@ -48,6 +48,9 @@ class Uploaded:
     """A shard that is in the store."""
 
     sent_bytes: int
+    """Of the chunks that were sent."""
+    wire_bytes: int
+    """That these took, encoded as some were."""
     skipped_bytes: int
     """Of chunks that were there, or come twice."""
     seconds: float
@@ -107,15 +110,16 @@ def upload(
         index for name, index in first.items() if name not in there or name in lost or name in broken
     )
 
+    wire: list[int] = []
+
     def send(index: int) -> None:
         chunk = manifest.chunks[index]
-        work.pace(chunk.length)
-        work.retried(lambda: store.put_chunk(chunk, read(index)))
+        wire.append(work.retried(lambda: store.put_chunk(chunk, read(index), work.pace)))
 
     work.each(send, missing, threads)
     work.retried(lambda: store.put_manifest(manifest))
     sent = sum(manifest.chunks[index].length for index in missing)
-    return Uploaded(sent, manifest.size - sent, time.monotonic() - began)
+    return Uploaded(sent, sum(wire), manifest.size - sent, time.monotonic() - began)
 
 
 def download(

@@ -87,7 +87,8 @@ def rows(contents: Contents) -> list[Row]:
     before: Mapping[str, int] = {}
     for generation in sorted(inventory.records):
         record = inventory.records[generation]
-        own = lengths(inventory, record)
+        needed = lengths(inventory, record)
+        own = {digest: contents.chunks.sizes.get(digest, length) for digest, length in needed.items()}
         found.append(
             Row(
                 generation=generation,
@@ -224,7 +225,7 @@ def _shard(contents: Contents, head: str, damaged: Mapping[str, str]) -> Iterato
         size = contents.chunks.sizes.get(chunk.digest, chunk.length)
         if chunk.digest not in contents.chunks.written:
             yield f"chunk {chunk.digest} is missing", True
-        elif size != chunk.length:
+        elif not chunk.fits(size):
             yield f"chunk {chunk.digest} has {size} bytes instead of {chunk.length}", False
         elif chunk.digest in damaged:
             yield damaged[chunk.digest], False
@@ -245,10 +246,8 @@ def _broken(contents: Contents, head: str) -> tuple[str, bool]:
 
 
 def _stands(contents: Contents, chunk: Chunk) -> bool:
-    return (
-        chunk.digest in contents.chunks.written
-        and contents.chunks.sizes.get(chunk.digest, chunk.length) == chunk.length
-    )
+    there = chunk.digest in contents.chunks.written
+    return there and chunk.fits(contents.chunks.sizes.get(chunk.digest, chunk.length))
 
 
 def _time(seconds: float) -> datetime | None:

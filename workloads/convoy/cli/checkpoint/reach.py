@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from convoy_agents.tiercheck.stores.base import Blobs, Store
 
 OPERATOR = "convoy-system"
-_LIBRARIES = ("structlog", "xxhash")
+_LIBRARIES = ("numpy", "structlog", "xxhash", "zstandard")
 _BOTO = ("boto3", "botocore", "s3transfer", "jmespath")
 _ROUNDS = 3
 """Looks at a store from which the job deletes meanwhile."""

@@ -1,0 +1,69 @@
+"""Shards between agents: encoded for those who understand that, and as they are for others."""
+
+from __future__ import annotations
+
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import Authority, FakeHub, Host
+from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, state
+from tests.integration.agents.test_memory import A, B, C, folder, job, restored, saved
+
+from convoy_agents import metrics
+from convoy_agents.channels import dial
+from convoy_agents.tiercheck import exchange, planes, service
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import MAX_CHUNK
+from convoy_crds import terms
+
+__all__ = ["folder", "job"]
+LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
+
+
+def travelled() -> dict[str, float]:
+    return {kind: metrics.TRAVELLED_BYTES.labels("peer", kind)._value.get() for kind in ("raw", "sent")}
+
+
+async def taken(host: Host, authority: Authority, node: str, *encodings: int) -> list[bytes]:
+    """The chunks of shard 0 as `host` sends them to a node that understands these encodings."""
+    holding = host.agent.keeper.get(JOB)
+    assert holding is not None
+    (key,) = await holding.look(lambda vault: vault.sealed(["0"], 1)[Generation(1, 10)].values())
+    address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
+    async with dial(address, name, host.settings.ca_file.read_bytes(), authority.identity(node)) as channel:
+        request = hub_pb2.TakeRequest(job_uid=JOB, id=key, chunks=[0, 1, 2], encodings=encodings)  # type: ignore[arg-type]
+        call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=10)
+        return [piece.data async for piece in call]
+
+
+async def test_a_node_that_is_asked_sends_what_is_understood(
+    make_host: HostMaker, hub: FakeHub, authority: Authority, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    # 7 is what a later agent may understand besides.
+    for encodings in ((), (hub_pb2.Piece.PLAIN, 7)):
+        pieces = await taken(one, authority, "two", *encodings)
+        assert list(map(len, pieces)) == LENGTHS and b"".join(pieces) == state(10, 0)
+    # The first to a node nobody has sent to before is encoded in any case.
+    pieces = await taken(one, authority, "three", hub_pb2.Piece.PLANES, 7)
+    assert len(pieces[0]) < LENGTHS[0]
+    whole = [planes.unpack(piece, length) for piece, length in zip(pieces, LENGTHS, strict=True)]
+    assert b"".join(whole) == state(10, 0)
+
+
+@pytest.mark.parametrize("understood", [True, False])
+async def test_copies_and_what_is_restored_from_them_are_the_same_encoded_or_not(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch, understood: bool
+) -> None:
+    if not understood:
+        monkeypatch.setattr(exchange, "ENCODINGS", ())
+        monkeypatch.setattr(service, "ENCODINGS", ())
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    before = travelled()
+    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    await two.stop()
+    for shards in await restored(await job.form(2, [(A, one), (C, three)])):
+        assert shards == {"0": state(10, 0), "1": state(10, 1)}
+    went = {kind: total - before[kind] for kind, total in travelled().items()}
+    assert went["raw"] >= 2 * SIZE and (went["sent"] < went["raw"]) == understood

@@ -1,0 +1,182 @@
+"""Chunks that lie encoded in a store: whoever reads gets the chunk, whoever wrote it and however."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.agents.test_tiercheck_stores import (
+    HOME,
+    Place,
+    chunk_of,
+    noise,
+    put,
+    record_of,
+    shard,
+    volume_place,
+)
+
+from convoy_agents.tiercheck import digest, planes
+from convoy_agents.tiercheck.stores.adopt import adopt
+from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
+from convoy_agents.tiercheck.stores.upload import download, examine, upload
+
+STOP = threading.Event()
+
+
+class Always:
+    """Encodes whatever gets shorter."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+
+    def pack(self, data: digest.Buffer) -> digest.Buffer:
+        word = planes.word_of(data)
+        found = planes.encode(data, word) if word else None
+        return data if found is None else found
+
+    def sent(self, length: int, size: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.told.append((length, size))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return volume_place(tmp_path)
+
+
+def numbers(seed: int, count: int = 5000) -> bytes:
+    return (np.random.default_rng(seed).standard_normal(count) * 1e-3).astype("<f4").tobytes() + b"tail"[
+        : seed % 4
+    ]
+
+
+def pieces_of(count: int, seed: int = 0) -> list[bytes]:
+    """Some get shorter, and some do not."""
+    return [numbers(seed + one) if one % 3 else noise((seed, one), 20_000) for one in range(count)]
+
+
+def lies_as(place: Place, data: bytes) -> int:
+    """Bytes that a chunk has where it lies."""
+    found = place.blobs.get(f"{HOME}/chunks/{chunk_of(data).digest}")
+    assert found is not None
+    return len(found)
+
+
+def test_a_chunk_comes_back_however_it_was_put_and_whoever_put_it_last(place: Place) -> None:
+    packing, plain, data = place.store(packer=Always()), place.store(), numbers(1)
+    chunk = chunk_of(data)
+    for store, shorter in [(packing, True), (plain, False), (packing, True), (packing, True)]:
+        assert store.put_chunk(chunk, data) == lies_as(place, data)
+        assert (lies_as(place, data) < 0.9 * len(data)) == shorter
+        assert packing.get_chunk(chunk) == plain.get_chunk(chunk) == data
+        assert set(store.chunks()) == {chunk.digest}
+    assert chunk.fits(lies_as(place, data))
+
+
+def test_what_gets_no_shorter_lies_as_it_is(place: Place) -> None:
+    packer = Always()
+    store = place.store(packer=packer)
+    store.put_chunk(chunk_of(noise(1)), noise(1))
+    assert lies_as(place, noise(1)) == 300 and packer.told == [(300, 300)]
+
+
+def test_bytes_that_are_not_the_chunk_are_not_put_encoded_either(place: Place) -> None:
+    store = place.store(packer=Always())
+    with pytest.raises(Damaged):
+        store.put_chunk(chunk_of(numbers(1)), numbers(2))
+    assert not place.keys()
+
+
+@pytest.mark.parametrize("at", [0, 5, 8, 13, 40, -1])
+def test_damage_where_an_encoded_chunk_lies_is_seen(place: Place, at: int) -> None:
+    store, data = place.store(packer=Always()), numbers(1)
+    chunk, key = chunk_of(data), f"{HOME}/chunks/{chunk_of(data).digest}"
+    store.put_chunk(chunk, data)
+    found = bytearray(place.blobs.get(key) or b"")
+    found[at] ^= 4
+    for spoilt in (bytes(found), bytes(found[:at]), bytes(found) + b"\0", b"", bytes(len(data))):
+        place.spoil(key, spoilt)
+        with pytest.raises(Damaged, match=chunk.digest):
+            store.get_chunk(chunk)
+    assert examine(store, [chunk], lambda _: None, stop=STOP).keys() == {chunk.digest}
+
+
+def test_another_chunk_that_is_encoded_is_not_taken_for_it(place: Place) -> None:
+    store = place.store(packer=Always())
+    one, other = numbers(4), numbers(8)
+    for data in (one, other):
+        store.put_chunk(chunk_of(data), data)
+    found = place.blobs.get(f"{HOME}/chunks/{chunk_of(other).digest}")
+    assert found is not None
+    place.spoil(f"{HOME}/chunks/{chunk_of(one).digest}", found)
+    with pytest.raises(Damaged):
+        store.get_chunk(chunk_of(one))
+
+
+def fetched(store: Store, pieces: list[bytes]) -> list[bytes]:
+    found: dict[int, bytes] = {}
+    download(store, shard(1, pieces), found.__setitem__, stop=STOP)
+    return [found[index] for index in range(len(pieces))]
+
+
+def test_an_upload_that_broke_off_goes_on_whoever_encodes(place: Place) -> None:
+    pieces = pieces_of(9)
+    reads: list[int] = []
+
+    def breaks(index: int) -> bytes:
+        if index == 5:
+            raise StoreError("it breaks off", retriable=False)
+        return pieces[index]
+
+    with pytest.raises(StoreError, match="breaks off"):
+        upload(place.store(packer=Always()), shard(1, pieces), breaks, stop=STOP, threads=1)
+    before = {index: lies_as(place, pieces[index]) for index in range(5)}
+    assert 0 < sum(size < len(pieces[index]) for index, size in before.items()) < 5
+
+    def read(index: int) -> bytes:
+        reads.append(index)
+        return pieces[index]
+
+    done = upload(place.store(), shard(1, pieces), read, stop=STOP)
+    assert sorted(reads) == [5, 6, 7, 8], "what is there in one form is there"
+    assert done.wire_bytes == done.sent_bytes == sum(len(pieces[index]) for index in reads)
+    assert before == {index: lies_as(place, pieces[index]) for index in range(5)}
+    for store in (place.store(), place.store(packer=Always())):
+        assert fetched(store, pieces) == pieces
+
+
+def test_an_upload_says_what_went_for_its_chunks(place: Place) -> None:
+    pieces, packer = pieces_of(9), Always()
+    done = upload(place.store(packer=packer), shard(1, pieces), pieces.__getitem__, stop=STOP)
+    assert done.sent_bytes == sum(map(len, pieces)) > done.wire_bytes
+    assert (
+        done.wire_bytes == sum(size for _, size in packer.told) == sum(lies_as(place, one) for one in pieces)
+    )
+    assert sorted(length for length, _ in packer.told) == sorted(map(len, pieces))
+
+
+def test_the_rate_is_that_of_what_goes_and_is_kept_before_it_goes(place: Place) -> None:
+    waited: list[int] = []
+
+    def pace(size: int) -> None:
+        assert not place.keys()
+        waited.append(size)
+
+    size = place.store(packer=Always()).put_chunk(chunk_of(numbers(1)), numbers(1), pace)
+    assert waited == [size] and size < len(numbers(1))
+
+
+def test_a_job_begins_with_what_another_one_has_encoded(tmp_path: Path) -> None:
+    blobs = volume_place(tmp_path).blobs
+    pieces = pieces_of(4)
+    source = Store(blobs, "team", "source", packer=Always())
+    manifest = put(source, shard(7, pieces), pieces)
+    assert source.commit(record_of(manifest))
+    target = Store(blobs, "team", "target")
+    adopt(Store(blobs, "team", "source"), target, 0, STOP)
+    (own,) = target.inventory().manifests.values()
+    assert [target.get_chunk(chunk) for chunk in own.chunks] == pieces
