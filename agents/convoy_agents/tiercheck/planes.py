@@ -35,7 +35,7 @@ WORDS = (4, 2)
 _MAGIC = b"CVP\x01"
 _HEAD = struct.Struct("<4sBBHI")
 _LEVEL = 1
-"""Of zstd: on such planes higher ones cost multiples of its time for nearly nothing."""
+"""Of zstd: higher ones take several times as long, and give no fewer bytes on such planes."""
 _SAMPLES, _SAMPLE = 8, 8192
 """Pieces of a chunk, and bytes of each, by which it is judged."""
 _LONGEST = 2 * MAX_CHUNK
