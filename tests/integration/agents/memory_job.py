@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.integration.agents.harness import PATIENCE, FakeHub, Host, Pod, assignment
 
+from convoy_agents import metrics
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.placement import Host as Candidate
@@ -253,3 +254,12 @@ async def damage(host: Host, shard: str, generation: Generation, at_byte: int = 
         raise AssertionError(f"{shard} of {generation} is not on {host.node}")
 
     await holding.use(flip)
+
+
+def travelled(path: str) -> dict[str, float]:
+    """Bytes of the chunks that all agents here have sent by a path, and the bytes that these took."""
+    name = "convoy_agent_checkpoint_travelled_bytes_total"
+    kinds = ("raw", "sent")
+    return {
+        kind: metrics.REGISTRY.get_sample_value(name, {"path": path, "bytes": kind}) or 0 for kind in kinds
+    }

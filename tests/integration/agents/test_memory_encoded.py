@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import Authority, FakeHub, Host
-from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, state
+from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, state, travelled
 from tests.integration.agents.test_memory import A, B, C, folder, job, restored, saved
 
-from convoy_agents import metrics
 from convoy_agents.channels import dial
 from convoy_agents.tiercheck import exchange, planes, service
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
@@ -18,10 +17,6 @@ from convoy_crds import terms
 
 __all__ = ["folder", "job"]
 LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
-
-
-def travelled() -> dict[str, float]:
-    return {kind: metrics.TRAVELLED_BYTES.labels("peer", kind)._value.get() for kind in ("raw", "sent")}
 
 
 async def taken(host: Host, authority: Authority, node: str, *encodings: int) -> list[bytes]:
@@ -60,10 +55,10 @@ async def test_copies_and_what_is_restored_from_them_are_the_same_encoded_or_not
         monkeypatch.setattr(exchange, "ENCODINGS", ())
         monkeypatch.setattr(service, "ENCODINGS", ())
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    before = travelled()
+    before = travelled("peer")
     await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
     await two.stop()
     for shards in await restored(await job.form(2, [(A, one), (C, three)])):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
-    went = {kind: total - before[kind] for kind, total in travelled().items()}
+    went = {kind: total - before[kind] for kind, total in travelled("peer").items()}
     assert went["raw"] >= 2 * SIZE and (went["sent"] < went["raw"]) == understood

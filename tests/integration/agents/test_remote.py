@@ -10,13 +10,21 @@ from uuid import uuid4
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host
-from tests.integration.agents.memory_job import JOB, MemoryJob, held, reads, saved, state
+from tests.integration.agents.memory_job import (
+    JOB,
+    MemoryJob,
+    held,
+    reads,
+    saved,
+    state,
+    travelled,
+)
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
-from convoy_agents import metrics
 from convoy_agents.tiercheck import restoring
 from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.s3 import S3, Credentials
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -263,11 +271,9 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await tell(hub, proxy, prefix, one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])
-    before = {kind: metrics.TRAVELLED_BYTES.labels("store", kind)._value.get() for kind in ("raw", "sent")}
+    before = travelled("store")
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.REMOTE)
-    went = {
-        kind: metrics.TRAVELLED_BYTES.labels("store", kind)._value.get() - before[kind] for kind in before
-    }
+    went = {kind: total - before[kind] for kind, total in travelled("store").items()}
     plan = one.agent.pods.get(A).state.assignment  # type: ignore[union-attr]
     assert plan is not None
     store = one.agent.remotes.of(plan)
@@ -280,7 +286,9 @@ async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
         "sent": sum(sizes[digest] for digest in lengths),
     }
     # One of them is written by somebody who does not encode.
-    plain = Store(store._blobs, "default", JOB)
+    keys = Credentials("key", "secret")
+    blobs = S3(BUCKET, keys, endpoint_url=proxy.url, addressing="path", prefix=prefix)
+    plain = Store(blobs, "default", JOB)
     plain.put_chunk(lengths[shorter[0]], plain.get_chunk(lengths[shorter[0]]))
     sizes = store.kept("chunks").sizes
     assert sizes[shorter[0]] == lengths[shorter[0]].length
