@@ -11,6 +11,7 @@ from convoy.cli.change import Yes
 from convoy.cli.checkpoint.reach import (
     OPERATOR,
     Endpoint,
+    Folder,
     Operator,
     Part,
     StoreName,
@@ -28,6 +29,7 @@ def rm(
     store: StoreName = None,
     uid: Uid = None,
     endpoint: Endpoint = None,
+    folder: Folder = None,
     operator: Operator = OPERATOR,
     namespace: Namespace = None,
     context: Context = None,
@@ -40,7 +42,7 @@ def rm(
     subject = Subject.find(name, store, uid, namespace, context)
     if why := refusal(subject):
         raise Failure(why)
-    part = subject.reach(operator, endpoint)
+    part = subject.reach(operator, endpoint, folder)
     objects, size, generations = amount(part)
     if not objects:
         typer.echo(f"{name} has nothing in the store")
