@@ -89,16 +89,31 @@ def schedules_(
 
 @app.command(name="tiercheck")
 def tiercheck_(
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(tiercheck.ALL)}; default: all.")
+    ] = None,
     parameters: Annotated[
         int, typer.Option(min=1_000_000, help="Of the model; its state has three times as many values.")
     ] = tiercheck.PARAMETERS,
     rounds: Annotated[int, typer.Option(min=2, help="Of each way to save.")] = tiercheck.ROUNDS,
+    step: Annotated[
+        list[float] | None,
+        typer.Option(min=0, help="Seconds of a step; default: those published."),
+    ] = None,
 ) -> None:
-    """What saving costs, beside a plain copy and torch's own ways; written to docs/bench/tiercheck.json."""
-    found = figures.Figures()
-    tiercheck.bench(parameters, rounds, found)
-    whole = parameters >= tiercheck.PARAMETERS and rounds >= 5
-    _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
+    """What saving and restoring cost, beside copies and others; written to docs/bench/tiercheck.json."""
+    if unknown := sorted(set(only or ()) - set(tiercheck.ALL)):
+        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(tiercheck.ALL)}")
+    lengths = tuple(step or tiercheck.STEP_SECONDS)
+    options = tiercheck.Options(tuple(only or tiercheck.ALL), parameters, rounds, lengths)
+    found, whole = figures.Figures(), False
+    try:
+        tiercheck.bench(options, found)
+        whole = not only and not step and parameters >= tiercheck.PARAMETERS and rounds >= 5
+    except ClusterError as error:
+        sys.exit(str(error))
+    finally:
+        _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
 
 
 def _tell(found: figures.Figures, name: str, command: str, whole: bool) -> None:

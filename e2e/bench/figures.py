@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ FOLDER = files.CHECKOUT / "docs" / "bench"
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured; lower is better throughout."""
+    """What is measured; lower is better, unless said otherwise."""
 
     name: str
     unit: str
@@ -27,7 +27,9 @@ class Metric:
     baseline: str = ""
     """Name of the metric to compare with."""
     kind: str = "measured"
-    """measured or simulated"""
+    """measured or simulated; or `not measured: ` and why"""
+    least: bool = False
+    """Higher is better, and the target is the least."""
 
 
 @dataclass
@@ -42,11 +44,16 @@ class Figures:
         self.metrics[metric.name] = metric
         self.values.setdefault(metric.name, []).append(value)
 
+    def miss(self, metric: Metric, why: str) -> None:
+        """It cannot be measured here."""
+        self.metrics[metric.name] = replace(metric, kind=f"not measured: {why}")
+        self.values.setdefault(metric.name, [])
+
     def take(self, others: Figures) -> None:
         """All values of others."""
-        for name, values in others.values.items():
-            for value in values:
-                self.add(others.metrics[name], value)
+        for name, metric in others.metrics.items():
+            self.metrics[name] = metric
+            self.values.setdefault(name, []).extend(others.values[name])
 
     def row(self, name: str) -> dict[str, Any]:
         """One line of the file: the median, held against target and baseline."""
@@ -60,7 +67,7 @@ class Figures:
             # Above 1 the baseline is slower.
             "ratio": _rounded(baseline / value) if value and baseline is not None else None,
             "target": metric.target,
-            "met": None if metric.target is None else value is not None and value <= metric.target,
+            "met": None if metric.target is None or not self.values[name] else _met(metric, value),
             "kind": metric.kind,
             "spread": self._spread(name),
         }
@@ -85,6 +92,12 @@ class Figures:
         )
 
 
+def _met(metric: Metric, value: float | None) -> bool:
+    if metric.target is None or value is None:
+        return False
+    return value >= metric.target if metric.least else value <= metric.target
+
+
 def _rounded(value: float | None) -> float | None:
     """Three digits that count; a figure is no more exact than that."""
     if value is None or value == 0:
@@ -94,6 +107,8 @@ def _rounded(value: float | None) -> float | None:
 
 def line(row: dict[str, Any]) -> str:
     """A row for a person."""
+    if row["value"] is None and row["kind"].startswith("not measured"):
+        return f"{row['metric']:<78} {row['kind']}"
     value = "never" if row["value"] is None else f"{row['value']:g}"
     words = f"{row['metric']:<78} {value:>8} {row['unit']}  ({row['spread']})"
     if row["target"] is not None:

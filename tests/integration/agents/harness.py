@@ -79,8 +79,9 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 class FakeHub:
     """Enrols whoever has the token of a node, keeps what agents say, sends what the test says."""
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, address: str = "127.0.0.1") -> None:
         self.authority = authority
+        self.address = address
         self.heard: list[tuple[str, hub_pb2.AgentMessage]] = []
         self.certificate_seconds = 3600.0
         self.redirect_to: list[str] = []
@@ -101,9 +102,11 @@ class FakeHub:
         self._session = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         hub_pb2_grpc.add_EnrolmentServicer_to_server(self, self._enrolment)
         hub_pb2_grpc.add_HubServicer_to_server(self, self._session)
-        self.enrol_port = self._enrolment.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+        self.enrol_port = self._enrolment.add_secure_port(
+            f"{self.address}:0", grpc.ssl_server_credentials([pair])
+        )
         self.session_port = self._session.add_secure_port(
-            f"127.0.0.1:{session_port}",
+            f"{self.address}:{session_port}",
             grpc.ssl_server_credentials([pair], self.authority.pem, require_client_auth=True),
         )
         await self._enrolment.start()
@@ -235,7 +238,9 @@ class Pod:
 class Host:
     """A node: folders of its own, an agent, and the kubelet's side of the driver."""
 
-    def __init__(self, root: Path, node: str, hub: FakeHub, memory: int = 256 * 2**20) -> None:
+    def __init__(
+        self, root: Path, node: str, hub: FakeHub, memory: int = 256 * 2**20, address: str = "127.0.0.1"
+    ) -> None:
         self.root = root / node
         self.node = node
         (self.root / "kubelet").mkdir(parents=True)
@@ -243,9 +248,9 @@ class Host:
         (self.root / "ca.crt").write_bytes(hub.authority.pem)
         self.settings = Settings(
             node=node,
-            pod_ip="127.0.0.1",
-            hub=f"127.0.0.1:{hub.enrol_port}",
-            hub_session=f"127.0.0.1:{hub.session_port}",
+            pod_ip=address,
+            hub=f"{hub.address}:{hub.enrol_port}",
+            hub_session=f"{hub.address}:{hub.session_port}",
             token_file=self.root / "token",
             ca_file=self.root / "ca.crt",
             run_dir=self.root / "run",
@@ -280,6 +285,11 @@ class Host:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
+
+    @property
+    def peer_address(self) -> str:
+        """Where other agents reach this one."""
+        return f"{self.settings.pod_ip}:{self.agent.peer_port}"
 
     def target(self, uid: str) -> Path:
         return self.settings.kubelet_dir / "pods" / uid / "volumes" / "kubernetes.io~csi" / "convoy" / "mount"
@@ -365,7 +375,7 @@ def assignment(
                 slot=number,
                 pod_uid=uid,
                 node=host.node,
-                peer_address=f"127.0.0.1:{host.agent.peer_port}",
+                peer_address=host.peer_address,
                 processes=processes,
             )
             for number, (uid, host, processes) in enumerate(members)

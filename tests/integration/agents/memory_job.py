@@ -104,9 +104,9 @@ class Rank:
             extends=extends,
         )
 
-    async def until(self, holds: Any) -> dict[str, Any]:
+    async def until(self, holds: Any, patience: float = PATIENCE) -> dict[str, Any]:
         """How things stand, once it is as wanted."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         known = ""
         while True:
             known = (await self.ask(type="look", known=known))["stand"]
@@ -115,8 +115,8 @@ class Rank:
                 return self.stand
             assert time.monotonic() < deadline, self.stand
 
-    async def stands(self, tier: Tier, incarnation: int, step: int) -> None:
-        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step])
+    async def stands(self, tier: Tier, incarnation: int, step: int, patience: float = PATIENCE) -> None:
+        await self.until(lambda stand: stand["marks"].get(tier.value) == [incarnation, step], patience)
 
     async def restore(
         self, attempt: int = 0, broken: list[list[str]] | None = None, *, bases: bool = False
@@ -216,7 +216,7 @@ async def reads(ranks: list[Rank]) -> list[dict[str, bytes]]:
 
 
 def at(host: Host) -> hub_pb2.Place:
-    return hub_pb2.Place(node=host.node, peer_address=f"127.0.0.1:{host.agent.peer_port}")
+    return hub_pb2.Place(node=host.node, peer_address=host.peer_address)
 
 
 async def held(host: Host) -> set[tuple[Generation, str]]:

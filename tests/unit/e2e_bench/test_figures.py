@@ -39,3 +39,19 @@ def test_the_baseline_is_another_metric_of_the_same_run():
 @pytest.mark.parametrize(("value", "shown"), [(0.0, 0.0), (0.012345, 0.0123), (1.2345, 1.23), (1234.4, 1234)])
 def test_three_digits_count(value, shown):
     assert rows(value).row("it")["value"] == shown
+
+
+def test_what_is_not_measured_says_why():
+    figures, others = Figures(), Figures()
+    others.miss(Metric("it", "x", 2.0), "there is none")
+    figures.take(others)
+    (row,) = figures.rows()
+    assert (row["value"], row["met"], row["kind"]) == (None, None, "not measured: there is none")
+    assert row["spread"] == "n=0"
+
+
+@pytest.mark.parametrize(("value", "met"), [(0.79, False), (0.8, True), (3.0, True), (None, False)])
+def test_a_target_may_be_the_least(value, met):
+    figures = Figures()
+    figures.add(Metric("it", "x", 0.8, least=True), value)
+    assert figures.row("it")["met"] is met

@@ -1,0 +1,50 @@
+"""Generations of any size, of bytes that nobody could shorten, through the ranks of `MemoryJob`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from tests.integration.agents.memory_job import Rank
+
+PATIENCE = 300.0
+"""Seconds for any of it."""
+_PIECE = 16 * 2**20
+
+
+async def begin(ranks: list[Rank], size: int) -> None:
+    """Ranks that restore what there is, which is not measured, and have slots of so many bytes each."""
+    answers = await asyncio.gather(*(rank.restore() for rank in ranks))
+    for rank, answer in zip(ranks, answers, strict=True):
+        for shard in answer["shards"]:
+            await rank.ask(type="shard", shard=shard)
+    for rank in ranks:
+        await rank.ask(type="restored")
+        if (answer := await rank.reserve(size))["type"] != "slots":
+            raise RuntimeError(f"no memory for {size} bytes: {answer.said}")
+
+
+async def fill(rank: Rank, size: int, also: Callable[[bytes], object] | None = None) -> str:
+    """Writes so many bytes into a free slot; its name. `also` is given the same bytes, piece by piece."""
+    await rank.until(lambda stand: bool(stand["slot"]), PATIENCE)
+    slot: str = rank.stand["slot"]
+
+    def write() -> None:
+        for at in range(0, size, _PIECE):
+            piece = os.urandom(min(_PIECE, size - at))
+            rank.slots[slot][at : at + len(piece)] = piece
+            if also is not None:
+                also(piece)
+
+    await asyncio.to_thread(write)
+    return slot
+
+
+async def seal(rank: Rank, slot: str, step: int, size: int, world: int) -> None:
+    """What is in the slot is the rank's part of a generation. RuntimeError when it is not taken."""
+    answer = await rank.ask(
+        type="seal", slot=slot, step=step, length=size, world=world, torch="none", plan="same"
+    )
+    if answer["type"] != "sealed":
+        raise RuntimeError(f"step {step} is not sealed: {answer.said}")

@@ -1,0 +1,108 @@
+"""What is made of measured savings: ratios of the same round, and what could not be measured."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.bench.figures import Figures
+from e2e.bench.saving import rows
+from e2e.bench.saving.libraries import DLROVER, RESILIENCY
+from e2e.bench.saving.memory import ALL, CPU, FULL, Found
+from e2e.bench.saving.peer import Moved
+from e2e.bench.saving.steps import EACH, SPARSE, WITHOUT
+from e2e.bench.saving.upload import Uploads
+from e2e.bench.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
+
+
+def found(**changes):
+    values = {
+        "bytes": [1e9],
+        COPY: [0.5, 1.0, 2.0],
+        OURS: [0.5, 1.1, 2.4],
+        f"first {OURS}": [0.6],
+        SYNC: [5.0, 5.0, 5.0],
+        THREAD: [5.0, 11.0],
+        PROCESS: [2.0, 2.0],
+        DLROVER: [0.5, 1.0, 2.0],
+        f"first {DLROVER}": [9.0],
+        "restore from memory": [1.0],
+        "copy at the restore": [0.5],
+        "fresh copy at the restore": [4.0],
+        CPU: [2.0],
+        FULL: [2e9],
+        ALL: [3e9],
+        "step": [0.1],
+        "step with its gradients written": [0.3],
+        "segment": [0.05],
+        "segment bytes": [2.5e8],
+        "full save bytes": [1e9, 1e9],
+    }
+    return Found({**values, **changes}, {RESILIENCY: "it is too old", "segment bytes of bf16 values": "why"})
+
+
+def row(given, name):
+    figures = Figures()
+    rows.of_memory(given, figures)
+    return figures.row(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "met", "count"),
+    [
+        ("full save, stall / copy", 1.1, True, 3),
+        ("full save, stall / async_save thread", 0.1, True, 2),
+        (f"full save, stall / {DLROVER}", 1.1, False, 3),
+        (f"first full save, stall / first {DLROVER}", 0.0667, True, 1),
+        ("restore from local memory / copy", 2.0, False, 1),
+        ("restore from local memory / copy into fresh memory", 0.25, None, 1),
+        ("journal of one step, stall / full save, stall", 0.227, True, 1),
+        ("journal segment of one step / full save, bytes", 0.25, True, 1),
+        ("agent, processor time per GB saved", 0.5, None, 1),
+        ("node's memory with full saves alone / state", 2.0, None, 1),
+        ("node's memory with the journal too / state", 3.0, None, 1),
+    ],
+)
+def test_ratios_are_of_the_same_round(name, value, met, count):
+    one = row(found(), name)
+    assert (one["value"], one["met"]) == (value, met)
+    assert one["spread"].endswith(f"n={count}")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (f"full save, stall / {RESILIENCY}", "it is too old"),
+        (f"first full save, stall / first {RESILIENCY}", "it is too old"),
+        ("journal segment of one step with gradients of bf16 values / full save, bytes", "why"),
+    ],
+)
+def test_a_row_says_why_it_is_not_measured(name, why):
+    one = row(found(), name)
+    assert (one["value"], one["met"], one["kind"]) == (None, None, f"not measured: {why}")
+
+
+@pytest.mark.parametrize(("seconds", "targets"), [("5", (1.03, 1.01)), ("0.5", (None, None))])
+def test_steps_are_held_against_those_beside_them(seconds, targets):
+    steps = f"steps of {seconds} s"
+    given = found(
+        **{
+            f"{steps} {WITHOUT}": [4.0, 6.0, 8.0, 12.0],
+            f"{steps} {EACH}": [5.5, 11.0],
+            f"{steps} {SPARSE}": [5.0, 10.1],
+            f"{steps} {EACH}: saves": [1.0, 0.5],
+            f"{steps} {SPARSE}: saves": [1.0, 1.0],
+        }
+    )
+    each, sparse = row(given, f"{steps}, {EACH} / without"), row(given, f"{steps}, {SPARSE} / without")
+    assert (each["value"], sparse["value"]) == (1.1, 1.0)
+    assert (each["target"], sparse["target"]) == targets
+    assert row(given, f"{steps}, {EACH}: saves that had where to go")["value"] == 0.75
+
+
+def test_speeds_have_a_least():
+    figures = Figures()
+    rows.of_peer([Moved(10.0, 9.0), Moved(10.0, 8.0), Moved(10.0, 7.0)], figures)
+    rows.of_upload(Uploads([2.0], [1.0]), figures)
+    peer = figures.row("restore from another node, link's time for the bytes / time")
+    assert (peer["value"], peer["target"], peer["met"]) == (0.8, 0.8, True)
+    assert figures.row("upload of a generation, speed / boto3 upload_file")["met"] is False
+    assert figures.row("upload of a generation")["ratio"] == 0.5
