@@ -89,7 +89,9 @@ def main(task: Task) -> None:
         optimizer.step()
         # The node's memory is made ready beside the training.
         quiet(job._checkpoints)
-        say.value("bytes", float(sum(one.numel() * one.element_size() for one in tensors(collect(job)))))
+        say.value(
+            "bytes", float(sum(one.numel() * one.element_size() for one in tensors(job._state.collect())))
+        )
         if ways:
             in_turns(job, say, task.rounds, ways)
         bench = steps.Steps(job, optimizer, say)
@@ -98,19 +100,13 @@ def main(task: Task) -> None:
         for length in task.lengths:
             bench.slowed(length, task.rounds)
         bench.calm()
-        Ours(job._checkpoints).save(collect(job), LAST)
-
-
-def collect(job: Any) -> dict[str, Any]:
-    """The state that is saved, anew for each save: some ways write into the dictionaries."""
-    state: dict[str, Any] = job._state.collect()
-    return state
+        Ours(job._checkpoints).save(job._state.collect, LAST)
 
 
 def in_turns(job: Any, say: Said, rounds: int, ways: Sequence[Way]) -> None:
     """Every way `rounds` times, after a first save of each; who begins a round changes."""
     ours = Ours(job._checkpoints)
-    turns: list[Way] = [Copy(collect(job)), ours, *ways]
+    turns: list[Way] = [Copy(job._state.collect()), ours, *ways]
     gone: set[str] = set()
     for number in range(rounds + 1):
         at = number % len(turns)
@@ -118,7 +114,7 @@ def in_turns(job: Any, say: Said, rounds: int, ways: Sequence[Way]) -> None:
             if way.name in gone:
                 continue
             try:
-                seconds = way.save(collect(job), GAP * (number + 1))
+                seconds = way.save(job._state.collect, GAP * (number + 1))
             except Exception as error:
                 if way in (turns[0], ours):
                     raise
@@ -134,11 +130,11 @@ def in_turns(job: Any, say: Said, rounds: int, ways: Sequence[Way]) -> None:
 def restores(job: Any, say: Said, seconds: float, copies: int = 3) -> None:
     """What a restore has taken, beside copies of what it brought."""
     say.value("restore from memory", seconds)
-    state = collect(job)
+    state = job._state.collect()
     began = time.perf_counter()
     copy = Copy(state)
     say.value("fresh copy at the restore", time.perf_counter() - began)
-    say.value("copy at the restore", statistics.median(copy.save(state, 0) for _ in range(copies)))
+    say.value("copy at the restore", statistics.median(copy.save(lambda: state, 0) for _ in range(copies)))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,16 @@ SYNC, THREAD, PROCESS = "dcp sync", "dcp thread", "dcp process"
 _QUIET_SECONDS = 120.0
 
 
+Collect = Callable[[], dict[str, Any]]
+"""Gathers the state, anew for each save: some ways write into the dictionaries."""
+
+
 class Way(Protocol):
-    """One of them. All are given the same state."""
+    """One of them. All save the same state."""
 
     name: str
 
-    def save(self, state: dict[str, Any], step: int) -> float:
+    def save(self, collect: Collect, step: int) -> float:
         """Seconds for which the training waits. Returns when the next save may begin."""
         ...
 
@@ -60,10 +64,11 @@ class Copy:
     def __init__(self, state: dict[str, Any]) -> None:
         self._targets = [one.clone() for one in tensors(state)]
 
-    def save(self, state: dict[str, Any], step: int) -> float:
+    def save(self, collect: Collect, step: int) -> float:
         """Once over all tensors."""
+        sources = tensors(collect())
         began = time.perf_counter()
-        for target, source in zip(self._targets, tensors(state), strict=True):
+        for target, source in zip(self._targets, sources, strict=True):
             target.copy_(source)
         return time.perf_counter() - began
 
@@ -81,12 +86,12 @@ class Ours:
         self.committed = 0.0
         """Seconds from the beginning of the last save until it was committed."""
 
-    def save(self, state: dict[str, Any], step: int) -> float:
-        """The journal is for `steps.py`."""
+    def save(self, collect: Collect, step: int) -> float:
+        """With the gathering, which `job.checkpoint` does; the journal is for `steps.py`."""
         # A save that finds too little memory asks for more and says so.
         for _ in range(3):
             began = time.perf_counter()
-            saved = self._memory.start(state, step)
+            saved = self._memory.start(collect(), step)
             seconds = time.perf_counter() - began
             quiet(self._memory)
             if saved:
@@ -106,8 +111,9 @@ class Dcp:
         self._folder = folder
         self._how = how
 
-    def save(self, state: dict[str, Any], step: int) -> float:
+    def save(self, collect: Collect, step: int) -> float:
         """Into a folder of its own, as its documentation has it."""
+        state = collect()
         target = self._folder / f"{self.name.replace(' ', '-')}-{step}"
         began = time.perf_counter()
         if self._how is None:
@@ -145,8 +151,9 @@ class Dlrover:
         self._checkpointer = DdpCheckpointer(str(folder / "dlrover"))
         self._memory = StorageType.MEMORY
 
-    def save(self, state: dict[str, Any], step: int) -> float:
+    def save(self, collect: Collect, step: int) -> float:
         """RuntimeError when it has skipped the save, of which it says nothing by itself."""
+        state = collect()
         began = time.perf_counter()
         self._checkpointer.save_checkpoint(step, state, storage_type=self._memory)
         seconds = time.perf_counter() - began
@@ -181,11 +188,11 @@ class Resiliency:
         self._folder = memory_of(folder)
         self._manager = local_manager.LocalCheckpointManager(self._folder)
 
-    def save(self, state: dict[str, Any], step: int) -> float:
+    def save(self, collect: Collect, step: int) -> float:
         """A file of torch.save; the one before is deleted."""
         # Its constructor takes tensors on a GPU alone; on a CPU there is nothing else for it to do.
         given = self._kind.__new__(self._kind)
-        given.state_dict, given._is_hollow = state, False
+        given.state_dict, given._is_hollow = collect(), False
         began = time.perf_counter()
         self._manager.save(given, step, is_async=False)
         return time.perf_counter() - began
