@@ -52,11 +52,12 @@ async def measured(
     folder = root / "saves"
     folder.mkdir()
     found = Found()
+    # Before there are agents: it takes a while, and this process is theirs.
+    libraries = {name: _folder_or_why(name) for name in LIBRARIES} if ways else {}
     async with hub_at() as hub, node(root / "nodes", hub, 28 * parameters * 3) as host:
         job = MemoryJob(hub, root)
         await job.form(1, [(UID, host)])
         progress.say("saving in every way, in turns, and beside steps")
-        libraries = {name: _folder_or_why(name) for name in LIBRARIES} if ways else {}
         parts = ["ways", "journal"] if ways else []
         begun: list[float] = []
 

@@ -48,7 +48,7 @@ class Task:
     """As `ways.others` has them."""
     lengths: Sequence[float] = ()
     """Of the steps that saves are made beside, in seconds."""
-    parts: Sequence[str] = ("ways", "journal")
+    parts: Sequence[str] = ()
     """Of ways, journal and restore."""
 
     def text(self) -> str:
@@ -79,10 +79,12 @@ def main(task: Task) -> None:
         model = model_of(task.parameters)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         began = time.perf_counter()
-        job.restore(model=model, optimizer=optimizer)
-        restored = time.perf_counter() - began
+        restored = job.restore(model=model, optimizer=optimizer)
+        seconds = time.perf_counter() - began
         if "restore" in task.parts:
-            restores(job, say, restored)
+            if restored.generation is None:
+                raise RuntimeError("there is nothing to restore")
+            restores(job, say, seconds)
             return
         for parameter in model.parameters():
             parameter.grad = torch.randn_like(parameter)
