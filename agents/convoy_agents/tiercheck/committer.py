@@ -346,6 +346,8 @@ class Committer:
                         if await self._take(uid, plan, holding, Tier.REMOTE, generation, answer):
                             self._alarms.stored(plan)
                         return
+                    # What was brought there may be gone by now: only what is missing is sent.
+                    left = sorted(keys)
                 await asyncio.sleep(pause.next())
         finally:
             await holding.uploaded(keys)

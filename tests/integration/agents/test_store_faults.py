@@ -20,11 +20,12 @@ from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
 from e2e.tests.objects import ACCESS, BUCKET, SECRET, Objects, served
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, state
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import Fault, FaultProxy
 
+from convoy_agents import negotiate
 from convoy_agents.tiercheck import remote, restoring
 from convoy_agents.tiercheck.stores.base import GRACE_SECONDS, Store
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
@@ -262,6 +263,27 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     await two.stop()
     there.proxy.heal()
     await restores(job, [(C, three), (D, four)], 10)
+
+
+async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
+    make_host: HostMaker, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(negotiate, "PATIENCE_SECONDS", 1.0)
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await there.tell(one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
+    there.proxy.inject(fault_proxy.refuse(503), "PUT", "/records/")
+    await saved(ranks, 20, Tier.PEER)
+    await eventually(lambda: any(one.path.endswith("/records/gen-1-20") for one in there.proxy.seen))
+    for path in (there.server.bucket / there.prefix).glob("*/*/chunks/*"):
+        path.unlink()
+    there.proxy.heal()
+    for rank in ranks:
+        await rank.stands(Tier.REMOTE, 1, 20)
+    await one.stop()
+    await two.stop()
+    await restores(job, [(C, three), (D, four)], 20)
 
 
 async def test_in_a_store_that_ignores_conditions_nothing_is_committed(

@@ -22,7 +22,8 @@ class Capabilities:
     conditional: bool
     """Of several who create the same, one does. Where not, commits need the Lease (`Store.fence`)."""
     listing: bool
-    """A listing has what was written, and not what was deleted. Where not, nothing may be deleted."""
+    """A listing has what was written, and not what was deleted. Where not, a restart may go on from
+    an older generation than there is."""
     ranges: bool
     """A part can be read."""
     touch: bool
@@ -36,8 +37,8 @@ class Capabilities:
         wanting = [
             what
             for there, what in (
-                (self.conditional, "ignores conditional writes: commits are fenced by the Lease"),
-                (self.listing, "lists late: nothing is deleted"),
+                (self.conditional, "ignores conditional writes: nothing is committed there"),
+                (self.listing, "lists late: a restart may go on from an older checkpoint"),
                 (self.ranges, "reads no ranges: chunks are read whole"),
                 (self.touch, "copies nothing onto itself: chunks used again are sent again"),
                 (self.checksums, "checks no checksums: damage on the way is found when it is read"),
