@@ -60,6 +60,16 @@ def test_what_broke_off_is_deleted_once_it_is_old(saved: Saved, disk: Path) -> N
     assert saved.run("verify", "job", "--all", "--folder", str(disk)).exit_code == 0
 
 
+def test_what_a_job_had_is_deleted(saved: Saved, disk: Path) -> None:
+    saved.cluster.about = None
+    gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--yes")
+    failed = saved.run(*gone)
+    assert failed.exit_code == 1 and "mount that volume here" in failed.output
+    done = saved.run(*gone, "--folder", str(disk))
+    assert done.exit_code == 0 and "2 generations" in done.output, done.output
+    assert not [path for path in disk.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
