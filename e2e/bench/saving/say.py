@@ -13,7 +13,8 @@ class Said:
 
     def __init__(self) -> None:
         self._out: IO[str] = os.fdopen(os.dup(1), "w")
-        os.set_inheritable(self._out.fileno(), False)
+        # The bench hears that this process has ended, whatever a library has forked and left behind.
+        os.register_at_fork(after_in_child=self._out.close)
         os.dup2(2, 1)
         sys.stdout = sys.stderr
 
