@@ -54,15 +54,13 @@ class Manifest:
     """Name among the generation's shards; no rank and no node: both may change before it is read."""
     chunks: tuple[Chunk, ...]
     length: int
-    """Bytes of the shard, decoded."""
-    codec: str = ""
-    """How each chunk's bytes are encoded; empty for as they are."""
+    """Bytes of the shard."""
     extends: str | None = None
     """Of a journal segment: id of the manifest it is applied onto. None for a base."""
 
     @property
     def size(self) -> int:
-        """Bytes as they are kept."""
+        """Bytes of its chunks."""
         return sum(chunk.length for chunk in self.chunks)
 
     @property
@@ -70,7 +68,6 @@ class Manifest:
         """The form that is stored and sent; equal manifests have equal texts."""
         return _text(
             {
-                "codec": self.codec,
                 "chunks": [[chunk.digest, chunk.length] for chunk in self.chunks],
                 "extends": self.extends,
                 "generation": _pair(self.generation),
@@ -170,7 +167,6 @@ def manifest(text: bytes) -> Manifest:
             shard=str(data["shard"]),
             chunks=chunks,
             length=_count(data["length"]),
-            codec=str(data["codec"]),
             extends=None if extends is None else str(extends),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -24,7 +24,6 @@ MANIFESTS = st.builds(
     st.text(max_size=20),
     st.lists(CHUNKS, max_size=5).map(tuple),
     st.integers(0, 1 << 40),
-    st.sampled_from(["", "zstd-planes"]),
     st.none() | IDS,
 )
 RECORDS = st.builds(

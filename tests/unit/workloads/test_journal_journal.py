@@ -234,6 +234,22 @@ def test_it_pays_while_gradients_are_fewer_bytes_than_the_state(steps: int, pays
     assert journal.pays(steps, 3 * size) is pays
 
 
+def test_one_slow_step_does_not_shut_the_journal_for_good() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(1)
+    size = sum(one.numel() * 4 for one in run.optimizer.param_groups[0]["params"])
+    journal.based(run.generation)
+    journal.open("a", target())
+    run.train(1)
+    journal._recorder.step_seconds = 1.0
+    found = []
+    while not (found and found[-1]) and len(found) < 40:
+        journal.based(run.generation)
+        found.append(journal.pays(1, 3 * size))
+    assert not found[0] and found[-1]
+
+
 def test_others_than_the_models_parameters_are_refused() -> None:
     run = Run()
     optimizer = torch.optim.SGD([*run.model.parameters(), nn.Parameter(torch.ones(3))], lr=0.1)

@@ -128,6 +128,7 @@ class Job(Generic[P]):
         return self.restored
 
     def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> None:
+        self._state.make_room()
         state = self._state.collect()
         journal = checkpoints.journal
         checkpoints.load(state, record)

@@ -39,6 +39,13 @@ class TrainingState:
         state[self._generators] = SimpleNamespace(value=rng_state())
         return state
 
+    def make_room(self) -> None:
+        """Before the first `collect` of what is to be loaded into: cheaper than what that would do."""
+        from convoy_workloads.runtime import moments  # noqa: PLC0415
+
+        if self._optimizer is not None:
+            moments.make_room(self._optimizer)
+
     def put_back(self, state: dict[str, Any]) -> None:
         """Gives the objects and the generators what was loaded into a collected state."""
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415

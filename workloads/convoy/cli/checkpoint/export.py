@@ -127,8 +127,6 @@ def _write(plan: Restore, shards: Path, to: Path, form: Format, facts: dict[str,
     from convoy.cli.checkpoint import tensors  # noqa: PLC0415
 
     manifests = [links[0].manifest for links in plan.shards.values()]
-    if encoded := next((one for one in manifests if one.codec), None):
-        raise Failure(f"shard {encoded.shard} is kept as {encoded.codec}, which this version cannot decode")
     try:
         whole = tensors.Whole([tensors.opened(place(shards, one)) for one in manifests])
         with fresh(to, folder=form is Format.DCP) as partial:

@@ -128,6 +128,8 @@ class Journal:
         self._sealed, self._sample = [], None
         self._chain = self._chain.saved(generation.name)
         self.tip = generation
+        # Measured while a segment is open alone: one step that was slow must not keep it shut for good.
+        self._recorder.step_seconds /= 2
         if not self._chain.usable:
             return
         try:

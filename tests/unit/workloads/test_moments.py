@@ -1,0 +1,79 @@
+"""The state that an optimizer is given to be loaded into is the one that torch would have made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+from convoy_workloads.runtime.moments import make_room
+
+WAYS = [
+    (torch.optim.AdamW, {}),
+    (torch.optim.Adam, {"amsgrad": True}),
+    (torch.optim.AdamW, {"fused": True}),
+    (torch.optim.AdamW, {"foreach": True}),
+    (torch.optim.SGD, {"momentum": 0.9}),
+    (torch.optim.SGD, {}),
+    (torch.optim.Adagrad, {}),
+]
+
+
+def model(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+    made = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)).to(dtype)
+    made[0].bias.requires_grad = False
+    return made
+
+
+def kinds(state: dict[str, Any]) -> dict[str, Any]:
+    """Of every entry its kind, and for tensors no values."""
+    return {
+        name: {
+            key: (one.shape, one.dtype, one.device, one.stride()) if isinstance(one, torch.Tensor) else one
+            for key, one in entries.items()
+        }
+        for name, entries in state["state"].items()
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("optimizer", "options"), WAYS)
+def test_it_has_the_entries_that_torch_makes(
+    optimizer: type[torch.optim.Optimizer], options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    wanted, found = model(dtype), model(dtype)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype if dtype is not torch.bfloat16 else before)
+    try:
+        by_torch = get_optimizer_state_dict(wanted, optimizer(wanted.parameters(), **options))  # type: ignore[call-arg]
+        ours = optimizer(found.parameters(), **options)  # type: ignore[call-arg]
+        make_room(ours)
+        assert kinds(get_optimizer_state_dict(found, ours)) == kinds(by_torch)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_no_step_is_made_for_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = model()
+    optimizer = torch.optim.AdamW(made.parameters())
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("a step")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", refused)
+    make_room(optimizer)
+    get_optimizer_state_dict(made, optimizer)
+
+
+def test_a_state_that_is_there_is_left_alone() -> None:
+    made = model()
+    optimizer = torch.optim.AdamW(made.parameters())
+    made(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    before = {one: dict(state) for one, state in optimizer.state.items()}
+    make_room(optimizer)
+    assert all(
+        optimizer.state[one][key] is value for one, state in before.items() for key, value in state.items()
+    )

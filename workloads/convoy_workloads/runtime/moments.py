@@ -1,0 +1,37 @@
+"""Room for an optimizer's state before it is loaded.
+
+torch.distributed.checkpoint makes it by a step with gradients of zeros (`_init_optim_state` in its
+state_dict.py), which for Adam takes several times as long as loading does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def make_room(optimizer: torch.optim.Optimizer) -> None:
+    """Gives an optimizer that has made no step yet tensors of its state, with no values in them.
+
+    For torch's own Adam and AdamW, whose state `Adam._init_group` defines; others are left to torch. What is
+    loaded has to fill all of it.
+    """
+    if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW) or optimizer.state:
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                optimizer.state[parameter] = _of_adam(parameter, group)
+
+
+def _of_adam(parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, torch.Tensor]:
+    narrow = group["fused"] or torch.get_default_dtype() != torch.float64
+    names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if group["amsgrad"] else [])
+    step = torch.zeros(
+        (),
+        dtype=torch.float32 if narrow else torch.float64,
+        device=parameter.device if group["fused"] or group["capturable"] else "cpu",
+    )
+    moments = (torch.empty_like(parameter, memory_format=torch.preserve_format).detach() for _ in names)
+    return {"step": step, **dict(zip(names, moments, strict=True))}
