@@ -27,8 +27,10 @@ class Counter:
 
 
 def program(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Counter]:
+    """One of the model's parameters never has a gradient."""
     torch.manual_seed(seed)
     model = nn.Linear(3, 2)
+    model.register_parameter("unused", nn.Parameter(torch.ones(2)))
     return model, torch.optim.AdamW(model.parameters()), Counter()
 
 

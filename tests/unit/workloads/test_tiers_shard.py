@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
 from convoy_workloads.runtime.state import TrainingState
@@ -126,6 +127,36 @@ def test_a_rank_that_was_not_there_has_no_generators_to_restore() -> None:
     assert "rank.3" in state
     reading.load(state, [shard.read(memoryview(data))])
     assert "rank.3" not in state
+
+
+def partly_used() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """One of its parameters never has a gradient, so its optimizer has no state for it."""
+    net = model()
+    net.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
+    return net, torch.optim.AdamW(net.parameters(), lr=0.01)
+
+
+def test_a_parameter_that_never_had_a_gradient_has_no_state_afterwards_either() -> None:
+    net, optimizer = partly_used()
+    net(torch.randn(4, 8)).square().sum().backward()
+    optimizer.step()
+    data, _ = saved(TrainingState(0, net, optimizer).collect())
+    other, fresh = partly_used()
+    holder = TrainingState(0, other, fresh)
+    holder.make_room()
+    state = holder.collect()
+    reading.load(state, [shard.read(memoryview(data))])
+    holder.put_back(state)
+    assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
+    assert not fresh.state.get(other.get_parameter("unused"))
+
+
+def test_another_optimizer_does_not_begin_without_its_past() -> None:
+    net = model()
+    data, _ = saved(TrainingState(0, net, torch.optim.SGD(net.parameters(), lr=0.1)).collect())
+    holder = TrainingState(0, net, torch.optim.AdamW(net.parameters()))
+    with pytest.raises(CheckpointException, match="Missing key"):
+        reading.load(holder.collect(), [shard.read(memoryview(data))])
 
 
 def test_an_index_that_has_outgrown_its_place_is_refused() -> None:

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.state import drop_unsaved
 from convoy_workloads.runtime.storage import (
     COMMIT,
     METADATA,
@@ -164,12 +165,8 @@ def seal(staged: Staged) -> Record:
 def load(state: dict[str, Any], folder: Path, group: Any = None) -> None:
     """Reads the generation in `folder` into `state` with all ranks of `group`.
 
-    Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from
-    `state`.
+    What need not have been saved is dropped from `state`, see `drop_unsaved`.
     """
     reader = FileSystemReader(folder)
-    saved = reader.read_metadata().state_dict_metadata
-    for name in [name for name in state if name.startswith("rank.")]:
-        if name not in saved:
-            del state[name]
+    drop_unsaved(state, reader.read_metadata().state_dict_metadata)
     state_dict_loader.load(state, storage_reader=reader, process_group=group, no_dist=group is None)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from convoy_workloads.runtime.exactness import rng_state, set_rng_state
+
+
+def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
+    """Takes out of a collected state what need not have been saved: generators of ranks that were not there,
+    and the optimizer's state of parameters that had never had a gradient.
+
+    `saved`: names of all entries. Where nothing of an optimizer was saved all of it stays, so that loading
+    fails: another optimizer is not to begin quietly without its past.
+    """
+    for name in [name for name in state if name.startswith("rank.") and name not in saved]:
+        del state[name]
+    if not any(name.startswith("optimizer.state.") for name in saved):
+        return
+    moments = state.get("optimizer", {}).get("state", {})
+    for name, entries in list(moments.items()):
+        if not any(f"optimizer.state.{name}.{key}" in saved for key in entries):
+            del moments[name]
 
 
 class TrainingState:
@@ -49,13 +66,16 @@ class TrainingState:
     def put_back(self, state: dict[str, Any]) -> None:
         """Gives the objects and the generators what was loaded into a collected state."""
         from torch.distributed.checkpoint.state_dict import (  # noqa: PLC0415
+            StateDictOptions,
             set_model_state_dict,
             set_optimizer_state_dict,
         )
 
         set_model_state_dict(self._model, state["model"])
         if self._optimizer is not None:
-            set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"])
+            # Parameters without state, see `drop_unsaved`, get it when their first gradient comes.
+            options = StateDictOptions(strict=False)
+            set_optimizer_state_dict(self._model, self._optimizer, state["optimizer"], options=options)
         for name, value in self._extra.items():
             value.load_state_dict(state["extra"][name])
         own = state.get(self._generators)

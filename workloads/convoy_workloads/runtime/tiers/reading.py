@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from convoy_workloads.runtime.state import drop_unsaved
 from convoy_workloads.runtime.tiers.planning import Decoder
 from convoy_workloads.runtime.tiers.shard import Part
 
@@ -46,13 +47,12 @@ class Held(Protocol):
 def load(state: dict[str, Any], shards: Iterable[Held], *, partial: bool = False) -> None:
     """Reads into `state`, by name and place, whatever number of ranks had saved it.
 
-    Entries of one rank (`rank.<n>`) that were not saved, since the world was smaller, are dropped from
-    `state`. `partial`: others that were not saved stay as they are. Needs no other rank.
+    What need not have been saved is dropped from `state`, see `drop_unsaved`; with `partial` whatever was not
+    saved stays as it is. Needs no other rank.
     """
     reader = ShardReader(shards)
-    for name in [name for name in state if name.startswith("rank.")]:
-        if name not in reader.names:
-            del state[name]
+    if not partial:
+        drop_unsaved(state, reader.names)
     state_dict_loader.load(
         state, storage_reader=reader, planner=Decoder(allow_partial_load=partial), no_dist=True
     )
