@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.errors import Missing, StoreError
 from convoy_controllers.checkpoint.generation import Generation
 
 PATIENCE_SECONDS = 30.0
@@ -35,13 +35,14 @@ class Alarms:
         self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")
 
     def not_stored(self, plan: Assignment, generation: Generation, error: StoreError) -> None:
-        """The store does not take a shard, or the record."""
+        """The store does not take a shard, or the record. What is missing there is sent again."""
         now = self._clock()
         incarnation, since = self._since.get(plan.pod_uid, (0, now))
         if incarnation != plan.incarnation:
             since = now
             self._since[plan.pod_uid] = (plan.incarnation, now)
-        if not error.retriable or now - since >= PATIENCE_SECONDS:
+        passing = error.retriable or isinstance(error, Missing)
+        if not passing or now - since >= PATIENCE_SECONDS:
             self._troubled(plan.pod_uid, plan.incarnation, "NOT_STORED", f"{generation.name}: {error}")
 
     def stored(self, plan: Assignment) -> None:

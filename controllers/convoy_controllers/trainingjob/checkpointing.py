@@ -43,6 +43,7 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
     point = status.checkpoint
     saved = point is not None and point.incarnation == status.incarnation
     unstored: Finding | None = None
+    inexact: Finding | None = None
     for view in views:
         if view.trouble is None:
             continue
@@ -52,14 +53,14 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
             return Finding(False, reason, reason.format(node=view.node, why=why))
         if kind == "INEXACT":
             reason = Reasons.INEXACT_JOURNAL
-            return Finding(True, reason, reason.format(node=view.node, why=why))
-        if kind == "NOT_STORED":
+            inexact = Finding(True, reason, reason.format(node=view.node, why=why))
+        elif kind == "NOT_STORED":
             reason = Reasons.NOT_STORED
             unstored = Finding(False, reason, reason.format(name=spec.tiers.store, node=view.node, why=why))
         elif not saved:
             reason = Reasons.CHECKPOINTS_LOST
             return Finding(False, reason, reason.format(incarnation=status.incarnation, why=why))
-    if stuck := _store(observed) or unstored:
+    if stuck := _store(observed) or unstored or inexact:
         return stuck
     every = interval.words(observed.job, status)
     facts = {"interval": every, "tiers": ", ".join(spec.tiers.names)}
@@ -81,14 +82,14 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
 
 
 def _places(observed: Observed, status: TrainingJobStatus) -> list[str]:
-    """Names of the nodes that the incarnation is on; none while one of its pods is on its way.
+    """Names of the nodes that the incarnation is on; none while one of its pods is gone or on its way.
 
     By the pods and not by what agents report: while an incarnation begins, one of them is the first.
     """
     members = {slot.pod for slot in present(observed.job.model_copy(update={"status": status}))}
     uid = observed.job.metadata.uid
-    nodes = {pod.node for pod in observed.pods if pod.owner_uid == uid and pod.name in members}
-    return sorted(filter(None, nodes)) if all(nodes) else []
+    placed = {pod.name: pod.node for pod in observed.pods if pod.owner_uid == uid and pod.node}
+    return sorted({placed[name] for name in members}) if members <= placed.keys() else []
 
 
 def _store(observed: Observed) -> Finding | None:

@@ -5,6 +5,7 @@ Each test ends with all memory lost: what the store gives is compared with what 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -104,7 +105,8 @@ class Remote:
         # What has just been written might belong to an upload: a sweep spares it until it is older.
         old = time.time() - 2 * GRACE_SECONDS
         for path in (self.server.bucket / self.prefix).rglob("*"):
-            os.utime(path, (old, old))
+            with contextlib.suppress(FileNotFoundError):  # a sweep of an agent's own
+                os.utime(path, (old, old))
         self.store.sweep(Keep(len(steps)))
         left = self.store.inventory()
         assert set(left.records) == wanted and set(self.store.kept("records").sizes) == {
@@ -263,12 +265,13 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
     # The chunks still fit: they are in nobody's way, and go.
     there.proxy.inject(fault_proxy.refuse(507, "InsufficientStorage"), "PUT", "/manifests/")
     await saved(ranks, 20, Tier.PEER)
-    told = await hub.report(A, lambda report: report.HasField("trouble"))
-    assert told.trouble.kind == hub_pb2.Trouble.NOT_STORED
-    assert "the store is full; make room" in told.trouble.message
-    there.is_clean(10)
+    for uid in (A, B):
+        told = await hub.report(uid, lambda report: report.HasField("trouble"))
+        assert told.trouble.kind == hub_pb2.Trouble.NOT_STORED
+        assert "the store is full; make room" in told.trouble.message
     await one.stop()
     await two.stop()
+    there.is_clean(10)
     there.proxy.heal()
     await restores(job, [(C, three), (D, four)], 10)
 

@@ -81,6 +81,15 @@ def test_a_job_that_is_gone_is_named_by_its_uid(bucket: Bucket) -> None:
     assert bucket.keys() == others
 
 
+def test_who_may_not_see_whether_it_is_gone_deletes_nothing(bucket: Bucket) -> None:
+    filled(bucket)
+    before = bucket.keys()
+    bucket.cluster.listed = False
+    found = bucket.run("rm", "job", "--yes", *GONE)
+    assert found.exit_code == 1 and "may not list" in found.output
+    assert bucket.keys() == before
+
+
 def test_a_store_that_fails_says_so_and_the_next_try_finishes(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

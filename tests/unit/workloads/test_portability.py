@@ -12,7 +12,7 @@ import convoy_workloads
 
 PACKAGE = Path(convoy_workloads.__file__).parent
 SOURCES = sorted(path for part in ("launcher", "runtime") for path in (PACKAGE / part).glob("*.py"))
-NEED_TORCH = {"snapshot.py"}
+NEED_TORCH = {"moments.py", "snapshot.py"}
 """Imported only by code that has torch."""
 
 

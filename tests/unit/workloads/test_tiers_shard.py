@@ -9,7 +9,7 @@ import torch
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
-from convoy_workloads.runtime.state import TrainingState
+from convoy_workloads.runtime.state import TrainingState, drop_unsaved
 from convoy_workloads.runtime.tiers import planning, reading, shard
 
 
@@ -149,6 +149,13 @@ def test_a_parameter_that_never_had_a_gradient_has_no_state_afterwards_either() 
     holder.put_back(state)
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
     assert not fresh.state.get(other.get_parameter("unused"))
+
+
+def test_what_is_nested_in_an_optimizers_state_was_saved_too() -> None:
+    moments = {"a": {"m": {"scale": torch.ones(2)}}, "b": {"m": {"scale": torch.ones(2)}}}
+    state = {"optimizer": {"state": moments}}
+    drop_unsaved(state, {"model.a", "optimizer.state.a.m.scale"})
+    assert list(moments) == ["a"]
 
 
 def test_another_optimizer_does_not_begin_without_its_past() -> None:

@@ -12,10 +12,9 @@ import torch
 
 
 def make_room(optimizer: torch.optim.Optimizer) -> None:
-    """Gives an optimizer that has made no step yet tensors of its state, with no values in them.
+    """Gives an optimizer that has made no step yet its state as it is before the first.
 
-    For torch's own Adam and AdamW, whose state `Adam._init_group` defines; others are left to torch. What is
-    loaded has to fill all of it.
+    For torch's own Adam and AdamW, whose state `Adam._init_group` defines; others are left to torch.
     """
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW) or optimizer.state:
         return
@@ -33,5 +32,5 @@ def _of_adam(parameter: torch.Tensor, group: dict[str, Any]) -> dict[str, torch.
         dtype=torch.float32 if narrow else torch.float64,
         device=parameter.device if group["fused"] or group["capturable"] else "cpu",
     )
-    moments = (torch.empty_like(parameter, memory_format=torch.preserve_format).detach() for _ in names)
+    moments = (torch.zeros_like(parameter, memory_format=torch.preserve_format).detach() for _ in names)
     return {"step": step, **dict(zip(names, moments, strict=True))}

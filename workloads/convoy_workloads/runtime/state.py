@@ -18,11 +18,12 @@ def drop_unsaved(state: dict[str, Any], saved: Collection[str]) -> None:
     """
     for name in [name for name in state if name.startswith("rank.") and name not in saved]:
         del state[name]
-    if not any(name.startswith("optimizer.state.") for name in saved):
+    kept = [name for name in saved if name.startswith("optimizer.state.")]
+    if not kept:
         return
     moments = state.get("optimizer", {}).get("state", {})
-    for name, entries in list(moments.items()):
-        if not any(f"optimizer.state.{name}.{key}" in saved for key in entries):
+    for name in list(moments):
+        if not any(one.startswith(f"optimizer.state.{name}.") for one in kept):
             del moments[name]
 
 

@@ -33,7 +33,7 @@ class Missing(StoreError):
     def __init__(self, where: str, manifests: frozenset[str], chunks: frozenset[str]) -> None:
         super().__init__(
             f"{where}: commit: {len(manifests)} manifests and {len(chunks)} chunks are not there; "
-            "their shards have to be uploaded again",
+            "their shards are sent again",
             retriable=False,
         )
         self.manifests = manifests

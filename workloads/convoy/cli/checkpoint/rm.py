@@ -70,8 +70,13 @@ def refusal(subject: Subject) -> str | None:
 
 
 def known(subject: Subject) -> TrainingJob | None:
-    """The job of that uid, which is said to be gone, when it is not."""
-    jobs = subject.cluster.every_job() or []
+    """The job of that uid, which is said to be gone, when it is not. Failure when that cannot be seen."""
+    jobs = subject.cluster.every_job()
+    if jobs is None:
+        raise Failure(
+            "you may not list the jobs of all namespaces, so it cannot be seen whether this one is gone: ask "
+            "somebody who may"
+        )
     return next((job for job in jobs if job.metadata.uid == subject.uid), None)
 
 
