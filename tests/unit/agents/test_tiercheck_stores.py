@@ -415,6 +415,27 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
     assert not place.held("sweeps")
 
 
+def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) -> None:
+    """Its agent may die at any moment of a sweep, and the job's next one is not to wait for it."""
+    said: list[str] = []
+
+    class Told(type(place.blobs)):  # type: ignore[misc]
+        def put(self, key: str, data: bytes) -> None:
+            said.append(key)
+            super().put(key, data)
+
+    store = place.store()
+    for step in (1, 2):
+        manifest = put(store, shard(step, [noise(step)]), [noise(step)])
+        assert store.commit(record_of(manifest))
+    place.blobs.__class__ = Told
+    assert place.store().sweep(Keep(last=1)).records == (Generation(1, 1),)
+    assert not said
+    place.age_all()
+    place.store().sweep(Keep(last=1))
+    assert [key for key in said if "/sweeps/" in key]
+
+
 def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
     ticks = iter([0.0, 1.0, SWEEP_SECONDS, SWEEP_SECONDS])
     store = place.store(clock=lambda: next(ticks))

@@ -52,9 +52,9 @@ R = TypeVar("R")
 
 GRACE_SECONDS = 1800.0
 """What was written within it is not deleted; an upload that takes longer may send some chunks twice."""
-SWEEP_SECONDS = 300.0
+SWEEP_SECONDS = 60.0
 """A sweep that is not done by then stops. What says that it is on counts twice as long: an operation that has
-begun may go on."""
+begun may go on. Who sweeps may die, and nothing is committed until its word counts no more."""
 _THREADS = 8
 _ROUNDS = 3
 _LOOKING = ".looking"
@@ -281,6 +281,9 @@ class Store:
         """
         self._remove("records", (one.name for one in doomed.records))
         self._remove("branches", (f"{one}{end}" for one in doomed.branches for end in (_LOOKING, "")))
+        self._tidy()
+        if not doomed.chunks and not self._aged("manifests", doomed.manifests)[0]:
+            return Doomed(doomed.records, doomed.branches)
         until = self._clock() + SWEEP_SECONDS
         with self._sweeping():
             left = self.inventory()
@@ -418,18 +421,27 @@ class Store:
         """Says so meanwhile; after an error too, until that lapses: what failed may still be under way."""
         name = secrets.token_hex(8)
         self._blobs.put(self._key("sweeps", name), b"")
-        now, sweeps, _ = self._names("sweeps")
-        lapsed = [one for one, at in sweeps.items() if now - at > 4 * SWEEP_SECONDS]
-        self._remove("sweeps", lapsed)
-        for folder in FOLDERS:
-            self._blobs.tidy(f"{self._home}/{folder}", now - self._grace)
         yield
         self._remove("sweeps", [name])
 
-    def _expire(self, folder: str, names: Collection[str], until: float) -> frozenset[str]:
-        """Those of them that are not there any more."""
+    def _tidy(self) -> None:
+        """Clears up after what has broken off."""
+        now, sweeps, _ = self._names("sweeps")
+        self._remove("sweeps", [one for one, at in sweeps.items() if now - at > 4 * SWEEP_SECONDS])
+        for folder in FOLDERS:
+            self._blobs.tidy(f"{self._home}/{folder}", now - self._grace)
+
+    def _aged(self, folder: str, names: Collection[str]) -> tuple[list[str], set[str]]:
+        """Those of them that were not written within the grace, and those that are not there any more."""
+        if not names:
+            return [], set()
         now, written, _ = self._names(folder)
         old = [name for name in names if name in written and now - written[name] > self._grace]
+        return old, set(names) - written.keys()
+
+    def _expire(self, folder: str, names: Collection[str], until: float) -> frozenset[str]:
+        """Those of them that are not there any more."""
+        old, gone = self._aged(folder, names)
 
         def remove(name: str) -> bool:
             if self._clock() >= until:
@@ -437,8 +449,8 @@ class Store:
             self._blobs.remove(self._key(folder, name))
             return True
 
-        gone = {name for name, done in zip(old, self._many(remove, old), strict=True) if done}
-        return frozenset(gone.union(set(names) - written.keys()))
+        gone.update(name for name, done in zip(old, self._many(remove, old), strict=True) if done)
+        return frozenset(gone)
 
     def _remove(self, folder: str, names: Iterable[str]) -> None:
         self._many(lambda name: self._blobs.remove(self._key(folder, name)), list(names))
