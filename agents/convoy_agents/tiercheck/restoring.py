@@ -151,7 +151,9 @@ class Restores:
         stored, trouble = await self._store(plan, Branch(plan.incarnation, decided=False))
         while plan.incarnation > 1 and time.monotonic() - began < UNHEARD_SECONDS:
             held = _held(found, stored, bases)
-            if not (silent or trouble) or not await asyncio.to_thread(_doubtful, plan, held, broken):
+            if not (silent or trouble) or not await asyncio.to_thread(
+                restore.doubtful, held, plan.incarnation, broken
+            ):
                 break
             await asyncio.sleep(1.0)
             silent = await self._others(plan, silent, found)
@@ -161,7 +163,7 @@ class Restores:
         if (
             trouble
             and (plan.incarnation > 1 or bool(plan.resume_uid))
-            and await asyncio.to_thread(_doubtful, plan, held, broken)
+            and await asyncio.to_thread(restore.doubtful, held, plan.incarnation, broken)
         ):
             # The store may well have what is newer: no work is thrown away on a guess.
             raise Failed(trouble)
@@ -362,14 +364,6 @@ class Restores:
                 await asyncio.sleep(pause.next())
             broken.append((node, key))
         return broken
-
-
-def _doubtful(plan: Assignment, held: Mapping[str, Inventory], broken: Broken) -> bool:
-    """Whether somebody who was not heard may know of something newer than what would be chosen. Pure."""
-    chosen = restore.plan(held, broken)
-    if not isinstance(chosen, restore.Restore) or chosen.passed:
-        return True
-    return bool(restore.unheard_of(held, plan.incarnation))
 
 
 def _held(found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool) -> dict[str, Inventory]:

@@ -97,6 +97,18 @@ def unheard_of(held: Mapping[str, Inventory], incarnation: int) -> list[int]:
     return list(range(newest + 1, incarnation))
 
 
+def doubtful(
+    held: Mapping[str, Inventory], incarnation: int, broken: Collection[tuple[str, str]] = ()
+) -> bool:
+    """Whether somebody who was not heard may have something newer than what would be chosen: who knows of an
+    incarnation that is unheard of, or has the bytes of a generation that is not whole.
+    """
+    chosen = plan(held, broken)
+    if not isinstance(chosen, Restore) or chosen.passed:
+        return True
+    return bool(unheard_of(held, incarnation))
+
+
 def chain(manifests: Mapping[str, Manifest], head: str) -> list[Manifest] | None:
     """From the base to this manifest; None where a link is unknown or the chain does not grow in steps."""
     found: list[Manifest] = []

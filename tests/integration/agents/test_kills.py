@@ -112,6 +112,11 @@ async def killed(*ranks: Rank) -> None:
         await rank.process.wait()
 
 
+def still_train(*ranks: Rank) -> None:
+    """Otherwise it is not the kill that ends them."""
+    assert not [rank.lines for rank in ranks if rank.process.returncode is not None]
+
+
 async def test_trainers_and_agents_are_killed_together(
     machine: MachineMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
@@ -128,6 +133,7 @@ async def test_trainers_and_agents_are_killed_together(
         least = lines[0].stand["marks"][Tier.PEER.value][1]
         for host in (one, two):
             await host.kill()
+        still_train(*first)
         await killed(*first)
         for host in (one, two):
             await host.start()
@@ -194,6 +200,7 @@ async def test_every_node_is_killed_and_the_store_alone_brings_the_run_back(
         least = lines[0].stand["marks"][Tier.REMOTE.value][1]
         await one.die()
         await two.die()
+        still_train(*first)
         await killed(*first)
         await job.form(2, [(C, three), (D, four)])
         ranks += (second := await train(folder, 2, 40, [C, D], tiers=tiers))

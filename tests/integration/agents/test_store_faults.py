@@ -191,8 +191,9 @@ async def test_a_generation_gets_there_once_whatever_the_store_does_for_a_while(
     await there.tell(one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
-    there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
+    rule = there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
     await saved(ranks, 20, Tier.PEER, Tier.REMOTE)
+    assert rule.fired
     there.proxy.heal()
     there.is_clean(10, 20)
     await one.stop()
@@ -222,10 +223,11 @@ async def test_what_is_read_is_what_was_saved_whatever_the_store_does_for_a_whil
     await saved(ranks, 20, Tier.REMOTE)
     await one.stop()
     await two.stop()
-    there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
+    rule = there.proxy.inject(trouble.fault(there), trouble.method, trouble.path, trouble.times)
     # A record that cannot be read is none; the one before it can.
     step = 10 if "/records/" in trouble.path else 20
     await restores(job, [(C, three), (D, four)], step)
+    assert rule.fired
 
 
 async def test_credentials_that_are_refused_are_told_of_and_renewed(
@@ -325,12 +327,12 @@ async def test_a_store_that_has_lost_everything_is_told_of(
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
     await one.stop()
     await two.stop()
-    there.proxy.inject(fault_proxy.empty_list, "GET", "list-type")
+    rule = there.proxy.inject(fault_proxy.empty_list, "GET", "list-type")
     again = await job.form(2, [(C, three), (D, four)])
     answer = await again[0].restore()
     assert answer["generation"] is None and answer["lost"]
     told = await hub.report(C, lambda report: report.HasField("trouble"))
-    assert told.trouble.kind == hub_pb2.Trouble.LOST
+    assert told.trouble.kind == hub_pb2.Trouble.LOST and rule.fired
     # What the store does not list is not deleted either.
     there.proxy.heal()
     assert set(there.store.inventory().records) == {Generation(1, 10)}

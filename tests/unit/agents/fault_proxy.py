@@ -140,18 +140,22 @@ def meet(barrier: threading.Barrier) -> Fault:
 
 
 @dataclass
-class _Rule:
+class Rule:
+    """What happens to which requests."""
+
     fault: Fault
     method: str
     path: str
     times: int
+    """That are left."""
+    fired: int = 0
 
 
 class FaultProxy:
     def __init__(self, port: int) -> None:
         self.seen: list[Request] = []
         self._port = port
-        self._rules: list[_Rule] = []
+        self._rules: list[Rule] = []
         self._lock = threading.Lock()
         proxy = self
 
@@ -181,10 +185,12 @@ class FaultProxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def inject(self, fault: Fault, method: str = "", path: str = "", times: int = 1_000_000) -> None:
+    def inject(self, fault: Fault, method: str = "", path: str = "", times: int = 1_000_000) -> Rule:
         """Does this to so many requests of the method whose path has this in it. The latest rule counts."""
+        rule = Rule(fault, method, path, times)
         with self._lock:
-            self._rules.insert(0, _Rule(fault, method, path, times))
+            self._rules.insert(0, rule)
+        return rule
 
     def heal(self) -> None:
         with self._lock:
@@ -242,6 +248,7 @@ class FaultProxy:
         for rule in self._rules:
             if rule.times and rule.method in {"", request.method} and rule.path in request.path:
                 rule.times -= 1
+                rule.fired += 1
                 return rule.fault
         return None
 

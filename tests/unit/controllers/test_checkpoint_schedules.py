@@ -11,6 +11,8 @@ from convoy_controllers.simulate.checkpoints.truth import Broken, Stuck
 from convoy_controllers.simulate.checkpoints.vaults import Rules
 
 SEEDS = 200
+# The rarest of the broken rules takes some hundred schedules.
+pytestmark = pytest.mark.timeout(400)
 
 
 def test_what_was_promised_is_restored_whatever_happens() -> None:

@@ -21,7 +21,7 @@ from convoy_controllers.simulate.kernel import Kernel
 AGAIN_SECONDS = 1.0
 """Between two tries of what was not answered."""
 GIVE_UP_SECONDS = 20.0
-"""For a generation that does not get on."""
+"""For a generation that does not stand locally, or does not get to the store."""
 REMOTE = restore.REMOTE
 
 
@@ -118,6 +118,8 @@ class Run:
                 if generation > floor:
                     self._prepare(formation, machine, slot, Tier.LOCAL, generation)
                     self._replicate(formation, machine, slot, generation)
+            if formation.start is not None and formation.start > floor:
+                self._replicate(formation, machine, slot, formation.start)
 
     def _hear(self, machine: Machine, incarnation: int) -> None:
         machine.seen = max(machine.seen, incarnation)
@@ -144,11 +146,12 @@ class Run:
                 dict(self.store.records), dict(self.store.branches), dict(self.store.manifests)
             )
         everybody = all(self._answers(machine) or not machine.powered for machine in self.machines.values())
-        found = restore.plan(held)
-        chosen = found if isinstance(found, restore.Restore) else None
-        if not (everybody and remote) and restore.unheard_of(held, formation.number):
+        silent = formation.number > 1 and not (everybody and remote)
+        if silent and restore.doubtful(held, formation.number):
             self._retry(formation)
             return
+        found = restore.plan(held)
+        chosen = found if isinstance(found, restore.Restore) else None
         left = {(name, machine.deaths) for name, machine in self.machines.items()} | {(REMOTE, 0)}
         self.truth.judge(chosen, self.shape, everybody, remote, left)
         known = merge(held.values())
@@ -292,7 +295,7 @@ class Run:
         hosts = place([Host(name) for name in formation.members], self.shape.copies)[machine.name].hosts
         links = self._links(generation, slot)
         wanted = {(host, link) for host in hosts for link in links}
-        began, life = self.kernel.now, machine.life
+        life = machine.life
         if not wanted:
             self._prepare(formation, machine, slot, Tier.PEER, generation)
 
@@ -305,8 +308,7 @@ class Run:
             there = all(link.id in machine.memory.manifests for link in links)
             if machine.life != life or not there or not formation.running or not wanted:
                 return
-            if self.kernel.now - began > GIVE_UP_SECONDS:
-                self._give_up(machine, links[0].id)
+            if self._dropped(formation, machine, generation, links[0].id):
                 return
             for one in sorted(wanted, key=lambda one: (one[0], one[1].generation)):
                 self._copy(formation, machine, *one, partial(acknowledged, one))
@@ -336,6 +338,11 @@ class Run:
         self._call(host, arrive, source=machine.name, seconds=self.rng.uniform(0.1, 2.0))
         if not self.rules.acknowledged:
             done()
+
+    def _dropped(self, formation: Formation, machine: Machine, generation: Generation, key: str) -> bool:
+        """Whether nothing is made of it any more. What was restored stands, whoever gave it up before."""
+        own = generation.incarnation == formation.number
+        return machine.memory.incarnation != formation.number or (own and key in machine.memory.given_up)
 
     def _give_up(self, machine: Machine, key: str) -> None:
         machine.memory.given_up.add(key)
@@ -384,9 +391,10 @@ class Run:
         def ask() -> None:
             if answered or machine.life != life or not machine.powered or key not in machine.memory.manifests:
                 return
-            if self.kernel.now - began > GIVE_UP_SECONDS:
-                if tier is Tier.LOCAL:
-                    self._give_up(machine, key)
+            if tier is Tier.LOCAL and self.kernel.now - began > GIVE_UP_SECONDS:
+                self._give_up(machine, key)
+                return
+            if self._dropped(formation, machine, generation, key):
                 return
             if self.rules.refusals and machine.seen > formation.number:
                 self._give_up(machine, key)
