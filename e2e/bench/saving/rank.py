@@ -32,6 +32,7 @@ LAST = 1_000_000
 """Step of the save that is restored."""
 GAP = 100
 """Steps between two saves that are too many for a journal of them."""
+RESERVED = "memory made ready"
 SPACE = "full saves are made"
 """Told when the node's memory holds full saves alone."""
 
@@ -90,7 +91,9 @@ def main(task: Task) -> None:
             parameter.grad = torch.randn_like(parameter)
         optimizer.step()
         # The node's memory is made ready beside the training.
+        began = time.perf_counter()
         quiet(job._checkpoints)
+        say.value(RESERVED, time.perf_counter() - began)
         say.value(
             "bytes", float(sum(one.numel() * one.element_size() for one in tensors(job._state.collect())))
         )

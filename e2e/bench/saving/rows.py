@@ -9,16 +9,19 @@ from e2e.bench.figures import Figures, Metric
 from e2e.bench.saving.libraries import DLROVER, RESILIENCY
 from e2e.bench.saving.memory import ALL, CPU, FULL, Found
 from e2e.bench.saving.peer import Moved
+from e2e.bench.saving.rank import RESERVED
 from e2e.bench.saving.steps import EACH, SPARSE, WITHOUT
 from e2e.bench.saving.upload import Uploads
 from e2e.bench.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
 
+SHARDS = "all shards of another node brought and looked at"
 PLAIN = "copy of the state into warm memory"
 STALL = "full save, stall"
 NAMES = {
     COPY: PLAIN,
     OURS: STALL,
     f"first {OURS}": "first full save, stall",
+    RESERVED: "memory made ready before the first save, beside the training",
     "committed": "full save, until it is committed",
     SYNC: "torch.distributed.checkpoint save",
     THREAD: "torch.distributed.checkpoint async_save, thread, stall",
@@ -75,8 +78,8 @@ def of_memory(found: Found, figures: Figures) -> None:
 def of_peer(found: Sequence[Moved], figures: Figures) -> None:
     """A node that has lost its memory and restores over a link."""
     for one in found:
-        figures.add(Metric("restore from another node", "s"), one.seconds)
-    metric = Metric("restore from another node, link's time for the bytes / time", "x", 0.8, least=True)
+        figures.add(Metric(SHARDS, "s"), one.seconds)
+    metric = Metric(f"{SHARDS}, link's time for the bytes / time", "x", 0.8, least=True)
     for one in found:
         figures.add(metric, one.link_seconds / one.seconds)
 
@@ -103,6 +106,11 @@ def _journal(found: Found, figures: Figures) -> None:
             figures.miss(Metric(name, "x", target), why)
         for value in found.values.get(f"segment bytes{kind}", ()):
             figures.add(Metric(name, "x", target), value / found.values["full save bytes"][0])
+        for encoded in found.values.get(f"encoded gradients{kind} / raw", ()):
+            share = statistics.median(found.values[f"segment bytes{kind}"]) * encoded
+            figures.add(
+                Metric(f"{name}, as it travels encoded", "x"), share / found.values["full save bytes"][0]
+            )
 
 
 def _memory(found: Found, figures: Figures) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from convoy_agents.tiercheck import planes
 from e2e.bench.saving.say import Said
 from e2e.bench.saving.ways import quiet
 
@@ -16,6 +17,7 @@ TURNS = 3
 """Of each kind of block, for steps of one length."""
 EVERY = 10
 """Steps between two saves of the sparser kind."""
+_CHUNK = 4 << 20
 WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save every {EVERY}"
 
 
@@ -62,10 +64,26 @@ class Steps:
             elif saved:
                 self._say.value("full save bytes", float(save.length))
             if told >= rounds:
+                self._say.value(f"encoded gradients{kind} / raw", self._encoded())
                 return
         if not told:
             why = memory._journalling._journal.reason or "a full save is expected to be restored sooner"
             self._say.missing(f"segment bytes{kind}", why)
+
+    def _encoded(self) -> float:
+        """Bytes of the gradients as they go to peers and stores over a slow line, by bytes of them."""
+        gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
+        whole = short = 0
+        for one in gradients:
+            # As a segment has them: in the type that keeps their values.
+            kept = one.to(torch.bfloat16) if torch.equal(one.to(torch.bfloat16).to(one.dtype), one) else one
+            data = kept.contiguous().view(torch.uint8).numpy().tobytes()
+            for at in range(0, len(data), _CHUNK):
+                chunk = data[at : at + _CHUNK]
+                word = planes.word_of(chunk)
+                encoded = planes.encode(chunk, word) if word else None
+                whole, short = whole + len(chunk), short + len(encoded or chunk)
+        return short / whole
 
     def slowed(self, length: float, rounds: int) -> None:
         """Blocks of steps of so many seconds with and without saves, in turns.

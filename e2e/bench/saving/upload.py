@@ -32,7 +32,7 @@ class Uploads:
 
 
 async def measured(root: Path, size: int, times: int, progress: Progress) -> Uploads:
-    """A generation of so many bytes, each time of other ones, and a file of the same, in turns."""
+    """A generation of so many bytes, each time of others, and a file of the same; who is first changes."""
     found = Uploads()
     with served(binaries.tool("versitygw", progress), LOOPBACK) as objects:
         async with hub_at() as hub, node(root, hub, 6 * size) as one:
@@ -47,11 +47,14 @@ async def measured(root: Path, size: int, times: int, progress: Progress) -> Upl
                 try:
                     with path.open("wb") as file:
                         slot = await bulk.fill(rank, size, file.write)
+                    if step % 2:
+                        found.theirs.append(await asyncio.to_thread(_plain, objects, path))
                     began = time.monotonic()
                     await bulk.seal(rank, slot, step, size, 1)
                     await rank.stands(Tier.REMOTE, 1, step, bulk.PATIENCE)
                     found.ours.append(time.monotonic() - began)
-                    found.theirs.append(await asyncio.to_thread(_plain, objects, path))
+                    if not step % 2:
+                        found.theirs.append(await asyncio.to_thread(_plain, objects, path))
                 finally:
                     path.unlink(missing_ok=True)
     return found
