@@ -19,5 +19,6 @@ Needs torch, which `import convoy` alone does not.
 """
 
 from convoy_workloads.runtime.adapters.dcp import ConvoyReader, ConvoyWriter, NotSaved
+from convoy_workloads.runtime.errors import StepAbandoned
 
-__all__ = ["ConvoyReader", "ConvoyWriter", "NotSaved"]
+__all__ = ["ConvoyReader", "ConvoyWriter", "NotSaved", "StepAbandoned"]

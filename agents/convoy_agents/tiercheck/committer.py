@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.desk import Answer, Said
 from convoy_agents.negotiate import Decide
 from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.tiercheck.abandoning import Abandonments
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.exchange import Exchange, Outdated, Unreachable
 from convoy_agents.tiercheck.holding import Holding
@@ -34,9 +34,6 @@ LOCAL_TRIES = 2
 """Of the whole patience, for a generation to be committed."""
 PARTIAL_SECONDS = 150.0
 """For the other ranks of a pod to seal what one has sealed; then it is given up."""
-
-MAX_ABANDONED = 8
-"""Generations of one pod that are remembered as abandoned."""
 
 log = structlog.get_logger()
 
@@ -79,10 +76,7 @@ class Committer:
         self._plan = plan
         self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
         self._partial: dict[tuple[str, Generation], asyncio.Task[None]] = {}
-        self._abandoned: dict[str, deque[Generation]] = {}
-        """By pod, what a rank of it could not save."""
-        self._telling: dict[str, asyncio.Task[None]] = {}
-        """By pod; the newest of those counts."""
+        self._abandoned = Abandonments(asks.abandon)
         self._giving: Turns[tuple[str, str, str]] = Turns()
         """By job, host and shard."""
 
@@ -111,7 +105,7 @@ class Committer:
             self._start(uid, generation, self._commit(uid, plan, holding, generation, said))
         for generation, keys in parts:
             key = (uid, generation)
-            if generation in self._abandoned.get(uid, ()):
+            if self._abandoned.holds(uid, generation):
                 await holding.give_up(keys, plan.incarnation)
             elif key not in self._partial:
                 task = asyncio.create_task(self._give_up_later(uid, plan, holding, generation, shards))
@@ -129,11 +123,8 @@ class Committer:
         if found.keys() == shards:
             raise ValueError(f"all ranks of the pod have saved {generation.name}")
         log.warning("generation abandoned: a rank could not save it", job=plan.job, **generation._asdict())
-        self._abandoned.setdefault(uid, deque(maxlen=MAX_ABANDONED)).append(generation)
+        self._abandoned.add(plan, generation)
         await holding.give_up(found.values(), plan.incarnation)
-        if (before := self._telling.get(uid)) is not None:
-            before.cancel()
-        self._telling[uid] = asyncio.create_task(self._asks.abandon(plan, generation))
 
     def _mine(self, uid: str) -> tuple[Assignment, Holding, set[str]] | None:
         """A pod's plan, the memory of its job, and the names of its shards; None when it keeps none."""
@@ -212,9 +203,7 @@ class Committer:
                 task.cancel()
         if uid in self._uploads:
             self._uploads[uid].cancel()
-        self._abandoned.pop(uid, None)
-        if (telling := self._telling.pop(uid, None)) is not None:
-            telling.cancel()
+        self._abandoned.forget(uid)
 
     async def close(self) -> None:
         """Ends every task."""
@@ -222,11 +211,11 @@ class Committer:
             *self._tasks.values(),
             *self._partial.values(),
             *self._uploads.values(),
-            *self._telling.values(),
         ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._abandoned.close()
 
     def _start(self, uid: str, generation: Generation, work: Coroutine[Any, Any, None]) -> None:
         key = (uid, generation)
@@ -251,6 +240,7 @@ class Committer:
         try:
             answer = await self._stand_locally(uid, plan, holding, generation, said)
             if answer is None:
+                copying.cancel()
                 await holding.give_up(said.shards.values(), plan.incarnation)
                 return
             if answer.record is not None and answer.record.remote:

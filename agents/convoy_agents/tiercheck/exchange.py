@@ -100,7 +100,7 @@ class Exchange:
 
         Outdated, Unreachable; Damaged when it is not here any more as it was.
         """
-        manifest = await holding.look(lambda vault: vault.manifests.get(key))
+        manifest, withdrawn = await holding.look(lambda vault: (vault.manifests.get(key), vault.absent()))
         if manifest is None:
             # Damage is what does not match; this has made room for what is newer.
             raise Outdated(f"shard {key} is not here any more")
@@ -108,7 +108,10 @@ class Exchange:
             stub = await self._stubs.shards(place)
             offer = await stub.Offer(
                 hub_pb2.OfferRequest(
-                    job_uid=holding.job_uid, incarnation=incarnation, manifest=manifest.text
+                    job_uid=holding.job_uid,
+                    incarnation=incarnation,
+                    manifest=manifest.text,
+                    withdrawn=withdrawn,
                 ),
                 timeout=CALL_SECONDS,
             )

@@ -166,21 +166,19 @@ class Holding:
         await self.changed()
         return [self._folder / "slots" / name for name in names]
 
-    async def expect(
-        self, manifest: Manifest, purpose: str, own_limit: int, *, claim: bool = False
-    ) -> list[int]:
+    async def expect(self, manifest: Manifest, purpose: str, own_limit: int, *, giver: str = "") -> list[int]:
         """A shard is about to come. The chunks that are wanted, by index. Refused, NoRoom.
 
-        `claim`: its owner counts on it from now on.
+        `giver`: the node that counts on it from now on.
         """
-        return await self._through(self._expect(manifest, purpose, own_limit, claim))
+        return await self._through(self._expect(manifest, purpose, own_limit, giver))
 
-    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, claim: bool) -> list[int]:
+    async def _expect(self, manifest: Manifest, purpose: str, own_limit: int, giver: str) -> list[int]:
         async with self._turn:
             vault = await self._open()
             await self._grow(purpose, vault.room_with(manifest), own_limit)
-            wanted = await asyncio.to_thread(vault.expect, manifest)
-            if claim:
+            wanted = await asyncio.to_thread(vault.expect, manifest, giver)
+            if giver:
                 self.claimed.add(manifest.id)
             return wanted
 
@@ -336,10 +334,26 @@ class Holding:
 
         def forget(vault: Vault) -> None:
             if self.seen <= incarnation:
-                vault.given_up.update(keys)
+                vault.give_up(keys)
                 vault.collect(self.pinned | self.uploading)
 
         await self.use(forget)
+
+    async def withdrawn(self, node: str, keys: Collection[str], incarnation: int) -> None:
+        """`node` has given these shards up: what of them it has brought here goes, unless a watermark stands
+        on it. Again it does nothing. Not once a later incarnation has looked, as with `give_up`.
+        """
+
+        def mine(vault: Vault) -> set[str]:
+            return vault.brought(node).intersection(keys) - vault.given_up
+
+        def forget(vault: Vault) -> None:
+            if vault.incarnation == incarnation and self.seen <= incarnation:
+                vault.give_back(mine(vault))
+                vault.collect(self.pinned | self.uploading)
+
+        if keys and await self.look(mine):
+            await self.use(forget)
 
     async def begin(
         self, branch: Branch, marks: Mapping[Tier, Generation], known: Collection[Record]

@@ -20,7 +20,7 @@ from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.link import Links
 from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.vault import Damaged, Vault
+from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Tier
@@ -72,8 +72,13 @@ class ShardService:
         )
 
     async def Offer(self, request: hub_pb2.OfferRequest, context: Context) -> hub_pb2.OfferReply:
-        """Whether a copy is taken, and which of its chunks are not here yet."""
-        await _caller(context)
+        """Whether a copy is taken, and which of its chunks are not here yet. What the caller has withdrawn
+        makes room first.
+        """
+        node = await _caller(context)
+        if len(request.withdrawn) > MAX_WITHDRAWN:
+            text = f"withdrawn: {len(request.withdrawn)} shards, more than {MAX_WITHDRAWN}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         try:
             manifest = records.manifest(request.manifest)
         except MalformedError as error:
@@ -88,8 +93,8 @@ class ShardService:
         if verdict is not None:
             return verdict
         try:
-            limit = plan.memory_limit
-            wanted = await holding.expect(manifest, OTHERS, limit, claim=True)
+            await holding.withdrawn(node, request.withdrawn, request.incarnation)
+            wanted = await holding.expect(manifest, OTHERS, plan.memory_limit, giver=node)
         except Shortage as error:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:

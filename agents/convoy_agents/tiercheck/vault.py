@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,10 @@ from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Malf
 MAX_EXPECTED = 64
 """Shards on their way here at once; the oldest makes room."""
 Damaged = digest.Damaged
+MAX_WITHDRAWN = 128
+"""Shards that are remembered as withdrawn; of more, the oldest stay with their hosts until a later generation
+takes their place there.
+"""
 BASES, SEGMENTS = "", "j"
 """Kinds of slots, as their names tell."""
 _FOLDERS = ("slots", "files", "manifests", "records", "branches")
@@ -54,6 +58,8 @@ class Coming:
     missing: set[int]
     """Chunks that are not there yet, by index."""
     offsets: list[int] = field(default_factory=list)
+    giver: str = ""
+    """The node that counts on it as its copy; empty for what is fetched."""
 
 
 class Vault:
@@ -76,10 +82,14 @@ class Vault:
         """Slots of which digests are being taken: nobody writes there."""
         self.given_up: set[str] = set()
         """Shards that were withdrawn: no watermark will come to stand on them."""
+        self.withdrawn: list[str] = []
+        """Shards of this node's own ranks that were given up in this incarnation."""
         self.facts: dict[str, Facts] = {}
         """By manifest of this node's own ranks: what was said with it."""
         self._homes: dict[str, str] = {}
         """By manifest, the slot its bytes lie in."""
+        self._givers: dict[str, str] = {}
+        """By manifest, the node that counts on it as its copy."""
         self._coming: dict[str, Coming] = {}
         self._recover()
 
@@ -164,21 +174,53 @@ class Vault:
         coming = (one.manifest for one in self._coming.values())
         return any(one.extends == key for one in (*self.manifests.values(), *coming))
 
+    # Shards that will not be committed.
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """Withdraws shards of this node's own ranks: they go with the next `collect`."""
+        mine = [key for key in keys if key in self._homes]
+        self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
+        with contextlib.suppress(OSError):  # without room for it the copies wait for a later generation
+            self._save_state()
+        self.given_up.update(mine)
+
+    def absent(self) -> list[str]:
+        """What was withdrawn and is gone: nothing that is kept here extends it."""
+        return [key for key in self.withdrawn if key not in self.manifests]
+
+    def brought(self, node: str) -> set[str]:
+        """The shards, whole or on their way, that a node counts on as its copies."""
+        whole = {key for key, giver in self._givers.items() if giver == node}
+        return whole | {key for key, coming in self._coming.items() if coming.giver == node}
+
+    def give_back(self, keys: Iterable[str]) -> None:
+        """Nobody counts on these copies any more: they go with the next `collect`, unless a watermark stands
+        on them or something extends them.
+        """
+        for key in keys:
+            if key in self.manifests:
+                self.given_up.add(key)
+            elif not self.extended(key):
+                self.give_up_coming(key)
+
     # Shards that come from elsewhere, chunk by chunk.
 
-    def expect(self, manifest: Manifest) -> list[int]:
+    def expect(self, manifest: Manifest, giver: str = "") -> list[int]:
         """A shard is about to be sent. The chunks that are wanted, by index: no other shard here has them.
 
-        NoRoom when it does not fit.
+        `giver`: the node that counts on it as its copy. NoRoom when it does not fit.
         """
         key = manifest.id
         if key in self.manifests:
+            if giver and key not in self._homes:
+                self._givers.setdefault(key, giver)
             return []
         coming = self._coming.get(key)
         if coming is None:
             coming = self._coming[key] = self._begin(manifest)
             while len(self._coming) > MAX_EXPECTED:
                 self.give_up_coming(next(iter(self._coming)))
+        coming.giver = coming.giver or giver
         return sorted(coming.missing)
 
     def expected(self, key: str, index: int) -> Chunk:
@@ -206,7 +248,7 @@ class Vault:
             raise Damaged(f"shard {key} is not whole")
         del self._coming[key]
         self._partial(key).replace(self._file(key))
-        self._keep(coming.manifest)
+        self._keep(coming.manifest, giver=coming.giver)
 
     def give_up_coming(self, key: str) -> None:
         """A shard will not come after all."""
@@ -242,6 +284,7 @@ class Vault:
             self._file(key).unlink(missing_ok=True)
         self.given_up.discard(key)
         self.facts.pop(key, None)
+        self._givers.pop(key, None)
 
     # What is known.
 
@@ -256,7 +299,9 @@ class Vault:
         self.branches[branch.incarnation] = branch
 
     def begin(self, incarnation: int, marks: dict[Tier, Generation]) -> None:
-        """A later incarnation goes on from where these watermarks are."""
+        """An incarnation goes on from where these watermarks are."""
+        if incarnation != self.incarnation:
+            self.withdrawn = []
         self.incarnation, self.marks = incarnation, dict(marks)
         self.seen = max(self.seen, incarnation)
         self._save_state()
@@ -319,14 +364,16 @@ class Vault:
                         coming.missing.discard(index)
         return coming
 
-    def _keep(self, manifest: Manifest, slot: str = "", facts: Facts | None = None) -> None:
+    def _keep(self, manifest: Manifest, slot: str = "", facts: Facts | None = None, giver: str = "") -> None:
         key = manifest.id
-        body = {"slot": slot, "manifest": manifest.text.decode(), "facts": facts}
+        body = {"slot": slot, "manifest": manifest.text.decode(), "facts": facts, "giver": giver}
         text = records.seal(json.dumps(body).encode())
         write_atomic(self._folder / "manifests" / key, text)
         if facts is not None:
             self._homes[key] = slot
             self.facts[key] = facts
+        if giver:
+            self._givers[key] = giver
         self.manifests[key] = manifest
 
     def _recover(self) -> None:
@@ -341,6 +388,8 @@ class Vault:
                     if slot:
                         self._homes[manifest.id] = slot
                         self.facts[manifest.id] = Facts(*body["facts"])
+                    if giver := str(body.get("giver", "")):
+                        self._givers[manifest.id] = giver
                     continue
             path.unlink(missing_ok=True)
         for path, data in self._texts("records"):
@@ -361,6 +410,8 @@ class Vault:
             state = json.loads(records.unseal((self._folder / "state.json").read_bytes()))
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
+            # An agent that ended before it had given something up goes on with it.
+            self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self.manifests]
 
     def _texts(self, kind: str) -> Iterator[tuple[Path, bytes]]:
         for path in sorted((self._folder / kind).iterdir()):
@@ -374,6 +425,7 @@ class Vault:
             "incarnation": self.incarnation,
             "seen": self.seen,
             "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
+            "withdrawn": self.withdrawn,
         }
         write_atomic(self._folder / "state.json", records.seal(json.dumps(state).encode()))
 

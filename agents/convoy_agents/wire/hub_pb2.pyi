@@ -1638,19 +1638,27 @@ class OfferRequest(_message.Message):
     JOB_UID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     manifest: _builtins.bytes
+    @_builtins.property
+    def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of shards that the caller has given up in this incarnation, with every offer again: what of them it has
+        brought goes first, unless a watermark stands on it.
+        """
+
     def __init__(
         self,
         *,
         job_uid: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         manifest: _builtins.bytes = ...,
+        withdrawn: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 import convoy
-from convoy.dcp import ConvoyReader, ConvoyWriter, NotSaved
+from convoy.dcp import ConvoyReader, ConvoyWriter, NotSaved, StepAbandoned
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.place import Place
@@ -44,6 +44,10 @@ class Agent:
     """Of a generation that another world has saved."""
     turn: int = 0
     interval: float = 0.0
+    gone: set[int] = field(default_factory=set)
+    """Steps that were given up."""
+    heard: int = 0
+    """How often a slot was said to be written, or not to be after all."""
 
     def ask(self, question: Message, seconds: float = 0.0) -> tuple[Message, list[int]]:
         self.questions.append(question)
@@ -91,7 +95,11 @@ class Agent:
     def writing(self, slot: str, generation: Generation) -> None:
         self.turn = 1 - self.turn
 
-    def written(self) -> None: ...
+    def written(self) -> None:
+        self.heard += 1
+
+    def given_up(self, generation: Generation) -> bool:
+        return generation.step in self.gone
 
     def wait_slot(self, seconds: float) -> bool:
         return True
@@ -273,6 +281,27 @@ def test_steps_only_grow(agent: Agent, job: Any) -> None:
     ConvoyReader(again).close()
     with pytest.raises(ValueError, match="step 2 is not beyond step 2"):
         ConvoyWriter(again, 2)
+
+
+def test_a_step_that_this_rank_could_not_save_is_not_saved_again(agent: Agent, job: Any) -> None:
+    with pytest.raises(CheckpointException, match=r"builtins\.object"):
+        save(job, 1, {"n": object()})
+    with pytest.raises(CheckpointException, match=r"StepAbandoned.*step 1 was given up"):
+        save(job, 1, {"n": 1})
+    assert not agent.saved
+    with pytest.raises(StepAbandoned):
+        job.memory.planned.put((), (), {"n": "1"}, 1)
+    save(job, 2, {"n": 1})
+    assert [step for step, _ in agent.saved] == [2]
+
+
+def test_a_step_that_another_rank_could_not_save_is_not_saved_again(agent: Agent, job: Any) -> None:
+    save(job, 1, {"n": 1})
+    agent.gone.add(1)
+    with pytest.raises(CheckpointException, match=r"StepAbandoned.*step 1 was given up"):
+        save(job, 1, {"n": 1})
+    save(job, 2, {"n": 1})
+    assert [step for step, _ in agent.saved] == [1, 2]
 
 
 def test_all_ranks_save_together(job: Any) -> None:

@@ -125,6 +125,17 @@ def test_a_generation_settles_when_it_stands(scene: Scene) -> None:
     assert scene.watch.settled(FIVE, PEER, 0.0), "a later one stands there"
 
 
+def test_what_is_kept_no_more_before_it_stood_was_given_up(scene: Scene) -> None:
+    scene.watch.writing("0-0", FIVE)
+    assert not scene.watch.given_up(FIVE), "the agent does not know of it yet"
+    scene.say(stand("0-1", (5,)))
+    assert not scene.watch.given_up(FIVE)
+    scene.say(stand("0-1", ()))
+    assert scene.watch.given_up(FIVE)
+    scene.say(stand("0-1", (), local=7))
+    assert not scene.watch.given_up(FIVE), "a later one stands"
+
+
 @pytest.mark.parametrize("answer", [Away("gone"), "no json", json.dumps({"slot": "0-0"})])
 def test_an_agent_that_is_away_or_talks_nonsense_frees_nothing(scene: Scene, answer: Any) -> None:
     scene.say(stand("0-0"))

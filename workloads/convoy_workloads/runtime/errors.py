@@ -26,6 +26,16 @@ class PeerLost(Exception):
     """Another rank is gone, or this one belongs to an earlier incarnation."""
 
 
+class StepAbandoned(ValueError):
+    """A rank could not save this step, so no agent takes it again in this incarnation; a later one may be
+    saved.
+    """
+
+
+class OtherRankFailed(Exception):
+    """What all ranks do together has failed on another one; the message says on which, and why."""
+
+
 class Interrupted(SystemExit):
     """The job was asked to leave; its state is saved as far as a checkpoint directory allows."""
 

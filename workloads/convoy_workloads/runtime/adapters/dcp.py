@@ -23,12 +23,12 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from convoy_workloads.runtime.commits import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.job import Job
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers import values
-from convoy_workloads.runtime.tiers.flight import DECISION_SECONDS
 from convoy_workloads.runtime.tiers.reading import ShardReader
 from convoy_workloads.runtime.tiers.sizes import SPARE
 
@@ -92,7 +92,12 @@ class ConvoyWriter(StorageWriter):
             raise NotSaved(_TOGETHER)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Waits for a slot with room for about this rank's share. NotSaved on all ranks when one has none."""
+        """Waits for a slot with room for about this rank's share. NotSaved on all ranks when one has none.
+
+        StepAbandoned when this very step was given up before, as a rank had failed in `write_data`: in this
+        incarnation only a later one can be saved.
+        """
+        self._saves.check(self._step)
         with self._holding_up():
             self._saves.done_reading()
             why = self._saves.make_room(_share(plan, self._job.world))

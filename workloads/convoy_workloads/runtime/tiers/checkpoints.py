@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from convoy_workloads.runtime.commits import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.lineage import Generation, Record
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.beside import Beside
-from convoy_workloads.runtime.tiers.flight import DECISION_SECONDS, Flight, Written
+from convoy_workloads.runtime.tiers.flight import Flight, Written
 from convoy_workloads.runtime.tiers.journalling import Journalling
 from convoy_workloads.runtime.tiers.line import MemoryLine
 from convoy_workloads.runtime.tiers.planned import PlannedSaves
@@ -126,10 +127,18 @@ class MemoryCheckpoints:
     def start(self, state: dict[str, Any], step: int) -> bool:
         """Copies the rank's share, or closes its journal's segment; all ranks call it at the same step, while
         none is `busy`. False: not saved now, the memory has to be made larger first.
+
+        UnsavableError names a value that has no exact form, and then OtherRankFailed says so on all other
+        ranks: nothing is saved. A rank that fails later, while it writes, raises alone; the others hear from
+        their agents that the step is given up.
         """
         written = self._journalling.extend(state, step, self._dealt)
         if written is None:
-            written = self._copy(state, step, wait=0.0)
+            try:
+                written = self._copy(state, step, wait=0.0)
+            except BaseException:
+                self._journalling.end("the save that it would follow has failed")
+                raise
             if written is None:
                 return False
             self._journalling.based(written.generation)
@@ -149,6 +158,8 @@ class MemoryCheckpoints:
         generation = Generation(self.incarnation, step)
         if self._flight.newest == generation:
             return generation
+        if self._flight.abandoned(generation):
+            return None  # the other ranks have saved it, and do not try again
         began = time.monotonic()
         self._journalling.end("the last save is a full one")
         self._beside.join(timeout)
@@ -161,8 +172,8 @@ class MemoryCheckpoints:
     def finish_last(self, staged: Generation | None, timeout: float = DECISION_SECONDS) -> bool:
         """The other half, and the decision. Whether the last step is committed."""
         if staged is None:
-            trouble = self._beside.trouble
-            say(f"RANK {self._rank} COULD NOT SAVE THE LAST STEP: {trouble or 'no slot was free'}")
+            trouble = self._beside.trouble or "no slot was free, or its save has failed before"
+            say(f"RANK {self._rank} COULD NOT SAVE THE LAST STEP: {trouble}")
             return False
         return self.settle(timeout)
 
@@ -185,7 +196,7 @@ class MemoryCheckpoints:
         taken = planning.Taken(state)
         facts = planning.facts(step, self._world)
         dealt = self._dealt
-        if not all_hold(taken.fits(dealt, facts), self._group) or dealt is None:
+        if not all_hold(lambda: taken.fits(self._dealt, facts), self._group) or dealt is None:
             dealing = time.monotonic()
             dealt = self._dealt = planning.deal(taken, self._group)
             began += time.monotonic() - dealing
@@ -196,12 +207,18 @@ class MemoryCheckpoints:
             self._slots.wait_free(wait)
         slot = self._slots.free
         fits = bool(slot) and len(self._slots.bytes(slot)) >= dealt.layout.size
-        if not all_hold(fits, self._group):
+        if not all_hold(lambda: fits, self._group):
             return None
         generation = Generation(self.incarnation, step)
         self._flight.writing(slot, generation)
-        texts = taken.texts(dealt)
-        shard.write(self._slots.bytes(slot), dealt.layout, taken.tensors(dealt), texts, facts)
+        try:
+            shard.write(
+                self._slots.bytes(slot), dealt.layout, taken.tensors(dealt), taken.texts(dealt), facts
+            )
+        except BaseException:
+            self._flight.broken()
+            self._flight.abandon(generation)
+            raise
         written = Written(generation, slot, dealt.layout.size, dealt.plan)
         self._flight.wrote(written)
         if not wait:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
 
 from convoy_workloads.runtime.frames import Message
@@ -18,10 +19,10 @@ from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, REMOTE, Watch
 SEAL_SECONDS = 60.0
 SEAL_AGAIN_SECONDS = 3600.0
 """For an agent to come back that was away when a slot was written."""
-DECISION_SECONDS = 120.0
-"""For a generation to be committed that is waited for."""
 END_SECONDS = 1800.0
 """For the state that the job ends with to get to its store."""
+MAX_ABANDONED = 64
+"""Generations that are remembered as abandoned."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Flight:
         """Whether the job ends with it."""
         self.lost = False
         """Whether a save that a segment would follow has failed."""
+        self._abandoned: deque[Generation] = deque(maxlen=MAX_ABANDONED)
         self._world = place.world
         self._rank = place.rank
         self._remote = "remote" in place.tiers
@@ -91,7 +93,17 @@ class Flight:
         """Tells the agent, beside the training, that this rank could not save what others may have saved, or
         they would keep a slot each for it until their agents give up.
         """
+        self.lost = True
+        if generation not in self._abandoned:
+            self._abandoned.append(generation)
         self._beside.begin(self._abandon, generation)
+
+    def abandoned(self, generation: Generation) -> bool:
+        """Whether this rank could not save it, or its agent has given it up because another could not: no
+        agent takes it again.
+        """
+        given_up = generation == self.newest and self._watch.given_up(generation)
+        return given_up or generation in self._abandoned
 
     def settle(self, timeout: float) -> bool:
         """Waits until the newest stands, on other nodes too where copies are made. Whether it is committed,

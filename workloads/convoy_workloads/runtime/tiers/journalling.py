@@ -78,18 +78,29 @@ class Journalling:
     def extend(self, state: dict[str, Any], step: int, dealt: Dealt | None) -> Written | None:
         """Closes the open segment, when all ranks have one that follows the newest save; else None.
 
-        `dealt`: who writes what of a full save.
+        `dealt`: who writes what of a full save. When it fails on a rank, it raises on all.
         """
         journal = self._journal
-        if journal is None or not all_hold(journal.ready and not self._flight.lost, self._group):
+        if journal is None or not all_hold(lambda: journal.ready and not self._flight.lost, self._group):
             return None
         from convoy_workloads.runtime.tiers import planning  # noqa: PLC0415
 
-        taken, closed = planning.Taken(state), None
-        if dealt is not None and dealt.structure == taken.structure:
-            closed = journal.seal(taken, dealt, planning.facts(step, self._world))
-        if not all_hold(closed is not None, self._group) or closed is None or dealt is None:
-            journal.end("a rank could not write its part")
+        closed: tuple[str, int] | None = None
+
+        def closes() -> bool:
+            nonlocal closed
+            taken = planning.Taken(state)
+            if dealt is not None and dealt.structure == taken.structure:
+                closed = journal.seal(taken, dealt, planning.facts(step, self._world))
+            return closed is not None
+
+        every = False
+        try:
+            every = all_hold(closes, self._group)
+        finally:
+            if not every:
+                journal.end("a rank could not write its part")
+        if not every or closed is None or dealt is None:
             return None
         slot, length = closed
         written = Written(Generation(self._flight.incarnation, step), slot, length, dealt.plan, journal.tip)

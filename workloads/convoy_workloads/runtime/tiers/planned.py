@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.runtime.errors import PeerLost, StepAbandoned
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.tiers.beside import Beside
@@ -76,6 +76,19 @@ class PlannedSaves:
             raise PeerLost("a later incarnation of this job exists")
         return self._slots.wait_free(seconds)
 
+    def check(self, step: int) -> None:
+        """ValueError for a step that is not beyond the last one, StepAbandoned for one that a rank could not
+        save before.
+        """
+        flight, generation = self._flight, Generation(self._flight.incarnation, step)
+        if flight.abandoned(generation):
+            raise StepAbandoned(
+                f"step {step} was given up, as a rank could not save it: until the job restarts only a later "
+                "step can be saved"
+            )
+        if flight.newest is not None and generation <= flight.newest:
+            raise ValueError(f"step {step} is not beyond step {flight.newest.step}, which was saved before")
+
     def abandon(self, step: int) -> None:
         """This rank could not `put` what others may have put: all give it up. Nothing for a step that was
         put.
@@ -86,7 +99,7 @@ class PlannedSaves:
 
     def put(self, items: Any, tensors: Any, texts: dict[str, str], step: int, *, last: bool = False) -> str:
         """Copies the tensors of `items` and `texts`, by name, into a free slot; it is sealed beside the
-        training. Why that cannot be; empty when it is done. ValueError for a step not beyond the last one.
+        training. Why that cannot be; empty when it is done. ValueError, StepAbandoned as `check`.
 
         `last`: the job ends with it.
         """
@@ -94,9 +107,8 @@ class PlannedSaves:
 
         began = time.monotonic()
         flight = self._flight
+        self.check(step)
         generation = Generation(flight.incarnation, step)
-        if flight.newest is not None and generation <= flight.newest:
-            raise ValueError(f"step {step} is not beyond step {flight.newest.step}, which was saved before")
         facts = planning.facts(step, self._world)
         layout, before = planning.placed(items, texts), self._layout
         if before is not None and layout.resembles(before) and shard.fits(before, texts, facts):

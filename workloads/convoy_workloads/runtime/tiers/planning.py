@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemT
 
 from convoy_workloads.runtime.tiers import shard, values
 from convoy_workloads.runtime.tiers.shard import Box, Layout
+from convoy_workloads.runtime.tiers.together import agreed
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Taken:
         self.planner.set_up_planner(state, is_coordinator=True)
         self.local: SavePlan = self.planner.create_local_plan()
         self.structure = _structure(self.local)
+        self._texts: dict[str, str] = {}
+        """By name, what is no tensor, once it was asked for."""
 
     def fits(self, dealt: Dealt | None, facts: Mapping[str, Any]) -> bool:
         """Whether it can be written as it was dealt out before."""
@@ -55,12 +58,28 @@ class Taken:
         return [self.planner.lookup_object(item.index) for item in dealt.items]
 
     def texts(self, dealt: Dealt) -> dict[str, str]:
-        """By name, what is no tensor."""
-        return {item.index.fqn: values.dumps(self.planner.lookup_object(item.index)) for item in dealt.named}
+        """By name, what is no tensor. UnsavableError; not again for what was asked for before."""
+        return self.named(dealt.named)
+
+    def named(self, items: Iterable[WriteItem]) -> dict[str, str]:
+        """The texts of these. UnsavableError."""
+        return {item.index.fqn: self._text(item) for item in items}
+
+    def _text(self, item: WriteItem) -> str:
+        name = item.index.fqn
+        if name not in self._texts:
+            try:
+                self._texts[name] = values.dumps(self.planner.lookup_object(item.index))
+            except values.UnsavableError as error:
+                raise values.UnsavableError(f"{name}: {error}") from error
+        return self._texts[name]
 
 
 def deal(taken: Taken, group: Any = None) -> Dealt:
-    """Agrees with all ranks of `group` (None: alone) who writes what."""
+    """Agrees with all ranks of `group` (None: alone) who writes what.
+
+    UnsavableError where a value has no exact form, OtherRankFailed on the other ranks.
+    """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
     plans: list[Any] = [taken.local]
@@ -79,8 +98,8 @@ def deal(taken: Taken, group: Any = None) -> Dealt:
     plan, whole = dealt[rank]
     items = tuple(item for item in plan.items if item.type is not WriteItemType.BYTE_IO)
     named = tuple(item for item in plan.items if item.type is WriteItemType.BYTE_IO)
-    texts = {item.index.fqn: values.dumps(taken.planner.lookup_object(item.index)) for item in named}
-    return Dealt(taken.structure, items, named, placed(items, texts), whole)
+    layout = agreed(lambda: placed(items, taken.named(named)), group)
+    return Dealt(taken.structure, items, named, layout, whole)
 
 
 def placed(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:

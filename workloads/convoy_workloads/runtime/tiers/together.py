@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from convoy_workloads.runtime.errors import OtherRankFailed
+
+T = TypeVar("T")
+
+_HOLDS, _DOES_NOT, _FAILED = range(3)
 
 
 def gather(value: Any, group: Any) -> list[Any]:
@@ -16,13 +23,44 @@ def gather(value: Any, group: Any) -> list[Any]:
     return found
 
 
-def all_hold(holds: bool, group: Any) -> bool:
-    """Whether it holds on every rank. All ranks of `group` call it; None: alone."""
+def all_hold(holds: Callable[[], bool], group: Any) -> bool:
+    """Whether it holds on every rank. All ranks of `group` call it; None: alone.
+
+    When finding it out fails on a rank, all raise: that one its error, the others OtherRankFailed. So `holds`
+    may not use the group itself.
+    """
     if group is None:
-        return holds
+        return holds()
+    failure: Exception | None = None
+    try:
+        vote = _HOLDS if holds() else _DOES_NOT
+    except Exception as error:  # the others wait for this rank's vote
+        failure, vote = error, _FAILED
+    highest = _highest(vote, group)
+    if highest == _FAILED:
+        said = gather("" if failure is None else f"{type(failure).__name__}: {failure}", group)
+        if failure is not None:
+            raise failure
+        raise OtherRankFailed("; ".join(f"rank {rank}: {text}" for rank, text in enumerate(said) if text))
+    return highest == _HOLDS
+
+
+def agreed(work: Callable[[], T], group: Any) -> T:
+    """What `work` gives on this rank, once it has succeeded on all. Fails as `all_hold` does."""
+    found: list[T] = []
+
+    def done() -> bool:
+        found.append(work())
+        return True
+
+    all_hold(done, group)
+    return found[0]
+
+
+def _highest(vote: int, group: Any) -> int:
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
-    flag = torch.tensor([int(not holds)])
-    dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
-    return not int(flag.item())
+    votes = torch.tensor([vote])
+    dist.all_reduce(votes, op=dist.ReduceOp.MAX, group=group)
+    return int(votes.item())

@@ -96,6 +96,11 @@ class Watch:
         )
         return self.stands(tier, generation)
 
+    def given_up(self, generation: Generation) -> bool:
+        """Whether a generation that was written is not kept any more, and does not stand."""
+        with self._changed:
+            return not self.stands(LOCAL, generation) and not self._on_its_way(generation)
+
     def _on_its_way(self, generation: Generation) -> bool:
         return generation in self._holds or any(one == generation for one, _ in self._writing.values())
 

@@ -1,0 +1,183 @@
+"""What an agent remembers of generations that its ranks could not save, and whom it tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.agents.harness import eventually
+from tests.unit.agents.test_tiercheck_vault import named, noise, pieces, sealed
+
+from convoy_agents.tiercheck.abandoning import MAX_ABANDONED, Abandonments
+from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Vault
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.records import Manifest, Record
+
+POD = "aaaa-1111"
+
+
+class Plan:
+    """All that matters of one."""
+
+    pod_uid = POD
+
+
+PLAN: Any = Plan()
+
+
+class Slot0:
+    """Hears of a generation once it answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.told: list[int] = []
+        self.answers = asyncio.Event()
+        self.abandonments = Abandonments(self.tell)
+
+    async def tell(self, plan: object, generation: Generation) -> None:
+        self.asked.append(generation.step)
+        await self.answers.wait()
+        self.told.append(generation.step)
+
+    def abandon(self, *steps: int) -> None:
+        for step in steps:
+            self.abandonments.add(PLAN, Generation(1, step))
+
+    def known(self, *steps: int) -> list[bool]:
+        return [self.abandonments.holds(POD, Generation(1, step)) for step in steps]
+
+
+@pytest.fixture
+async def slot0() -> AsyncIterator[Slot0]:
+    found = Slot0()
+    yield found
+    await found.abandonments.close()
+
+
+async def test_each_is_told_of_whatever_is_abandoned_after_it(slot0: Slot0) -> None:
+    slot0.abandon(10, 20)
+    slot0.answers.set()
+    await eventually(lambda: slot0.told == [10, 20])
+    assert slot0.known(10, 20, 30) == [True, True, False]
+
+
+async def test_what_two_ranks_abandon_is_told_of_once_at_a_time(slot0: Slot0) -> None:
+    slot0.abandon(10, 10)
+    await eventually(lambda: slot0.asked == [10])
+    slot0.answers.set()
+    await eventually(lambda: slot0.told == [10])
+    slot0.abandon(10)  # slot 0 may not have heard
+    await eventually(lambda: slot0.told == [10, 10])
+
+
+async def test_the_oldest_make_room(slot0: Slot0) -> None:
+    steps = range(1, MAX_ABANDONED + 3)
+    slot0.abandon(*steps)
+    slot0.abandon(3)  # the newest again
+    slot0.abandon(99)
+    assert slot0.known(1, 2, 3, 4, 99) == [False, False, True, False, True]
+    slot0.answers.set()
+    await eventually(lambda: sorted(slot0.told) == [3, *range(5, MAX_ABANDONED + 3), 99])
+
+
+async def test_a_pod_that_left_is_forgotten(slot0: Slot0) -> None:
+    slot0.abandon(10)
+    await eventually(lambda: slot0.asked == [10])
+    slot0.abandonments.forget(POD)
+    slot0.answers.set()
+    await asyncio.sleep(0)
+    assert slot0.known(10) == [False] and not slot0.told
+
+
+# What is withdrawn, at its owner's.
+
+
+def owner(folder: Path) -> Vault:
+    vault = Vault(folder)
+    if not vault.incarnation:
+        vault.begin(1, {})
+        vault.reserve("0", 2, 3 * 4096)
+    return vault
+
+
+def test_what_was_given_up_is_told_of_once_it_is_gone_by_the_next_agent_too(tmp_path: Path) -> None:
+    vault = owner(tmp_path)
+    one = sealed(vault, "0-0", 10)
+    vault.give_up([one.id, "of somebody else"])
+    assert vault.absent() == []
+    vault.collect()
+    assert vault.absent() == [one.id] and vault.writable("0") == ["0-0", "0-1"]
+    assert owner(tmp_path).absent() == [one.id]
+
+
+def test_an_agent_that_ends_before_it_is_gone_has_not_given_it_up(tmp_path: Path) -> None:
+    vault = owner(tmp_path)
+    one = sealed(vault, "0-0", 10)
+    vault.give_up([one.id])
+    again = owner(tmp_path)
+    assert one.id in again.manifests and not again.given_up
+    again.drop(one.id)
+    assert again.absent() == []
+
+
+def test_what_is_withdrawn_is_bounded_and_ends_with_the_incarnation(tmp_path: Path) -> None:
+    vault, ids = owner(tmp_path), []
+    for step in range(1, MAX_WITHDRAWN + 3):
+        ids.append(sealed(vault, "0-0", step).id)
+        vault.give_up(ids[-1:])
+        vault.collect()
+    assert vault.absent() == ids[2:]
+    vault.begin(1, {})  # another pod of the job here
+    assert vault.absent() == ids[2:]
+    vault.begin(2, {})
+    assert vault.absent() == []
+
+
+# And with those who keep copies for it.
+
+
+def brought(vault: Vault, manifest: Manifest, data: bytes, giver: str, count: int = 3) -> None:
+    for index in vault.expect(manifest, giver)[:count]:
+        vault.put(manifest.id, index, pieces(data)[index])
+    if count == 3:
+        vault.admit(manifest.id)
+
+
+@pytest.mark.parametrize("count", [1, 3], ids=["on its way", "whole"])
+def test_a_copy_makes_room_when_its_owner_gives_it_back(tmp_path: Path, count: int) -> None:
+    vault = Vault(tmp_path)
+    copy = named(noise(10), 10)
+    brought(vault, copy, noise(10), "two", count)
+    assert vault.brought("two") == {copy.id} and not vault.brought("three")
+    vault.give_back(vault.brought("two"))
+    vault.collect()
+    assert vault.room == 0 and not vault.brought("two")
+    assert not [*(tmp_path / "files").iterdir()]
+
+
+def test_what_stands_or_is_extended_stays_whoever_gives_it_back(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    base, other = named(noise(10), 10), named(noise(11), 11, "1")
+    brought(vault, base, noise(10), "two")
+    brought(vault, other, noise(11), "two")
+    vault.record(Record(base.generation, None, {"0": base.id}))
+    vault.advance(Tier.LOCAL, base.generation)
+    segment = replace(named(noise(12), 12, "1"), extends=other.id)
+    brought(vault, segment, noise(12), "two")
+    vault.give_back([base.id, other.id])
+    vault.collect()
+    assert vault.manifests.keys() == {base.id, other.id, segment.id}
+
+
+def test_nobody_becomes_the_giver_of_what_is_here_by_itself(tmp_path: Path) -> None:
+    vault = owner(tmp_path)
+    mine = sealed(vault, "0-0", 10)
+    copy = named(noise(11), 11, "1")
+    brought(vault, copy, noise(11), "two")
+    for known in (mine, copy):
+        assert vault.expect(known, "three") == []
+    assert not vault.brought("three") and vault.brought("two") == {copy.id}

@@ -1,0 +1,150 @@
+"""A save that fails on one of two ranks: the other one hears of it, and both save again later."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.unit.workloads.test_dcp import Agent
+
+from convoy_workloads.runtime.errors import OtherRankFailed
+from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.tiers import shard
+from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
+from convoy_workloads.runtime.tiers.values import UnsavableError
+
+WORLD = 2
+SECONDS = 20.0
+"""For which a rank waits for the other one."""
+
+
+def state(rank: int, own: Any = 1) -> dict[str, Any]:
+    return {"weights": torch.ones(1000), f"own{rank}": own}
+
+
+@dataclass
+class Ranks:
+    """One of the two, in its process."""
+
+    rank: int
+    agent: Agent
+    memory: MemoryCheckpoints
+
+    def fails(self, step: int, own: Any) -> None:
+        """Rank 1 has `own`, which has no exact form."""
+        wanted, text = (UnsavableError, "^own1: ") if self.rank else (OtherRankFailed, "^rank 1: Unsav.*own1")
+        with pytest.raises(wanted, match=text):
+            self.memory.start(state(self.rank, own if self.rank else 1), step)
+
+    def saves(self, step: int) -> None:
+        assert self.memory.start(state(self.rank), step)
+        assert self.memory.settle()
+        assert self.agent.saved[-1][0] == step
+
+
+def at_the_first_save(ranks: Ranks) -> None:
+    ranks.fails(1, object())
+    assert not ranks.agent.heard, "no slot was begun"
+    ranks.saves(1)
+
+
+def at_a_later_save(ranks: Ranks) -> None:
+    ranks.saves(1)
+    ranks.fails(2, object())
+    assert [step for step, _ in ranks.agent.saved] == [1]
+    ranks.saves(2)
+
+
+@dataclass
+class Journal:
+    """Closes its segment, or cannot."""
+
+    error: Exception | None
+    ready: bool = True
+    reasons: list[str] = field(default_factory=list)
+
+    def seal(self, *_: Any) -> tuple[str, int]:
+        if self.error is not None:
+            raise self.error
+        return "j0", 64
+
+    def end(self, reason: str) -> None:
+        self.ready = False
+        self.reasons.append(reason)
+
+
+def at_a_segment_of_the_journal(ranks: Ranks) -> None:
+    ranks.saves(1)
+    journal: Any = Journal(UnsavableError("own1: it is odd") if ranks.rank else None)
+    ranks.memory._journalling._journal = journal
+    ranks.fails(2, 1)
+    assert journal.reasons
+    ranks.memory._journalling._journal = None
+    ranks.saves(2)
+
+
+def in_the_middle_of_the_copy(ranks: Ranks) -> None:
+    write = shard.write
+
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    if ranks.rank:
+        heard = ranks.agent.heard
+        shard.write = broken
+        with pytest.raises(RuntimeError, match="the device is gone"):
+            ranks.memory.start(state(1), 1)
+        shard.write = write
+        ranks.memory.settle()
+        assert ranks.agent.questions[-1] == {"type": "abandon", "step": 1}
+        assert ranks.agent.heard == heard + 1, "the slot may be written again"
+    else:
+        assert ranks.memory.start(state(0), 1) and ranks.memory.settle()
+    # It is not tried again, with the group or without.
+    staged = ranks.memory.stage_last(state(ranks.rank), 1)
+    assert staged == (None if ranks.rank else Generation(1, 1))
+    ranks.saves(2)
+
+
+def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
+    """In a process of its own."""
+    dist.init_process_group(
+        "gloo", f"file://{meeting}", timedelta(seconds=SECONDS), world_size=WORLD, rank=rank
+    )
+    agent: Any = Agent()
+    place = Place(rank=rank, world=WORLD, incarnation=1, socket="/nowhere", tiers=frozenset({"local"}))
+    memory = MemoryCheckpoints(place, dist.group.WORLD, line=agent, watch=agent)
+    memory.ready(torch.nn.Linear(100, 10), None)
+    memory._beside.join(SECONDS)
+    scenario(Ranks(rank, agent, memory))
+    dist.barrier()  # neither leaves while the other still needs it
+    os._exit(0)  # how gloo's threads end is not what is tested
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [at_the_first_save, at_a_later_save, at_a_segment_of_the_journal, in_the_middle_of_the_copy],
+    ids=lambda scenario: scenario.__name__,
+)
+def test_one_of_two_ranks_fails(scenario: Callable[[Ranks], None], tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ranks = [
+        context.Process(target=run, args=(scenario, rank, str(tmp_path / "meeting"))) for rank in range(WORLD)
+    ]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join(4 * SECONDS)
+    late = [one for one in ranks if one.is_alive()]
+    for one in late:
+        one.kill()
+    assert not late and [one.exitcode for one in ranks] == [0, 0]
