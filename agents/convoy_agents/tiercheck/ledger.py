@@ -34,6 +34,8 @@ class KeptLedger:
         self._alarms = alarms
         self._chosen: dict[str, tuple[Generation, float]] = {}
         """By job, the newest generation that is to go to its store, and when it was chosen."""
+        self._made_room: dict[str, Generation] = {}
+        """By job, the last generation for whose record what is obsolete was deleted."""
         self._sweeping: set[asyncio.Task[None]] = set()
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
@@ -102,7 +104,7 @@ class KeptLedger:
 
     async def _store(self, plan: Assignment, record: Record) -> bool:
         try:
-            if not await self._remotes.commit(plan, record):
+            if not await self._commit(plan, record):
                 return False
         except StoreError as error:
             log.warning(
@@ -114,6 +116,17 @@ class KeptLedger:
         self._sweeping.add(task)
         task.add_done_callback(self._sweeping.discard)
         return True
+
+    async def _commit(self, plan: Assignment, record: Record) -> bool:
+        try:
+            return await self._remotes.commit(plan, record)
+        except StoreError as error:
+            if not error.full or self._made_room.get(plan.job_uid) == record.generation:
+                raise
+        # What follows a commit otherwise, and without room there is none.
+        self._made_room[plan.job_uid] = record.generation
+        await self._remotes.sweep(plan)
+        return await self._remotes.commit(plan, record)
 
     async def _sweep(self, plan: Assignment) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from convoy_agents.tiercheck.holding import OTHERS, Holding
 from convoy_agents.tiercheck.link import Encoders, Link
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.base import Blobs, Store
+from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
 from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
@@ -32,8 +32,6 @@ from convoy_controllers.checkpoint.retention import Keep
 
 T = TypeVar("T")
 
-THREADS = 8
-"""For calls to stores; each upload has its own besides."""
 MAX_STORES = 64
 READ_SECONDS = 60.0
 """For one chunk to be read from memory, or written to it."""
@@ -41,11 +39,51 @@ READ_SECONDS = 60.0
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
 class _Known:
-    message: hub_pb2.Store = field(repr=False)
-    blobs: Blobs
-    link: Link
+    """A store that the hub has told of."""
+
+    def __init__(self, message: hub_pb2.Store, blobs: Blobs, link: Link) -> None:
+        self.message = message
+        self.blobs = blobs
+        self.link = link
+        self.asking = Calls(blobs.where)
+        self.moving = Calls(blobs.where)
+        """For whole shards, which take long; each has threads of its own besides."""
+
+    def close(self) -> None:
+        self.asking.close()
+        self.moving.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What somebody does with a store."""
+
+    known: _Known = field(repr=False)
+    plan: Assignment
+    watch: Watch = field(default_factory=Watch)
+
+    def store(self, job_uid: str = "") -> Store:
+        """The part of the plan's job, or of another one of its namespace."""
+        return Store(
+            Watched(self.known.blobs, self.watch),
+            self.plan.job.partition("/")[0],
+            job_uid or self.plan.job_uid,
+            conditional=self.known.message.conditional,
+            packer=self.known.link,
+        )
+
+    async def run(self, do: Callable[[], T]) -> T:
+        """As `Calls.run`."""
+        return await self.known.asking.run(self.watch, do)
+
+    async def move(self, do: Callable[[threading.Event], T]) -> T:
+        """As `run`, for whole shards; `do` is told when nobody waits for it any more."""
+        stop = threading.Event()
+        try:
+            return await self.known.moving.run(self.watch, lambda: do(stop))
+        finally:
+            stop.set()
 
 
 class Remotes:
@@ -66,9 +104,6 @@ class Remotes:
         self._encoders = encoders
         self._rate = rate
         self._known: dict[str, _Known] = {}
-        self._pool = ThreadPoolExecutor(THREADS, "store")
-        self._moving = ThreadPoolExecutor(THREADS, "shards")
-        """For whole shards, which take long."""
         self._probing: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By name and version."""
 
@@ -86,15 +121,17 @@ class Remotes:
         except (ValueError, BotoCoreError) as error:
             # What no client can be made for, such as a host name with an underscore.
             log.warning("store not usable", store=message.name, why=str(error))
-            self._known.pop(message.name, None)
+            self._forget(message.name)
             self._report(
                 hub_pb2.StoreReport(name=message.name, version=message.version, message=str(error)[:1024])
             )
             return
-        self._known.pop(message.name, None)
+        if self._known.get(message.name) is known:
+            del self._known[message.name]
+        self._forget(message.name)
         self._known[message.name] = known
         while len(self._known) > MAX_STORES:
-            del self._known[next(iter(self._known))]
+            self._forget(next(iter(self._known)))
         log.info("store known", store=message.name, version=message.version[:12])
         asked = (message.name, message.version)
         # A file system that hangs holds the thread that tries it: one is enough.
@@ -102,23 +139,9 @@ class Remotes:
             task = self._probing[asked] = asyncio.create_task(self._probe(known))
             task.add_done_callback(lambda _: self._probing.pop(asked, None))
 
-    def of(self, plan: Assignment, job_uid: str = "") -> Store:
-        """The job's part of its store, or that of another job of its namespace. StoreError when the hub has
-        not told of it.
-        """
-        use = plan.memory.store if plan.memory else None
-        known = self._known.get(use.name) if use else None
-        if use is None or known is None:
-            name = use.name if use else ""
-            raise StoreError(f"store {name!r}: the operator has not told of it yet", retriable=True)
-        return Store(
-            known.blobs,
-            plan.job.partition("/")[0],
-            job_uid or plan.job_uid,
-            conditional=known.message.conditional,
-            fence=lambda: False,
-            packer=known.link,
-        )
+    def of(self, plan: Assignment) -> Store:
+        """The job's part of its store. StoreError when the hub has not told of it."""
+        return self._call(plan).store()
 
     def commits(self, plan: Assignment) -> bool:
         """Whether the job's store is known to be one that generations can be committed in."""
@@ -128,21 +151,23 @@ class Remotes:
 
     async def inventory(self, plan: Assignment) -> Inventory:
         """What is there of the job. StoreError."""
-        store = self.of(plan)
-        return await self._run(store.inventory)
+        call = self._call(plan)
+        return await call.run(call.store().inventory)
 
     async def branch(self, plan: Assignment, branch: Branch) -> None:
         """An incarnation begins, or says where it began. StoreError."""
-        store = self.of(plan)
-        await self._run(lambda: store.put_branch(branch))
+        call = self._call(plan)
+        store = call.store()
+        await call.run(lambda: store.put_branch(branch))
 
     async def adopt(self, plan: Assignment) -> None:
         """Copies there what the job is to begin with from the part of another. StoreError, Damaged."""
         use = plan.memory.store if plan.memory else None
         if use is None or not use.resume_uid:
             return
-        target, source = self.of(plan), self.of(plan, use.resume_uid)
-        done = await self._move(lambda stop: adopt(source, target, use.resume_step, stop, self._rate))
+        call = self._call(plan)
+        target, source = call.store(), call.store(use.resume_uid)
+        done = await call.move(lambda stop: adopt(source, target, use.resume_step, stop, self._rate))
         log.info(
             "begins with another job's state",
             job=plan.job,
@@ -153,7 +178,8 @@ class Remotes:
 
     async def upload(self, plan: Assignment, holding: Holding, key: str) -> None:
         """Brings a shard of this node's memory there. StoreError, Damaged."""
-        store, loop = self.of(plan), asyncio.get_running_loop()
+        call, loop = self._call(plan), asyncio.get_running_loop()
+        store = call.store()
         manifest = await holding.look(lambda vault: vault.manifests.get(key))
         if manifest is None:
             raise Damaged(f"shard {key} is not here")
@@ -161,7 +187,7 @@ class Remotes:
         def read(index: int) -> bytes:
             return asyncio.run_coroutine_threadsafe(holding.read(key, index), loop).result(READ_SECONDS)
 
-        done = await self._move(
+        done = await call.move(
             lambda stop: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
         )
         log.info(
@@ -177,8 +203,9 @@ class Remotes:
 
     async def fetch(self, plan: Assignment, holding: Holding, key: str, limit: int) -> None:
         """Brings a shard from there to this node's memory. StoreError, Damaged, Refused, NoRoom."""
-        store, loop = self.of(plan), asyncio.get_running_loop()
-        manifest = await self._run(lambda: store.manifest(key))
+        call, loop = self._call(plan), asyncio.get_running_loop()
+        store = call.store()
+        manifest = await call.run(lambda: store.manifest(key))
         if manifest is None:
             raise Damaged(f"manifest {key} is not in {store.where}")
         wanted = await holding.expect(manifest, OTHERS, limit)
@@ -186,7 +213,7 @@ class Remotes:
         def write(index: int, data: bytes) -> None:
             asyncio.run_coroutine_threadsafe(holding.put(key, index, data), loop).result(READ_SECONDS)
 
-        await self._move(lambda stop: download(store, manifest, write, stop=stop, wanted=wanted))
+        await call.move(lambda stop: download(store, manifest, write, stop=stop, wanted=wanted))
         await holding.use(lambda vault: vault.admit(key))
 
     async def commit(self, plan: Assignment, record: Record) -> bool:
@@ -194,20 +221,22 @@ class Remotes:
 
         False when a later incarnation has begun there: it may know nothing of this one, which was cut off.
         """
-        store = self.of(plan)
+        call = self._call(plan)
+        store = call.store()
 
         def write() -> bool:
             begun = max(store.inventory().branches, default=0)
             return begun <= plan.incarnation and store.commit(record)
 
-        return await self._run(write)
+        return await call.run(write)
 
     async def sweep(self, plan: Assignment) -> None:
         """Deletes what the job need not keep there. StoreError."""
-        store = self.of(plan)
+        call = self._call(plan)
+        store = call.store()
         use = plan.memory.store if plan.memory else None
         keep = Keep(use.keep_last, use.keep_every_steps) if use else Keep()
-        gone = await self._run(lambda: store.sweep(keep))
+        gone = await call.run(lambda: store.sweep(keep))
         log.info(
             "store swept",
             job=plan.job,
@@ -220,14 +249,27 @@ class Remotes:
         """Waits for nothing that is under way."""
         for task in self._probing.values():
             task.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._moving.shutdown(wait=False, cancel_futures=True)
+        for name in list(self._known):
+            self._forget(name)
+
+    def _call(self, plan: Assignment) -> _Call:
+        use = plan.memory.store if plan.memory else None
+        known = self._known.get(use.name) if use else None
+        if use is None or known is None:
+            name = use.name if use else ""
+            raise StoreError(f"store {name!r}: the operator has not told of it yet", retriable=True)
+        return _Call(known, plan)
+
+    def _forget(self, name: str) -> None:
+        if (known := self._known.pop(name, None)) is not None:
+            known.close()
 
     async def _probe(self, known: _Known) -> None:
         message = known.message
         report = hub_pb2.StoreReport(name=message.name, version=message.version)
         try:
-            found = await self._run(lambda: probe(known.blobs))
+            watch = Watch()
+            found = await known.asking.run(watch, lambda: probe(Watched(known.blobs, watch)))
             report.reached, report.message = True, found.summary
             report.conditional, report.checksums = found.conditional, found.checksums
         except (StoreError, OSError, ValueError) as error:
@@ -246,17 +288,6 @@ class Remotes:
             prefix=message.prefix,
             addressing="path" if message.path_style else "auto",
         )
-
-    async def _run(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, do)
-
-    async def _move(self, do: Callable[[threading.Event], T]) -> T:
-        """As `_run`, for whole shards; `do` is told when nobody waits for it any more."""
-        stop = threading.Event()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._moving, do, stop)
-        finally:
-            stop.set()
 
 
 def _credentials(message: hub_pb2.Store) -> Credentials:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, held, reads, saved, state
 
 from convoy_agents.csi import mounts
+from convoy_agents.tiercheck import alarms, digest, remote
+from convoy_agents.tiercheck.stores import calls
+from convoy_agents.tiercheck.stores.base import Listing
 from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
+from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -81,7 +86,8 @@ def files(disk: Path) -> list[Path]:
 
 
 def names(disk: Path, what: str) -> set[str]:
-    return {path.name for path in (disk / HOME / what).iterdir()}
+    folder = disk / HOME / what
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
 def fill(disk: Path) -> Path:
@@ -254,3 +260,63 @@ async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
     os.truncate(ballast, ballast.stat().st_size - MIB // 8)
     await saved([rank], 1, 30, Tier.REMOTE)
     assert "gen-1-30" in names(disk, "records")
+
+
+async def test_a_volume_that_gets_full_at_the_record_gets_room_once(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.copies = 0
+    job.store = hub_pb2.StoreUse(name="disk", every_seconds=0, keep_last=1)
+    one = await make_host("one")
+    disk = target(one)
+    mounts.tmpfs(disk, 64 * MIB)
+    fills: list[Path] = []
+
+    class Filling(Volume):
+        def create(self, key: str, data: digest.Buffer) -> bool:
+            if key.endswith("/records/gen-1-30") and not fills:
+                fills.append(fill(disk))
+            return super().create(key, data)
+
+    monkeypatch.setattr(remote, "Volume", Filling)
+    await tell(hub, one)
+    (rank,) = await job.begin(1, [(A, one)])
+    for step in (10, 20):
+        await saved([rank], 1, step, Tier.REMOTE)
+    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "sweeps"))
+    for path in files(disk):
+        os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
+    mark = len(hub.heard)
+    await saved([rank], 1, 30, Tier.REMOTE)
+    assert fills and "gen-1-30" in names(disk, "records")
+    assert not [1 for _, said in hub.heard[mark:] if "the volume is full" in str(said)]
+
+
+async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 1.0)
+    hung, over = threading.Event(), threading.Event()
+
+    class Hanging(Volume):
+        def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+            if hung.is_set():
+                over.wait(60)
+            return super().names(folder, alive)
+
+    monkeypatch.setattr(remote, "Volume", Hanging)
+    job.copies = 0
+    one = await make_host("one")
+    mount(disk, one)
+    await tell(hub, one)
+    (rank,) = await job.begin(1, [(A, one)])
+    hung.set()
+    try:
+        await saved([rank], 1, 10, Tier.LOCAL)
+        told = await hub.report(A, lambda report: report.trouble.kind == hub_pb2.Trouble.NOT_STORED)
+        assert f"claim {CLAIM}, folder {PART}: it does not answer within" in told.trouble.message
+    finally:
+        over.set()
+    await rank.stands(Tier.REMOTE, 1, 10)
+    assert names(disk, "records") == {"gen-1-10"}

@@ -19,7 +19,7 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import SWEEP_SECONDS, Blobs, Listing, Store
+from convoy_agents.tiercheck.stores.base import FOLDERS, MAX_TEXT, SWEEP_SECONDS, Blobs, Listing, Store
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import Capabilities, probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
@@ -404,13 +404,14 @@ def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> Non
 def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) -> None:
     store = place.store()
     manifest = put(store, shard(1, [noise(1)]), [noise(1)])
-    place.blobs.put(f"{HOME}/sweeps/abc", b"")
+    word = f"{HOME}/sweeps/0123456789abcdef"
+    place.blobs.put(word, b"")
     with pytest.raises(StoreError, match="being deleted") as refused:
         store.commit(record_of(manifest))
     assert refused.value.retriable and not place.held("records")
-    place.age(f"{HOME}/sweeps/abc", 2 * SWEEP_SECONDS + 2)
+    place.age(word, 2 * SWEEP_SECONDS + 2)
     assert store.commit(record_of(manifest))
-    place.age(f"{HOME}/sweeps/abc", 2 * SWEEP_SECONDS)
+    place.age(word, 2 * SWEEP_SECONDS)
     store.delete(Doomed())
     assert not place.held("sweeps")
 
@@ -449,33 +450,17 @@ def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) ->
     assert not place.keys()
 
 
-# Commits where conditional writes are ignored.
-
-
-def test_without_conditional_writes_the_lease_decides(place: Place) -> None:
-    with pytest.raises(ValueError, match="fence"):
-        place.store(conditional=False)
-    held = [True]
-    store = place.store(conditional=False, fence=lambda: held[0])
-    manifest = put(store, shard(1, [noise(1)]), [noise(1)])
-    record = record_of(manifest)
-    held[0] = False
-    with pytest.raises(StoreError, match="Lease") as refused:
-        store.commit(record)
-    assert not refused.value.retriable and not place.held("records")
-    held[0] = True
-    assert store.commit(record) and store.commit(record)
-    assert not store.commit(replace(record, saved=1.0))
+def test_without_conditional_writes_nothing_is_committed_and_all_is_read(place: Place) -> None:
+    record = saved(place.store(), 1, noise(1))
+    store = place.store(conditional=False)
+    other = put(store, shard(2, [noise(2)]), [noise(2)])
+    before = place.keys()
+    for use in (lambda: store.commit(record_of(other)), lambda: store.put_branch(Branch(2))):
+        with pytest.raises(StoreError, match="does not honour conditional writes") as refused:
+            use()
+        assert not refused.value.retriable
+    assert place.keys() == before
     assert store.inventory().records == {record.generation: record}
-
-
-def test_a_lease_that_is_lost_while_looking_stops_the_commit(place: Place) -> None:
-    answers = iter([True, False])
-    store = place.store(conditional=False, fence=lambda: next(answers))
-    manifest = put(store, shard(1, [noise(1)]), [noise(1)])
-    with pytest.raises(StoreError, match="Lease"):
-        store.commit(record_of(manifest))
-    assert not place.held("records")
 
 
 # A folder.
@@ -491,7 +476,7 @@ def test_what_a_disk_refuses_is_said_and_leaves_nothing(
     store.put_chunk(chunk_of(noise(1)), noise(1))
     before = place.keys()
 
-    def fail(*args: object) -> None:
+    def fail(*args: object, **more: object) -> None:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
@@ -602,12 +587,202 @@ def test_what_broke_off_on_a_volume_is_cleared_up(tmp_path: Path) -> None:
     place = volume_place(tmp_path)
     store = place.store()
     saved(store, 1, noise(1))
-    (tmp_path / HOME / "chunks" / ".torn.abc").write_bytes(b"half")
-    (tmp_path / HOME / "chunks" / ".going-on.abc").write_bytes(b"half")
-    place.age(f"{HOME}/chunks/.torn.abc", 2 * GRACE)
+    torn, going_on, foreign = ".torn.0123456789abcdef", ".going-on.0123456789abcdef", ".foreign"
+    for name in (torn, going_on, foreign):
+        (tmp_path / HOME / "chunks" / name).write_bytes(b"half")
+    for name in (torn, foreign):
+        place.age(f"{HOME}/chunks/{name}", 2 * GRACE)
     assert len(store.chunks()) == 1
+    assert store.kept("chunks").unfinished == {torn: 4, going_on: 4}
     store.sweep(Keep())
-    assert place.held("chunks") == {chunk_of(noise(1)).digest, ".going-on.abc"}
+    assert place.held("chunks") == {chunk_of(noise(1)).digest, going_on, foreign}
+    store.erase()
+    assert place.held("chunks") == {foreign}
+
+
+# A folder to which somebody else writes.
+
+
+Planted = Callable[[Path, Path], None]
+
+
+def link_to_file(at: Path, outside: Path) -> None:
+    at.symlink_to(outside / "file")
+
+
+def link_to_nothing(at: Path, outside: Path) -> None:
+    at.symlink_to(outside / "none")
+
+
+def link_to_folder(at: Path, outside: Path) -> None:
+    at.symlink_to(outside)
+
+
+def pipe(at: Path, outside: Path) -> None:
+    os.mkfifo(at)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """What is not on the volume."""
+    made = tmp_path / "outside"
+    made.mkdir()
+    (made / "file").write_bytes(noise(1))
+    os.utime(made / "file", (1.0, 1.0))
+    return made
+
+
+def untouched(outside: Path) -> bool:
+    found = (outside / "file").stat()
+    return (
+        [path.name for path in outside.iterdir()] == ["file"]
+        and (outside / "file").read_bytes() == noise(1)
+        and (found.st_mtime, found.st_nlink) == (1.0, 1)
+    )
+
+
+def uses(volume: Volume, key: str) -> list[Callable[[], object]]:
+    return [
+        lambda: volume.put(key, b"x"),
+        lambda: volume.create(key, b"x"),
+        lambda: volume.get(key),
+        lambda: volume.get(key, (0, 4)),
+        lambda: volume.touch(key),
+        lambda: volume.remove(key),
+    ]
+
+
+@pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe])
+@pytest.mark.parametrize("depth", range(5))
+def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
+    tmp_path: Path, outside: Path, depth: int, link: Planted
+) -> None:
+    root = tmp_path / "disk"
+    parts = ["clusters", "one", "team", "uid-1", "chunks"]
+    root.joinpath(*parts[:depth]).mkdir(parents=True)
+    link(root.joinpath(*parts[: depth + 1]), outside)
+    volume = Volume(root, "clusters/one")
+    # Were it followed, this would be found.
+    for use in (*uses(volume, "team/uid-1/chunks/file"), lambda: volume.names("team/uid-1/chunks")):
+        with pytest.raises(StoreError, match="who else writes to the volume") as refused:
+            use()
+        assert not refused.value.retriable
+    with contextlib.suppress(StoreError):
+        volume.tidy("team/uid-1/chunks", 1e12)
+    assert untouched(outside)
+
+
+@pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe])
+def test_what_is_no_regular_file_is_not_read_and_gives_way_to_one(
+    tmp_path: Path, outside: Path, link: Planted
+) -> None:
+    root = tmp_path / "disk"
+    at = root / "a" / "file"
+    at.parent.mkdir(parents=True)
+    link(at, outside)
+    volume = Volume(root)
+    assert volume.names("a")[1:] == ({}, {}, {})
+    assert volume.folders("a") == set()
+    for use in uses(volume, "a/file")[1:5]:
+        with pytest.raises(StoreError, match="who else writes to the volume"):
+            use()
+    volume.put("a/file", b"ours")
+    assert volume.get("a/file") == b"ours" and not at.is_symlink()
+    at.unlink()
+    link(at, outside)
+    volume.remove("a/file")
+    assert not os.path.lexists(at) and untouched(outside)
+
+
+def test_a_link_that_is_planted_under_a_temporary_name_is_not_written_through(
+    tmp_path: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "disk"
+    (root / "a").mkdir(parents=True)
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 16)
+    (root / "a" / f".file.{'0' * 16}").symlink_to(outside / "file")
+    for use in (lambda: Volume(root).put("a/file", b"x"), lambda: Volume(root).create("a/file", b"x")):
+        with pytest.raises(StoreError):
+            use()
+    assert untouched(outside)
+
+
+def test_no_key_leads_above_a_volume(tmp_path: Path, outside: Path) -> None:
+    volume = Volume(tmp_path / "outside")
+    for use in uses(volume, "../file") + uses(volume, "a/../../file") + uses(volume, "/"):
+        with pytest.raises(ValueError, match="names nothing below"):
+            use()
+    assert untouched(outside)
+
+
+def test_more_than_a_blob_may_have_is_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = place.store()
+    record = saved(store, 1, noise(1))
+    place.blobs.put("a/b", noise(2))
+    assert place.blobs.get("a/b", limit=300) == noise(2)
+    assert place.blobs.get("a/b", limit=7) == noise(2)[:7]
+    assert place.blobs.get("a/b", (2, 9), limit=7) == noise(2)[2:9]
+    seen: list[int] = []
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: seen.append(size) or real(fd, size, at))
+    key = f"{HOME}/chunks/{chunk_of(noise(1)).digest}"
+    place.spoil(key, noise(1) + bytes(10**6))
+    with pytest.raises(Damaged):
+        store.get_chunk(chunk_of(noise(1)))
+    assert sum(seen) <= 301
+    place.spoil(f"{HOME}/records/{record.generation.name}", bytes(MAX_TEXT + 1000))
+    assert not store.inventory().records
+    assert sum(seen) <= 2000 + MAX_TEXT
+
+
+def test_names_that_are_nobodys_are_left_alone(place: Place) -> None:
+    store = place.store()
+    saved(store, 1, noise(1))
+    strange = {f"{HOME}/{folder}/{name}" for folder in FOLDERS for name in ("file", "0" * 31, "gen-1-1x")}
+    for key in strange:
+        place.blobs.put(key, b"x")
+    place.age_all()
+    assert all(name not in store.kept(folder).sizes for folder in FOLDERS for name in ("file", "0" * 31))
+    store.delete(Doomed(chunks=frozenset({"file", "0" * 31}), manifests=frozenset({"file"})))
+    assert strange < place.keys()
+    assert store.erase() == 3
+    assert place.keys() == strange
+
+
+# What is durable.
+
+
+class Synced:
+    """Which files and folders were synced."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inodes: set[int] = set()
+        real = os.fsync
+
+        def fsync(fd: int) -> None:
+            self.inodes.add(os.fstat(fd).st_ino)
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    def lacks(self, *paths: Path) -> list[Path]:
+        return [path for path in paths if path.stat().st_ino not in self.inodes]
+
+
+def test_a_record_that_somebody_left_behind_stands_only_once_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = volume_place(tmp_path).store()
+    record = saved(store, 1, noise(1))
+    store.put_branch(Branch(1))
+    home = tmp_path / HOME
+    synced = Synced(monkeypatch)
+    assert store.commit(record)
+    above = [home, home.parent, tmp_path]
+    assert not synced.lacks(home / "records" / record.generation.name, home / "records", *above)
+    synced.inodes.clear()
+    assert store.put_branch(Branch(1))
+    assert not synced.lacks(home / "branches" / "1", home / "branches", *above)
 
 
 # An S3 server that fails, and a network that does.
@@ -846,7 +1021,7 @@ class Memory:
         with self._step(f"create {key}"):
             return self.found.setdefault(key, new := (bytes(data), self.now)) is new
 
-    def get(self, key: str, span: tuple[int, int] | None = None) -> bytes | None:
+    def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
         with self._step(f"get {key}"):
             return self.found[key][0] if key in self.found else None
 

@@ -102,3 +102,13 @@ def test_a_store_that_fails_says_so_and_the_next_try_finishes(
     assert not bucket.store.inventory().records, "the records went first"
     assert bucket.run("rm", "job", "--yes", *GONE).exit_code == 0
     assert bucket.keys() == others
+
+
+@pytest.mark.parametrize("left", ["branches/2", f"sweeps/{'0' * 16}", f"chunks/{'0' * 32}"])
+def test_whatever_is_left_of_a_job_is_seen_and_goes(bucket: Bucket, left: str) -> None:
+    bucket.blobs.put(f"team/uid-1/{left}", b"left")
+    bucket.cluster.about = None
+    refused = bucket.run("rm", "job", *GONE)
+    assert refused.exit_code == 1 and "say --yes to delete 0 generations (4)" in refused.output
+    done = bucket.run("rm", "job", "--yes", *GONE)
+    assert done.exit_code == 0 and "1 objects deleted" in done.output and not bucket.keys()

@@ -70,6 +70,19 @@ def test_what_a_job_had_is_deleted(saved: Saved, disk: Path) -> None:
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
+def test_what_broke_off_while_it_was_written_is_deleted_with_the_job(saved: Saved, disk: Path) -> None:
+    saved.cluster.about = None
+    gone = ("rm", "job", "--store", "s3", "--uid", "uid-1", "--folder", str(disk), "--yes")
+    assert saved.run(*gone).exit_code == 0
+    torn = disk / PART / "team" / "uid-1" / "chunks" / f".{'0' * 32}.{'1' * 16}"
+    torn.parent.mkdir()
+    torn.write_bytes(b"half")
+    done = saved.run(*gone)
+    assert done.exit_code == 0 and "1 objects deleted" in done.output, done.output
+    assert not torn.exists()
+    assert "has nothing in the store" in saved.run(*gone).output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -58,11 +58,21 @@ begun may go on. Who sweeps may die, and nothing is committed until its word cou
 _THREADS = 8
 _ROUNDS = 3
 _LOOKING = ".looking"
-FOLDERS = ("chunks", "manifests", "records", "branches", "sweeps")
-"""Of a job."""
+MAX_TEXT = 32 * 1024 * 1024
+"""Bytes of a record, branch or manifest that are read: one of 700,000 chunks has as many."""
+FOLDERS: Mapping[str, re.Pattern[str]] = MappingProxyType(
+    {
+        "records": re.compile(r"gen-[0-9]{1,18}-[0-9]{1,18}"),
+        "branches": re.compile(rf"[0-9]{{1,18}}({re.escape(_LOOKING)})?"),
+        "manifests": re.compile(r"[0-9a-f]{64}"),
+        "chunks": re.compile(r"[0-9a-f]{32}"),
+        "sweeps": re.compile(r"[0-9a-f]{16}"),
+    }
+)
+"""Of a job, in the order in which they are deleted: nothing half deleted looks whole. What is in them has
+such names; anything else is somebody else's, and is left alone."""
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 """Of a namespace, or the uid of a job."""
-_ID = re.compile(r"[0-9a-f]{64}")
 
 log = structlog.get_logger()
 
@@ -76,6 +86,8 @@ class Listing(NamedTuple):
     """By name, Unix seconds when it was last written."""
     sizes: Mapping[str, int] = MappingProxyType({})
     """By name, bytes."""
+    unfinished: Mapping[str, int] = MappingProxyType({})
+    """Bytes of what is just being written, or broke off, by a name of its own: `Blobs.tidy` removes it."""
 
 
 class Blobs(Protocol):
@@ -91,11 +103,14 @@ class Blobs(Protocol):
     def create(self, key: str, data: digest.Buffer) -> bool:
         """As `put`, if nothing is there; of several at once one does it. Whether it was this one."""
 
-    def get(self, key: str, span: tuple[int, int] | None = None) -> bytes | None:
-        """The bytes, or (offset, length) of them; None when nothing is there."""
+    def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
+        """The bytes, or (offset, length) of them; None when nothing is there.
 
-    def names(self, folder: str) -> Listing:
-        """Names right in a folder."""
+        Of what is longer than `limit` only so many bytes are read: whoever reads sees that it is not whole.
+        """
+
+    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+        """Names right in a folder. `alive` is called again and again while the store answers."""
 
     def folders(self, folder: str) -> set[str]:
         """Names of the folders right in a folder, or in all of it when it is empty."""
@@ -133,23 +148,19 @@ class Store:
         job_uid: str,
         *,
         conditional: bool = True,
-        fence: Callable[[], bool] | None = None,
         grace_seconds: float = GRACE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] | None = None,
         packer: Packer | None = None,
     ) -> None:
-        """`conditional`: whether of several `Blobs.create` one wins, as `probe` finds out.
+        """`conditional`: whether of several `Blobs.create` one wins, as `probe` finds out. Where not, it is
+        read, and nothing is committed.
 
-        Where not, `fence` says whether the caller still is the only one who may commit (its Lease).
         `report`: hears of what is malformed. `packer`: without one chunks are put as they are.
         """
-        if not conditional and fence is None:
-            raise ValueError(f"{blobs.where} does not honour conditional writes: commits need a fence")
         self._blobs = blobs
         self._home = f"{_plain(namespace)}/{_plain(job_uid)}"
         self._conditional = conditional
-        self._fence = fence
         self._grace = grace_seconds
         self._clock = clock
         self._packer = packer
@@ -181,7 +192,8 @@ class Store:
 
     def get_chunk(self, chunk: Chunk) -> bytes:
         """Damaged when it is not there or not as it was."""
-        data = self._blobs.get(self._key("chunks", chunk.digest))
+        # One more than it may have: what is longer is seen.
+        data = self._blobs.get(self._key("chunks", chunk.digest), limit=chunk.length + 1)
         if data is None:
             raise Damaged(f"chunk {chunk.digest} is not in {self.where}")
         try:
@@ -195,14 +207,14 @@ class Store:
         """When each was last written or promised, in Unix seconds, by digest."""
         return self._names("chunks").written
 
-    def kept(self, folder: Literal["chunks", "manifests", "records"]) -> Listing:
-        """What lies there, by digest, id or name of the generation."""
+    def kept(self, folder: str) -> Listing:
+        """What lies in one of FOLDERS, by digest, id or name."""
         return self._names(folder)
 
     def promised(self) -> Mapping[str, bool]:
         """The chunks that are there, and whether one may be used again as it is, without a touch."""
-        now, written, _ = self._names("chunks")
-        return {name: self._young(now, at) for name, at in written.items()}
+        found = self._names("chunks")
+        return {name: self._young(found.now, at) for name, at in found.written.items()}
 
     def touch(self, digests: Iterable[str]) -> set[str]:
         """Promises chunks anew; those that have to be sent, since they went or the store cannot."""
@@ -242,9 +254,11 @@ class Store:
         key = self._key("records", record.generation.name)
         text = records.seal(record.text)
         standing = self._blobs.get(key)
-        if standing is not None:
-            return standing == text
-        self._secure(record)
+        if standing is None:
+            self._secure(record)
+        elif standing != text:
+            return False
+        # Also one that stands: who wrote it may have died before it was durable.
         return self._once(key, text)
 
     def inventory(self) -> Inventory:
@@ -271,8 +285,8 @@ class Store:
     def sweep(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
         """Deletes what the store need not keep; what that was."""
         stored = self.inventory()
-        now, chunks, _ = self._names("chunks")
-        return self.delete(retention.sweep(stored, chunks, keep, now, self._grace, pinned))
+        chunks = self._names("chunks")
+        return self.delete(retention.sweep(stored, chunks.written, keep, chunks.now, self._grace, pinned))
 
     def delete(self, doomed: Doomed) -> Doomed:
         """Deletes these, but nothing that is in use or was written within the grace; what went.
@@ -298,17 +312,14 @@ class Store:
 
     def erase(self) -> int:
         """Deletes all there is of the job, however young; how many objects. For a job that is over: an upload
-        that is under way may bring some of it back.
-
-        Records first, so that nothing half deleted looks whole; again after an error, until nothing is left.
+        that is under way may bring some of it back. Again after an error, until nothing is left.
         """
         done = 0
-        for folder in ("records", "branches", "manifests", "chunks", "sweeps"):
-            names = sorted(self._names(folder).written)
-            self._remove(folder, names)
-            done += len(names)
         for folder in FOLDERS:
+            found = self._names(folder)
+            self._remove(folder, sorted(found.written))
             self._blobs.tidy(f"{self._home}/{folder}", math.inf)
+            done += len(found.written) + len(found.unfinished)
         return done
 
     # Inside.
@@ -317,29 +328,29 @@ class Store:
         return f"{self._home}/{folder}/{name}"
 
     def _names(self, folder: str) -> Listing:
-        return self._blobs.names(f"{self._home}/{folder}")
+        found = self._blobs.names(f"{self._home}/{folder}")
+        own = FOLDERS[folder].fullmatch
+        written = {name: at for name, at in found.written.items() if own(name)}
+        sizes = {name: size for name, size in found.sizes.items() if own(name)}
+        return found._replace(written=written, sizes=sizes)
 
     def _young(self, now: float, written: float) -> bool:
         return now - written < self._grace / 2
 
     def _once(self, key: str, text: bytes) -> bool:
         """Whether this is what stands there for good."""
-        if self._conditional:
-            if self._blobs.create(key, text):
-                return True
-        else:
-            self._guard(key)
-            if self._blobs.get(key) is None:
-                self._guard(key)
-                self._blobs.put(key, text)
+        if not self._conditional:
+            raise StoreError(
+                f"{self.where}: it does not honour conditional writes, or has not been tried yet: nothing is "
+                "committed there",
+                retriable=False,
+            )
+        if self._blobs.create(key, text):
+            return True
         standing = self._blobs.get(key)
         if standing is None:
             raise StoreError(f"{self.where}: {key} was there, and is gone; try again", retriable=True)
         return standing == text
-
-    def _guard(self, key: str) -> None:
-        if self._fence is None or not self._fence():
-            raise StoreError(f"{self.where}: {key}: another holds the Lease by now", retriable=False)
 
     def _secure(self, record: Record) -> None:
         """Everything the record stands on is there, and is not deleted before the record can be."""
@@ -348,7 +359,7 @@ class Store:
             self._see_no_sweep()
             below, unknown = self._below(record)
             digests = _digests(below.values())
-            now, manifests, _ = self._names("manifests")
+            now, manifests, *_ = self._names("manifests")
             chunks = self._names("chunks").written
             unknown |= below.keys() - manifests.keys()
             if unknown or not digests <= chunks.keys():
@@ -385,14 +396,18 @@ class Store:
 
     def manifest(self, key: str) -> Manifest | None:
         """The manifest of that id; None when it is not there, or not as it was written."""
-        if not _ID.fullmatch(key):
+        if not FOLDERS["manifests"].fullmatch(key):
             return None
         text = self._blobs.get(self._key("manifests", key))
         one = None if text is None else self._parsed(self._key("manifests", key), text, records.manifest)
         return one if one is not None and one.id == key else None
 
     def _read(self, folder: str, parse: Callable[[bytes], T]) -> Iterator[tuple[str, T]]:
-        names = sorted(self._names(folder).written)
+        found = self._blobs.names(f"{self._home}/{folder}").written
+        own = FOLDERS[folder].fullmatch
+        for name in sorted(name for name in found if not own(name)):
+            self._report(f"{self._blobs.where}: {self._key(folder, name)}: no such name belongs there")
+        names = sorted(filter(own, found))
         texts = self._many(lambda name: self._blobs.get(self._key(folder, name)), names)
         for name, text in zip(names, texts, strict=True):
             one = None if text is None else self._parsed(self._key(folder, name), text, parse)
@@ -412,7 +427,7 @@ class Store:
         return name == says
 
     def _see_no_sweep(self) -> None:
-        now, sweeps, _ = self._names("sweeps")
+        now, sweeps, *_ = self._names("sweeps")
         if any(now - at < 2 * SWEEP_SECONDS for at in sweeps.values()):
             raise StoreError(f"{self.where}: commit: what is obsolete is just being deleted", retriable=True)
 
@@ -426,7 +441,7 @@ class Store:
 
     def _tidy(self) -> None:
         """Clears up after what has broken off."""
-        now, sweeps, _ = self._names("sweeps")
+        now, sweeps, *_ = self._names("sweeps")
         self._remove("sweeps", [one for one, at in sweeps.items() if now - at > 4 * SWEEP_SECONDS])
         for folder in FOLDERS:
             self._blobs.tidy(f"{self._home}/{folder}", now - self._grace)
@@ -435,7 +450,7 @@ class Store:
         """Those of them that were not written within the grace, and those that are not there any more."""
         if not names:
             return [], set()
-        now, written, _ = self._names(folder)
+        now, written, *_ = self._names(folder)
         old = [name for name in names if name in written and now - written[name] > self._grace]
         return old, set(names) - written.keys()
 

@@ -20,7 +20,7 @@ class Capabilities:
     """What it does as it should."""
 
     conditional: bool
-    """Of several who create the same, one does. Where not, commits need the Lease (`Store.fence`)."""
+    """Of several who create the same, one does. Where not, nothing is committed there."""
     listing: bool
     """A listing has what was written, and not what was deleted. Where not, a restart may go on from
     an older generation than there is."""

@@ -8,7 +8,7 @@ import email.utils
 import hashlib
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, SSLError
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.base import MAX_TEXT, Listing
 from convoy_agents.tiercheck.stores.errors import StoreError
 
 CONNECT_SECONDS = 5.0
@@ -126,7 +126,7 @@ class S3:
                 raise
         return True
 
-    def get(self, key: str, span: tuple[int, int] | None = None) -> bytes | None:
+    def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
         """As `Blobs.get`."""
         part = {"Range": f"bytes={span[0]}-{span[0] + span[1] - 1}"} if span else {}
         with self._asking("get", key):
@@ -137,15 +137,18 @@ class S3:
                     return None
                 raise
             with contextlib.closing(found["Body"]) as body:
-                return bytes(body.read())
+                # Only what is read without a bound is looked at for an end that comes too early.
+                whole = found.get("ContentLength", limit + 1) <= limit
+                return bytes(body.read() if whole else body.read(limit))
 
-    def names(self, folder: str) -> Listing:
+    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
         """As `Blobs.names`."""
         start = f"{self._prefix}{folder}/"
         now: float | None = None
         written: dict[str, float] = {}
         sizes: dict[str, int] = {}
         for page in self._pages(folder, start):
+            alive()
             now = _date(page) if now is None else now
             for one in page.get("Contents", ()):
                 name = one["Key"][len(start) :]

@@ -4,6 +4,9 @@ Each is written under another name, synced, and then takes its name; the folder 
 that share a volume have to see each other's files and their times at once: NFS has to be mounted with noac.
 Their clocks and the file server's have to agree within minutes: what was written within the grace is told by
 them.
+
+Others may be able to write to the volume, and an agent is root: below the volume's own root each folder is
+opened from the one above it, no link is followed, and nothing but regular files is read.
 """
 
 from __future__ import annotations
@@ -11,28 +14,40 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.base import MAX_TEXT, Listing
 from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
 
 _RETRIABLE = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT})
+_FOREIGN = "no folder or file of Convoy's is there; see who else writes to the volume, and take it away"
 _ADVICE = {
     errno.EACCES: "this user may not; check the owner and mode of the volume's folders",
     errno.EDQUOT: "the quota is used up; raise it or keep fewer generations",
     errno.EIO: "the disk or its server fails; check the volume",
+    errno.EISDIR: _FOREIGN,
+    errno.ELOOP: _FOREIGN,
     errno.ENOENT: "the volume is not mounted there",
     errno.ENOSPC: "the volume is full; enlarge it or keep fewer generations",
+    errno.ENOTDIR: _FOREIGN,
+    errno.ENXIO: _FOREIGN,
     errno.EPERM: "the file system has no hard links; use another",
     errno.ENOSYS: "the file system has no hard links; use another",
     errno.EOPNOTSUPP: "the file system has no hard links; use another",
     errno.EROFS: "the volume is read-only; mount it for writing",
 }
 _TRIES = 3
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe that lies there keeps nobody waiting.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}", re.DOTALL)
 
 
 class Volume:
@@ -44,12 +59,13 @@ class Volume:
         """`path`: folder of the volume below which all of it is kept; it is made when it is not there.
 
         `claim`: the PersistentVolumeClaim, for messages. `mounted`: whether the volume is at `root`, else
-        NotMounted.
+        NotMounted. Links on the way to `root` are followed.
         """
         self._root = root
-        self._top = root / path
+        self._path = path
         self._mounted = mounted
-        self._where = f"claim {claim}{f', folder {path}' if path else ''}" if claim else f"folder {self._top}"
+        place = f"claim {claim}{f', folder {path}' if path else ''}"
+        self._where = place if claim else f"folder {root / path}"
 
     @property
     def where(self) -> str:
@@ -58,56 +74,65 @@ class Volume:
 
     def put(self, key: str, data: digest.Buffer) -> None:
         """As `Blobs.put`."""
-        path = self._path(key)
-        with self._doing("write", key), self._written(path, data) as temporary:
-            temporary.replace(path)
-            _sync(path.parent)
+        name = self._parts(key)[-1]
+        with self._doing("write", key), self._written(key, data) as (folder, temporary):
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
 
     def create(self, key: str, data: digest.Buffer) -> bool:
         """As `Blobs.create`: of several links to one name one is made."""
-        path = self._path(key)
-        with self._doing("create", key), self._written(path, data) as temporary:
+        name = self._parts(key)[-1]
+        with self._doing("create", key), self._written(key, data, durable=True) as (folder, temporary):
             try:
-                path.hardlink_to(temporary)
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+                made = True
             except FileExistsError:
-                return False
-            _sync(path.parent)
-        return True
+                made = False
+                # Who made it may have died before it was durable.
+                with contextlib.suppress(FileNotFoundError), _regular(folder, name) as fd:
+                    os.fsync(fd)
+            os.fsync(folder)
+        return made
 
-    def get(self, key: str, span: tuple[int, int] | None = None) -> bytes | None:
+    def get(self, key: str, span: tuple[int, int] | None = None, limit: int = MAX_TEXT) -> bytes | None:
         """As `Blobs.get`."""
+        offset, length = span or (0, limit)
         with self._doing("read", key):
             try:
-                file = self._path(key).open("rb")
+                with self._file(key) as fd:
+                    return _read(fd, offset, min(length, limit))
             except FileNotFoundError:
                 self._see_root()
                 return None
-            with file:
-                return os.pread(file.fileno(), span[1], span[0]) if span else file.read()
 
-    def names(self, folder: str) -> Listing:
+    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
         """As `Blobs.names`."""
         written: dict[str, float] = {}
         sizes: dict[str, int] = {}
+        unfinished: dict[str, int] = {}
         now = time.time()
         with self._doing("list", folder):
-            for entry in self._entries(folder):
-                if not entry.name.startswith("."):
-                    with contextlib.suppress(FileNotFoundError):
-                        found = entry.stat()
-                        written[entry.name], sizes[entry.name] = found.st_mtime, found.st_size
-        return Listing(now, written, sizes)
+            for name, found in self._entries(folder):
+                alive()
+                if not stat.S_ISREG(found.st_mode):
+                    continue
+                if _TEMPORARY.fullmatch(name):
+                    unfinished[name] = found.st_size
+                elif not name.startswith("."):
+                    written[name], sizes[name] = found.st_mtime, found.st_size
+        return Listing(now, written, sizes, unfinished)
 
     def folders(self, folder: str) -> set[str]:
         """As `Blobs.folders`."""
         with self._doing("list", folder):
-            return {entry.name for entry in self._entries(folder) if entry.is_dir()}
+            return {name for name, found in self._entries(folder) if stat.S_ISDIR(found.st_mode)}
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`."""
         with self._doing("touch", key):
             try:
-                os.utime(self._path(key))
+                with self._file(key) as fd:
+                    os.utime(fd)
             except FileNotFoundError:
                 self._see_root()
                 return False
@@ -115,36 +140,98 @@ class Volume:
 
     def remove(self, key: str) -> None:
         """As `Blobs.remove`; synced, so that what is removed later does not go earlier."""
-        path = self._path(key)
-        with self._doing("delete", key), contextlib.suppress(FileNotFoundError):
-            path.unlink()
-            _sync(path.parent)
+        *above, name = self._parts(key)
+        with (
+            self._doing("delete", key),
+            contextlib.suppress(FileNotFoundError),
+            self._folder(above) as folder,
+        ):
+            os.unlink(name, dir_fd=folder)
+            os.fsync(folder)
 
     def tidy(self, folder: str, before: float) -> None:
         """As `Blobs.tidy`."""
+        *above, name = self._parts(folder)
         with self._doing("tidy", folder):
-            for entry in self._entries(folder):
-                if entry.name.startswith("."):
-                    with contextlib.suppress(FileNotFoundError):
-                        if entry.stat().st_mtime < before:
-                            Path(entry.path).unlink()
-            with contextlib.suppress(OSError):
-                self._path(folder).rmdir()
+            old = [
+                one
+                for one, found in self._entries(folder)
+                if _TEMPORARY.fullmatch(one) and stat.S_ISREG(found.st_mode) and found.st_mtime < before
+            ]
+            with contextlib.suppress(FileNotFoundError), self._folder(above) as upper:
+                if old:
+                    with self._folder([*above, name]) as lower:
+                        for one in old:
+                            with contextlib.suppress(FileNotFoundError):
+                                os.unlink(one, dir_fd=lower)
+                with contextlib.suppress(OSError):
+                    os.rmdir(name, dir_fd=upper)
 
     def refuses_damage(self, key: str) -> bool:
         """As `Blobs.refuses_damage`: a file has no checksum."""
         return False
 
-    def _path(self, key: str) -> Path:
-        return self._top / key
+    def _parts(self, key: str) -> list[str]:
+        """Names on the way from the root to what a key names."""
+        parts = [part for part in f"{self._path}/{key}".split("/") if part]
+        if not parts or ".." in parts:
+            raise ValueError(f"{key!r} names nothing below a volume's root")
+        return parts
 
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+    @contextlib.contextmanager
+    def _folder(self, parts: Sequence[str], *, make: bool = False, durable: bool = False) -> Iterator[int]:
+        """An open folder. `make`: it and those above it, where they are not there. `durable`: they are all
+        synced, whoever has made them.
+        """
+        fd = self._open_root()
         try:
-            with os.scandir(self._path(folder)) as entries:
-                return list(entries)
+            for part in parts:
+                above, fd = fd, self._step(fd, part, make)
+                try:
+                    if durable:
+                        os.fsync(above)
+                finally:
+                    os.close(above)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _open_root(self) -> int:
+        try:
+            return os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             self._see_root()
-            return []
+            raise
+
+    def _step(self, above: int, name: str, make: bool) -> int:
+        try:
+            return os.open(name, _FOLDER, dir_fd=above)
+        except FileNotFoundError:
+            if not make:
+                raise
+        self._see_root()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, mode=0o700, dir_fd=above)
+            os.fsync(above)
+        return os.open(name, _FOLDER, dir_fd=above)
+
+    @contextlib.contextmanager
+    def _file(self, key: str) -> Iterator[int]:
+        """An open file."""
+        *above, name = self._parts(key)
+        with self._folder(above) as folder, _regular(folder, name) as fd:
+            yield fd
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        """What lies right in a folder; of links, they themselves."""
+        parts = self._parts(folder) if folder or self._path else []
+        try:
+            with self._folder(parts) as fd, os.scandir(fd) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield entry.name, entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            self._see_root()
 
     def _see_root(self) -> None:
         """Before a first folder is made, and when something is not there: nothing else can be beside it."""
@@ -154,43 +241,38 @@ class Volume:
             )
 
     @contextlib.contextmanager
-    def _written(self, path: Path, data: digest.Buffer) -> Iterator[Path]:
-        """A synced file of these bytes beside `path`, that goes unless it is renamed."""
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            with self._fresh(temporary) as fd:
+    def _written(self, key: str, data: digest.Buffer, *, durable: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder, and in it the name of a synced file of these bytes that goes unless it is renamed.
+        `durable`: all folders above are synced as well.
+        """
+        *above, name = self._parts(key)
+        temporary = f".{name}.{secrets.token_hex(8)}"
+        with self._begun(above, temporary, durable) as (folder, fd):
+            try:
                 left = memoryview(data)
                 while left:
                     left = left[os.write(fd, left) :]
                 os.fsync(fd)
-            yield temporary
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                yield folder, temporary
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
 
     @contextlib.contextmanager
-    def _fresh(self, path: Path) -> Iterator[int]:
-        for left in reversed(range(_TRIES)):
-            self._make(path.parent)
-            try:
-                fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                break
-            except FileNotFoundError:
-                # The folder was empty, and somebody has just tidied it up.
-                if not left:
-                    raise
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
-    def _make(self, folder: Path) -> None:
-        if folder == self._root:
-            self._see_root()
-        elif not folder.is_dir():
-            self._make(folder.parent)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            _sync(folder.parent)
+    def _begun(self, above: Sequence[str], name: str, durable: bool) -> Iterator[tuple[int, int]]:
+        """A folder and a fresh file in it, both open."""
+        with contextlib.ExitStack() as stack:
+            for left in reversed(range(_TRIES)):
+                try:
+                    folder = stack.enter_context(self._folder(above, make=True, durable=durable))
+                    fd = os.open(name, _FRESH, 0o600, dir_fd=folder)
+                    break
+                except FileNotFoundError:
+                    # The folder was empty, and somebody has just tidied it up.
+                    if not left:
+                        raise
+            stack.callback(os.close, fd)
+            yield folder, fd
 
     @contextlib.contextmanager
     def _doing(self, operation: str, key: str) -> Iterator[None]:
@@ -206,9 +288,23 @@ class Volume:
             ) from error
 
 
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _regular(folder: int, name: str) -> Iterator[int]:
+    """An open regular file. OSError, ELOOP for anything else."""
+    fd = os.open(name, _READ, dir_fd=folder)
     try:
-        os.fsync(fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.ELOOP, "no regular file")
+        yield fd
     finally:
         os.close(fd)
+
+
+def _read(fd: int, offset: int, length: int) -> bytes:
+    """So many bytes from there, or as many as the file has when it is opened."""
+    left = min(length, max(0, os.fstat(fd).st_size - offset))
+    pieces: list[bytes] = []
+    while left > 0 and (piece := os.pread(fd, left, offset)):
+        pieces.append(piece)
+        offset, left = offset + len(piece), left - len(piece)
+    return b"".join(pieces)

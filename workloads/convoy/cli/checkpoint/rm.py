@@ -82,7 +82,9 @@ def known(subject: Subject) -> TrainingJob | None:
 
 def amount(part: Part) -> tuple[int, int, int]:
     """Objects, bytes and generations that are there."""
+    from convoy_agents.tiercheck.stores.base import FOLDERS  # noqa: PLC0415
+
     with asking():
-        listings = [part.store.kept(folder) for folder in ("records", "manifests", "chunks")]
-    objects = sum(len(one.written) for one in listings)
-    return objects, sum(sum(one.sizes.values()) for one in listings), len(listings[0].written)
+        found = {folder: part.store.kept(folder) for folder in FOLDERS}
+    sizes = [size for one in found.values() for size in (*one.sizes.values(), *one.unfinished.values())]
+    return len(sizes), sum(sizes), len(found["records"].written)

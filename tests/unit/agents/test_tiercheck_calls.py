@@ -1,0 +1,243 @@
+"""Calls to a store that hangs: who waits hears of it, and other stores go on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy_agents.pods.assignment import Assignment, MemoryTiers, StoreUse
+from convoy_agents.tiercheck import remote
+from convoy_agents.tiercheck.link import Encoders
+from convoy_agents.tiercheck.remote import Remotes
+from convoy_agents.tiercheck.stores import calls
+from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
+from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.volume import Volume
+from convoy_agents.wire import hub_pb2
+
+PLAN = Assignment("pod-1", "uid-1", "team/job", 1, 0, 0, 1, 1, "", 0, 0, "w", 0, (), ())
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "_LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    """Until when what hangs does so."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def hangs(watch: Watch, over: threading.Event) -> Callable[[], None]:
+    def do() -> None:
+        with watch.operation():
+            over.wait(60)
+
+    return do
+
+
+def test_the_operation_that_waits_longest_is_what_counts() -> None:
+    now = [0.0]
+    watch = Watch(lambda: now[0])
+    assert watch.silent == 0
+    with watch.operation():
+        now[0] = 3
+        with watch.operation() as alive:
+            now[0] = 5
+            assert watch.silent == 5
+            alive()
+        assert watch.silent == 5
+    assert watch.silent == 0
+    with pytest.raises(ZeroDivisionError), watch.operation():
+        now[0] = 1 / 0
+    assert watch.silent == 0
+
+
+def test_every_operation_of_a_store_is_watched() -> None:
+    heard: list[tuple[str, bool]] = []
+    watch = Watch(lambda: 1.0)
+
+    class Told:
+        where = "here"
+
+        def __getattr__(self, name: str) -> Any:
+            def use(*args: Any) -> Any:
+                heard.append((name, bool(watch._heard)))
+                for one in args:
+                    if callable(one):
+                        one()
+
+            return use
+
+    names: list[int] = []
+    blobs = Watched(Told(), watch)  # type: ignore[arg-type]
+    assert blobs.where == "here"
+    blobs.put("k", b"")
+    blobs.create("k", b"")
+    blobs.get("k")
+    blobs.names("f", lambda: names.append(1))
+    blobs.folders("f")
+    blobs.touch("k")
+    blobs.remove("k")
+    blobs.tidy("f", 0.0)
+    blobs.refuses_damage("k")
+    assert heard == [
+        (name, True)
+        for name in (
+            "put",
+            "create",
+            "get",
+            "names",
+            "folders",
+            "touch",
+            "remove",
+            "tidy",
+            "refuses_damage",
+        )
+    ]
+    assert names == [1] and not watch._heard
+
+
+def test_a_volume_says_while_it_lists_that_it_lives(tmp_path: Path) -> None:
+    volume, said = Volume(tmp_path), []
+    for number in range(3):
+        volume.put(f"a/{number}", b"")
+    assert len(volume.names("a", lambda: said.append(1)).written) == len(said) == 3
+
+
+async def test_what_a_call_gives_or_raises_comes_through() -> None:
+    some = Calls("here")
+    assert await some.run(Watch(), lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        await some.run(Watch(), lambda: 1 / 0)
+    some.close()
+
+
+async def test_a_call_of_many_operations_may_take_as_long_as_they_need() -> None:
+    some, watch = Calls("here"), Watch()
+    waits = threading.Event()
+
+    def do() -> int:
+        for _ in range(8):
+            with watch.operation() as alive:
+                waits.wait(0.06)
+                alive()
+                waits.wait(0.06)
+        waits.wait(0.5)
+        return 7
+
+    assert await some.run(watch, do) == 7
+    some.close()
+
+
+async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_waits_for_a_thread(
+    over: threading.Event,
+) -> None:
+    some = Calls("here", threads=2)
+    waiting = [asyncio.create_task(some.run(one, hangs(one, over))) for one in (Watch(), Watch())]
+    for task in waiting:
+        with pytest.raises(StoreError, match="here: it does not answer within") as hung:
+            await task
+        assert hung.value.retriable
+    done: list[int] = []
+    with pytest.raises(StoreError, match="does not answer"):
+        await some.run(Watch(), lambda: done.append(1))
+    assert not done
+    # The store is back: its threads are of use again, and what was refused did not begin.
+    over.set()
+    await some.run(Watch(), lambda: done.append(2))
+    assert done == [2]
+    some.close()
+
+
+async def test_a_call_that_its_caller_has_left_holds_its_thread_until_it_ends(over: threading.Event) -> None:
+    some, watch, begun = Calls("here", threads=1), Watch(), threading.Event()
+
+    def do() -> None:
+        begun.set()
+        hangs(watch, over)()
+
+    task = asyncio.create_task(some.run(watch, do))
+    assert await asyncio.to_thread(begun.wait, 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(StoreError, match="does not answer"):
+        await some.run(Watch(), lambda: None)
+    some.close()
+
+
+async def test_what_waits_for_a_store_that_is_replaced_is_told_so(over: threading.Event) -> None:
+    some, watch, begun = Calls("here", threads=1), Watch(), threading.Event()
+
+    def do() -> int:
+        begun.set()
+        over.wait(60)
+        return 7
+
+    runs = asyncio.create_task(some.run(watch, do))
+    assert await asyncio.to_thread(begun.wait, 20)
+    waits = asyncio.create_task(some.run(Watch(), lambda: 8))
+    await asyncio.sleep(0)
+    some.close()
+    for refused in (waits, some.run(Watch(), lambda: 9)):
+        with pytest.raises(StoreError, match="replaced") as told:
+            await refused
+        assert told.value.retriable
+    over.set()
+    assert await runs == 7, "what is under way goes on"
+
+
+class Remote:
+    """Stores on volumes, of which one hangs."""
+
+    def __init__(self, root: Path, over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Hanging(Volume):
+            def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+                if "hung" in self.where:
+                    over.wait(60)
+                return super().names(folder, alive)
+
+        monkeypatch.setattr(remote, "Volume", Hanging)
+        monkeypatch.setattr(remote, "is_target", Path.is_dir)
+        self.remotes = Remotes(lambda report: None, root, Encoders(1))
+        for claim in ("hung", "fine", "other"):
+            (root / claim).mkdir()
+        for name in ("hung", "fine"):
+            self.tell(name, name)
+
+    def tell(self, name: str, claim: str) -> None:
+        volume = hub_pb2.ClaimedVolume(claim=claim)
+        self.remotes.told(hub_pb2.Store(name=name, version=claim, volume=volume, conditional=True))
+
+    @staticmethod
+    def plan(store: str) -> Assignment:
+        memory = MemoryTiers(copies=0, limit=0, store=StoreUse(store, 0, 2, 0))
+        return replace(PLAN, memory=memory)
+
+
+async def test_a_store_that_hangs_holds_up_no_other_one(
+    tmp_path: Path, over: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Remote(tmp_path, over, monkeypatch)
+    hung = [asyncio.create_task(here.remotes.inventory(here.plan("hung"))) for _ in range(2 * calls.THREADS)]
+    assert not (await here.remotes.inventory(here.plan("fine"))).records
+    for task in hung:
+        with pytest.raises(StoreError, match="claim hung: it does not answer") as told:
+            await task
+        assert told.value.retriable
+    # Told of another place, it is another store.
+    here.tell("hung", "other")
+    assert not (await here.remotes.inventory(here.plan("hung"))).records
+    await here.remotes.close()
