@@ -856,7 +856,7 @@ def test_a_server_that_ignores_conditions_has_two_winners_which_the_probe_finds(
         (fault_proxy.refuse(403, "InvalidAccessKeyId", "an-access-key a-secret-key"), "Secret", False),
         (fault_proxy.refuse(400, "ExpiredToken", "a-session-token"), "expired", False),
         (fault_proxy.refuse(404, "NoSuchBucket"), "no such bucket", False),
-        (fault_proxy.refuse(507, "InsufficientStorage"), "full", False),
+        (fault_proxy.refuse(507, "InsufficientStorage"), "is full", False),
         (fault_proxy.refuse(418, "Teapot"), "418 Teapot", False),
     ],
 )
@@ -876,7 +876,7 @@ def test_an_error_names_the_bucket_what_was_done_and_the_way_out(
             use()
         message = str(failed.value)
         assert BUCKET in message and f"{operation} part/a" in message and word in message, message
-        assert failed.value.retriable == retriable
+        assert failed.value.retriable == retriable and failed.value.full == ("is full" in word)
         for secret in (KEYS.access_key, KEYS.secret_key, KEYS.session_token):
             assert secret not in message + repr(blobs) + repr(KEYS)
 

@@ -19,7 +19,7 @@ class StoreError(Exception):
         self.retriable = retriable
         """Whether the same again may succeed."""
         self.errno = errno
-        """Of the system call that failed, if one did."""
+        """Of the system call that failed, or that says the same as the store."""
 
     @property
     def full(self) -> bool:

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from errno import ENOSPC
 from typing import Any, Literal
 
 import boto3
@@ -234,7 +235,8 @@ class S3:
             if status == 429:
                 advice, retriable = _BUSY, True
             end = f"; {advice}" if advice else ""
-            raise StoreError(f"{what}: HTTP {status} {code}{end}", retriable=retriable) from error
+            full = ENOSPC if advice is _FULL else None
+            raise StoreError(f"{what}: HTTP {status} {code}{end}", retriable=retriable, errno=full) from error
         except (SSLError, ParamValidationError) as error:
             advice = "the endpoint, its certificate or the CA of the CheckpointStore is wrong"
             raise StoreError(f"{what}: {type(error).__name__}; {advice}", retriable=False) from error
