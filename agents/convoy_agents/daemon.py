@@ -93,7 +93,7 @@ class Agent:
         self._committer = Committer(
             self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
         )
-        self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, self.pods.troubled)
+        self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, alarms)
         self._side: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
         self._isolation = Isolation(
@@ -153,8 +153,7 @@ class Agent:
         # Sockets first: the pods of an earlier agent are dialling already.
         await volumes.recover()
         for state in self.pods:
-            await self._committer.sealed(state.uid)
-            await self._committer.resume_uploads(state.uid)
+            await self._committer.resume(state.uid)
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
         await csi.start()
         self._recovered = True

@@ -272,7 +272,9 @@ class SlotView:
     """Unix seconds, by the operator's clock, at which a step of its ranks was last seen to be over."""
     committed: Mapping[str, CommitView] = field(default_factory=dict)
     """By tier, the newest generation that its agent saw committed."""
-    trouble: tuple[str, str] | None = None
-    """With checkpoints: NO_MEMORY, LOST or INEXACT, and what is said of it."""
+    troubles: tuple[tuple[str, str], ...] = ()
+    """With checkpoints: NO_MEMORY, LOST, INEXACT or NOT_STORED, as hub.proto has them, and what is said of
+    it.
+    """
     interval_seconds: int = 0
     """Between two saves, as its agent was last told; 0: what the pod began with."""

@@ -296,8 +296,7 @@ class Reasons:
     )
     NOT_STORED = Reason(
         "NotStored",
-        "checkpoints are in memory alone: from node {node}, CheckpointStore {name!r} does not take {why}; it "
-        "is tried again",
+        "checkpoints are in memory alone: from node {node}, CheckpointStore {name!r} does not get {why}",
         warning=True,
     )
     STORE_NOT_READY = Reason(

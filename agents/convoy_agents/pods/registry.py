@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -125,10 +125,10 @@ class Pods:
         if session := self._sessions.get(uid):
             session.dispatch(shutdown)
 
-    def troubled(self, uid: str, incarnation: int, kind: str, message: str) -> None:
-        """There is trouble with a pod's checkpoints; without a message, none of that kind any more."""
+    def troubled(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
+        """All that is wrong with a pod's checkpoints now: what is said, by kind."""
         if session := self._sessions.get(uid):
-            session.dispatch(Troubled(incarnation, kind, message))
+            session.dispatch(Troubled(incarnation, troubles))
 
     def decided(self, uid: str, tier: Tier, generation: Generation, verdict: Verdict, seen: int) -> None:
         """Tells a pod how the commit of its generation at a tier ended."""

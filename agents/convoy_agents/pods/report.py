@@ -8,7 +8,7 @@ from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2
 
 MAX_TROUBLE = 1024
-"""Characters of what is said of it."""
+"""Characters of what is said of one kind."""
 
 _STATES = {
     "STARTING": hub_pb2.RankReport.STARTING,
@@ -44,9 +44,8 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
             time_unix_ms=commit.time_ms,
             tier=tier.value,
         )
-    if state.trouble:
-        report.trouble.kind = hub_pb2.Trouble.Kind.Value(state.trouble.kind)
-        report.trouble.message = state.trouble.message[:MAX_TROUBLE]
+    for kind, message in sorted(state.troubles.items()):
+        report.troubles.add(kind=hub_pb2.Trouble.Kind.Value(kind), message=message[:MAX_TROUBLE])
     return report
 
 

@@ -32,7 +32,6 @@ from convoy_agents.pods.state import (
     Preparing,
     RankState,
     Shutdown,
-    Trouble,
     Troubled,
     Urgency,
 )
@@ -200,7 +199,7 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
             known = replace(known, told=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
         return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
-    state = replace(state, assignment=assignment, ranks={}, preparing={}, shutdown=None, trouble=None)
+    state = replace(state, assignment=assignment, ranks={}, preparing={}, shutdown=None, troubles={})
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
     state = replace(state, told=assignment.incarnation)
@@ -262,13 +261,9 @@ def _decided(state: PodState, event: Decided) -> Outcome:
 
 
 def _troubled(state: PodState, event: Troubled) -> Outcome:
-    if event.incarnation != state.current:
+    if event.incarnation != state.current or event.troubles == state.troubles:
         return Outcome(state)
-    trouble = Trouble(event.kind, event.message) if event.message else None
-    if trouble is None and state.trouble and state.trouble.kind != event.kind:
-        return Outcome(state)
-    changed = trouble != state.trouble
-    return Outcome(replace(state, trouble=trouble), urgency=Urgency.FOLD if changed else Urgency.NONE)
+    return Outcome(replace(state, troubles=event.troubles), urgency=Urgency.FOLD)
 
 
 def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:

@@ -54,22 +54,12 @@ class Preparing:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What keeps a pod's ranks from saving, or from going on where they were."""
-
-    kind: str
-    """NO_MEMORY, LOST, INEXACT or NOT_STORED, as hub.proto has them."""
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Troubled:
-    """There is trouble with checkpoints, or none of the kind any more."""
+    """What keeps a pod's ranks from saving, or from going on where they were, is otherwise now."""
 
     incarnation: int
-    kind: str
-    message: str
-    """Empty: it is over."""
+    troubles: Mapping[str, str]
+    """All that is said, by kind: NO_MEMORY, LOST, INEXACT or NOT_STORED, as hub.proto has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +99,8 @@ class PodState:
     preparing: Mapping[Generation, Preparing] = field(default_factory=dict)
     committed: Mapping[Tier, Committed] = field(default_factory=dict)
     """The newest at each tier."""
-    trouble: Trouble | None = None
-    """Of this incarnation."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """With the checkpoints of this incarnation, by kind."""
     shutdown: Shutdown | None = None
 
     @property

@@ -413,7 +413,7 @@ def _reply(
         reply.places.extend(
             hub_pb2.Place(node=node, peer_address=places[node].peer_address if node else "") for node in names
         )
-        for shard in sorted(chosen.shards, key=_by_number):
+        for shard in sorted(chosen.shards, key=records.by_number):
             links = [
                 hub_pb2.Link(id=link.manifest.id, places=[number[node] for node in link.places])
                 for link in chosen.shards[shard]
@@ -431,7 +431,3 @@ def _passed(passed: Iterable[restore.Passed]) -> list[str]:
         f"{one.generation.name} is not whole: nobody has shard {one.shard} of {one.missing.name}"
         for one in passed
     ]
-
-
-def _by_number(shard: str) -> tuple[int, str]:
-    return (int(shard), shard) if shard.isdigit() else (1 << 30, shard)

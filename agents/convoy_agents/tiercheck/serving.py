@@ -13,6 +13,7 @@ import structlog
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.state import PodState
+from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.committer import Committer
 from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
@@ -45,6 +46,8 @@ LOOK_SECONDS = 5.0
 """After which a rank hears how things stand although nothing has changed."""
 WAIT_SECONDS = 5.0
 """A rank whose question takes long is told so this often."""
+SAVING, READING = "saving", "reading"
+"""What a rank's share of the memory is for."""
 
 log = structlog.get_logger()
 
@@ -58,14 +61,13 @@ class Ranks:
         restores: Restores,
         committer: Committer,
         pods: Callable[[], Iterable[PodState]],
-        troubled: Callable[[str, int, str, str], None],
+        alarms: Alarms,
     ) -> None:
-        """`troubled`: (pod uid, incarnation, kind, message) is to be told."""
         self._keeper = keeper
         self._restores = restores
         self._committer = committer
         self._pods = pods
-        self._troubled = troubled
+        self._alarms = alarms
         self._readings: dict[str, Reading] = {}
         """By pod."""
         self._turns: dict[tuple[str, int], asyncio.Lock] = {}
@@ -105,13 +107,12 @@ class Ranks:
             raise
         except Failed as error:
             if error.memory:
-                why = f"rank {line.rank}: {error}"
-                self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", why)
+                self._alarms.no_room(plan, line.rank, READING, str(error))
             await line.send({"type": "failed", "why": str(error)})
         except (Refused, NoRoom) as error:
             answer = _shortage(error)
-            why = f"rank {line.rank}: {answer['why']}"
-            self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", why)
+            what = READING if isinstance(question, Restore | WantShard | Restored) else SAVING
+            self._alarms.no_room(plan, line.rank, what, answer["why"])
             await line.send(answer)
         except (OSError, ValueError) as error:
             log.error("question not answered", job=plan.job, kind=frame["type"], why=str(error))
@@ -129,8 +130,7 @@ class Ranks:
                 await self._committer.abandon(plan.pod_uid, Generation(plan.incarnation, question.step))
                 await line.send({"type": "noted"})
             case Inexact():
-                what = f"rank {line.rank}: {question.what}"
-                self._troubled(plan.pod_uid, plan.incarnation, "INEXACT", what)
+                self._alarms.inexact(plan, line.rank, question.what)
                 await line.send({"type": "noted"})
             case Restore():
                 await self._restore(plan, line, question)
@@ -158,7 +158,7 @@ class Ranks:
             return
         self._keeper.measure()
         if kind == BASES:
-            self._troubled(plan.pod_uid, plan.incarnation, "NO_MEMORY", "")
+            self._alarms.room(plan, line.rank, SAVING)
         answer = {"type": "slots", "names": [path.name for path in slots]}
         await line.send({**answer, "copies": plan.memory.copies if plan.memory else 0}, slots, write=True)
 
@@ -217,9 +217,7 @@ class Ranks:
     async def _restore(self, plan: Assignment, line: Line, question: Restore) -> None:
         reading = await _patiently(line, self._reading(plan, question))
         if reading.reply.outcome == reading.reply.LOST:
-            self._troubled(
-                plan.pod_uid, plan.incarnation, "LOST", reading.reply.message or "nothing is whole"
-            )
+            self._alarms.lost(plan, reading.reply.message or "nothing is whole")
         found: Record | None = None
         if (chosen := reading.chosen) is not None:
             holding = self._keeper.open(plan.job_uid)
@@ -281,6 +279,7 @@ class Ranks:
             if not reading.left:
                 del self._readings[plan.pod_uid]
                 await self._done(reading)
+        self._alarms.room(plan, line.rank, READING)
         await line.send({"type": "done"})
 
     async def _done(self, reading: Reading) -> None:

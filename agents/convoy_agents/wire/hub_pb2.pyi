@@ -336,7 +336,7 @@ class PodReport(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     ASKS_FIELD_NUMBER: _builtins.int
-    TROUBLE_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
     INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
@@ -364,8 +364,8 @@ class PodReport(_message.Message):
         """
 
     @_builtins.property
-    def trouble(self) -> Global___Trouble:
-        """with the checkpoints of this incarnation; absent when there is none"""
+    def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trouble]:
+        """with the checkpoints of this incarnation; one of each kind"""
 
     def __init__(
         self,
@@ -378,12 +378,12 @@ class PodReport(_message.Message):
         ranks: _abc.Iterable[Global___RankReport] | None = ...,
         committed: _abc.Iterable[Global___Committed] | None = ...,
         asks: _abc.Iterable[Global___Place] | None = ...,
-        trouble: Global___Trouble | None = ...,
+        troubles: _abc.Iterable[Global___Trouble] | None = ...,
         interval_seconds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trouble", b"trouble"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "trouble", b"trouble"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

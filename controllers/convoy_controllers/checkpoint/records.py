@@ -220,6 +220,11 @@ def unseal(data: bytes) -> bytes:
     return text
 
 
+def by_number(shard: str) -> tuple[int, str]:
+    """Sorts the names of shards by the ranks that have saved them."""
+    return (int(shard), shard) if shard.isdigit() else (1 << 30, shard)
+
+
 def merge(inventories: Collection[Inventory]) -> Inventory:
     """What all of them know together. A decided branch replaces one that was still looking."""
     branches: dict[int, Branch] = {}

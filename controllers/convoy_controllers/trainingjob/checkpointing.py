@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from convoy_controllers.trainingjob import interval
@@ -11,6 +12,30 @@ from convoy_controllers.trainingjob.validity import store_not_allowed, unknown_s
 from convoy_crds.layout import present
 from convoy_crds.terms import ConditionType, Reason, Reasons
 from convoy_crds.trainingjob import TrainingJobStatus
+
+GRAVEST_FIRST = (
+    Reasons.NO_CHECKPOINT_MEMORY,
+    Reasons.CHECKPOINTS_LOST,
+    Reasons.UNKNOWN_STORE,
+    Reasons.STORE_NOT_ALLOWED,
+    # It says more of a store than what a node hears there.
+    Reasons.STORE_NOT_READY,
+    Reasons.NOT_STORED,
+    Reasons.NO_PEER,
+    Reasons.NOTHING_SAVED,
+    # From here on the state is saved as the spec wants it.
+    Reasons.INEXACT_JOURNAL,
+    Reasons.SINGLE_DOMAIN,
+    Reasons.SAVING,
+)
+"""The one condition says the first of these that is found."""
+TROUBLES = {
+    "NO_MEMORY": Reasons.NO_CHECKPOINT_MEMORY,
+    "LOST": Reasons.CHECKPOINTS_LOST,
+    "NOT_STORED": Reasons.NOT_STORED,
+    "INEXACT": Reasons.INEXACT_JOURNAL,
+}
+"""What agents say, by the names of hub.proto."""
 
 
 class Finding(NamedTuple):
@@ -35,50 +60,51 @@ def say(draft: Draft) -> None:
 
 
 def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
-    """What there is to say; None while nothing has formed."""
-    spec = observed.job.spec.checkpoint
-    if not spec.tiers.any or not status.membership:
+    """The gravest of what there is to say; None while nothing has formed."""
+    if not observed.job.spec.checkpoint.tiers.any or not status.membership:
         return None
-    views = [view for view in observed.slots.values() if view.incarnation == status.incarnation]
+    found = [*_troubles(observed, status), *_store(observed), *_worth(observed, status)]
+    return min(found, key=lambda one: GRAVEST_FIRST.index(one.reason))
+
+
+def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
+    """What agents say of this incarnation, in the order of the slots."""
     point = status.checkpoint
     saved = point is not None and point.incarnation == status.incarnation
-    unstored: Finding | None = None
-    inexact: Finding | None = None
-    for view in views:
-        if view.trouble is None:
+    for view in observed.slots.values():
+        if view.incarnation != status.incarnation:
             continue
-        kind, why = view.trouble
-        if kind == "NO_MEMORY":
-            reason = Reasons.NO_CHECKPOINT_MEMORY
-            return Finding(False, reason, reason.format(node=view.node, why=why))
-        if kind == "INEXACT":
-            reason = Reasons.INEXACT_JOURNAL
-            inexact = Finding(True, reason, reason.format(node=view.node, why=why))
-        elif kind == "NOT_STORED":
-            reason = Reasons.NOT_STORED
-            unstored = Finding(False, reason, reason.format(name=spec.tiers.store, node=view.node, why=why))
-        elif not saved:
-            reason = Reasons.CHECKPOINTS_LOST
-            return Finding(False, reason, reason.format(incarnation=status.incarnation, why=why))
-    if stuck := _store(observed) or unstored or inexact:
-        return stuck
+        for kind, why in view.troubles:
+            reason = TROUBLES[kind]
+            if reason == Reasons.CHECKPOINTS_LOST and saved:
+                continue  # once something of its own is saved, the loss is history
+            message = reason.format(
+                node=view.node,
+                why=why,
+                incarnation=status.incarnation,
+                name=observed.job.spec.checkpoint.tiers.store,
+            )
+            yield Finding(reason == Reasons.INEXACT_JOURNAL, reason, message)
+
+
+def _worth(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
+    """What the saves are worth as long as nothing is wrong with them."""
+    tiers = observed.job.spec.checkpoint.tiers
     every = interval.words(observed.job, status)
-    facts = {"interval": every, "tiers": ", ".join(spec.tiers.names)}
     names = _places(observed, status)
-    if spec.tiers.peer and len(names) == 1:
-        reason = Reasons.NO_PEER
-        return Finding(False, reason, reason.format(node=names[0]))
-    if point is None:
-        reason = Reasons.NOTHING_SAVED
-        return Finding(False, reason, reason.format(interval=every))
-    if spec.tiers.peer and names:
-        key = spec.tiers.peer.topology_key
+    if tiers.peer and len(names) == 1:
+        yield Finding(False, Reasons.NO_PEER, Reasons.NO_PEER.format(node=names[0]))
+    if status.checkpoint is None:
+        yield Finding(False, Reasons.NOTHING_SAVED, Reasons.NOTHING_SAVED.format(interval=every))
+    facts = {"interval": every, "tiers": ", ".join(tiers.names)}
+    if tiers.peer and names:
+        key = tiers.peer.topology_key
         known = {name: observed.nodes[name].labels.get(key, "") for name in names if name in observed.nodes}
         if len(set(known.values())) == 1:
             where = next(iter(known.values())) or "none has the label"
             reason = Reasons.SINGLE_DOMAIN
-            return Finding(True, reason, reason.format(key=key, where=where, **facts))
-    return Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))
+            yield Finding(True, reason, reason.format(key=key, where=where, **facts))
+    yield Finding(True, Reasons.SAVING, Reasons.SAVING.format(**facts))
 
 
 def _places(observed: Observed, status: TrainingJobStatus) -> list[str]:
@@ -92,16 +118,14 @@ def _places(observed: Observed, status: TrainingJobStatus) -> list[str]:
     return sorted({placed[name] for name in members}) if members <= placed.keys() else []
 
 
-def _store(observed: Observed) -> Finding | None:
+def _store(observed: Observed) -> Iterator[Finding]:
     """Why nothing goes to the job's CheckpointStore; memory is saved to all the same."""
     named = observed.job.spec.checkpoint.tiers.store
     if named is None:
-        return None
+        return
     if wrong := unknown_store(observed) or store_not_allowed(observed):
-        return Finding(False, wrong.reason, wrong.message)
-    conditions = observed.store.status.conditions if observed.store else []
-    for condition in conditions:
+        yield Finding(False, wrong.reason, wrong.message)
+    for condition in observed.store.status.conditions if observed.store else []:
         if condition.type == ConditionType.READY and condition.status == "False":
             reason = Reasons.STORE_NOT_READY
-            return Finding(False, reason, reason.format(name=named, why=condition.message))
-    return None
+            yield Finding(False, reason, reason.format(name=named, why=condition.message))

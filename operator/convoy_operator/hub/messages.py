@@ -19,6 +19,8 @@ from convoy_controllers.plan import (
 MOST_RANKS = 256
 """Ranks of one pod that are looked at; processesPerReplica is at most 64."""
 MOST_TIERS = 8
+MOST_TROUBLES = 8
+"""Of one pod; one of each kind comes."""
 _STDERR = 2048
 _MOST_SECONDS = 2**32 - 1
 
@@ -75,7 +77,7 @@ def slot_view(report: wire.PodReport, node: str) -> SlotView:
             one.tier: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
             for one in report.committed[:MOST_TIERS]
         },
-        trouble=_trouble(report.trouble) if report.HasField("trouble") else None,
+        troubles=tuple(_trouble(one) for one in report.troubles[:MOST_TROUBLES]),
         interval_seconds=report.interval_seconds,
     )
 
@@ -93,7 +95,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.incarnation,
         view.master_port,
         view.port_incarnation,
-        view.trouble,
+        view.troubles,
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (

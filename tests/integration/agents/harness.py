@@ -193,6 +193,20 @@ class FakeHub:
         await self.until(check, start)
         return found[0]
 
+    async def trouble(self, uid: str, kind: str, start: int = 0) -> str:
+        """What is first said of a kind of trouble with a pod's checkpoints."""
+        report = await self.report(uid, lambda report: kind in troubles(report), start)
+        return troubles(report)[kind]
+
+    async def untroubled(self, uid: str, start: int = 0) -> None:
+        """Waits until there is none of any kind."""
+        await self.report(uid, lambda report: not report.troubles, start)
+
+
+def troubles(report: Any) -> dict[str, str]:
+    """Those of a PodReport, by kind."""
+    return {hub_pb2.Trouble.Kind.Name(one.kind): one.message for one in report.troubles}
+
 
 class Pod:
     """The inside of a container: a launcher or a rank on the mounted socket."""

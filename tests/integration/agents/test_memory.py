@@ -99,6 +99,26 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
 
 
+async def test_an_agent_that_crashes_goes_on_with_the_copies_of_what_was_restored(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    await two.stop()
+    again = await job.form(2, [(A, one), (C, three)])
+    for shard, rank in enumerate(again):
+        await rank.restore()
+        assert await rank.read(str(shard)) == state(10, shard)
+    three.agent.keeper.budget.limit = 0
+    for rank in again:
+        await rank.ask(type="restored")
+    assert await held(three) == {(Generation(1, 10), "1")}
+    await crashed(hub, one)
+    three.agent.keeper.budget.limit = 2**30
+    await until_held(three, {(Generation(1, 10), "0"), (Generation(1, 10), "1")})
+
+
 @pytest.mark.parametrize("copies", [0, 1])
 async def test_a_save_of_the_step_that_was_restored_stands_by_itself(
     make_host: HostMaker, hub: FakeHub, folder: Path, copies: int
@@ -379,5 +399,4 @@ async def test_a_restore_that_does_not_fit_says_so(
     assert (await again[1].restore())["generation"] == [1, 10]
     failed = await again[1].ask(type="shard", shard="0")
     assert failed["type"] == "failed" and "bytes are missing" in failed["why"]
-    report = await hub.report(C, lambda report: report.HasField("trouble"))
-    assert report.trouble.kind == hub_pb2.Trouble.NO_MEMORY
+    assert "bytes are missing" in await hub.trouble(C, "NO_MEMORY")

@@ -10,7 +10,6 @@ from tests.integration.agents.harness import FakeHub
 from tests.integration.agents.memory_job import MemoryJob, Rank, damage, held, segment, state, until_held
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
-from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
 __all__ = ["folder", "job"]
@@ -149,7 +148,7 @@ async def test_a_journal_that_does_not_fit_is_refused_and_full_saves_go_on(
     refused = await rank.reserve_segments(4, 2**30)
     assert refused["type"] == "refused" and refused["missing"] > 0
     report = await hub.report(A, lambda report: True)
-    assert not report.HasField("trouble")
+    assert not report.troubles
     assert (await rank.save(10))["type"] == "sealed"
 
 
@@ -159,6 +158,4 @@ async def test_a_journal_that_is_not_exact_is_reported(
     job = MemoryJob(hub, folder, copies=0)
     (rank,) = await job.begin(1, [(A, await make_host("one"))])
     assert (await rank.ask(type="inexact", what="two.weight"))["type"] == "noted"
-    report = await hub.report(A, lambda report: report.HasField("trouble"))
-    assert report.trouble.kind == hub_pb2.Trouble.INEXACT
-    assert report.trouble.message == "rank 0: two.weight"
+    assert await hub.trouble(A, "INEXACT") == "rank 0: two.weight"

@@ -252,13 +252,12 @@ async def test_a_record_that_cannot_be_written_leaves_the_one_before(
         for host in (one, two):
             marks = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
             assert set(marks.values()) == {Generation(1, 10)}
-        told = await hub.report(A, lambda report: report.HasField("trouble"))
-        assert told.trouble.kind == hub_pb2.Trouble.NO_MEMORY and os.strerror(number) in told.trouble.message
+        assert os.strerror(number) in await hub.trouble(A, "NO_MEMORY")
         mark = len(hub.heard)
     # It is tried again for as long as the run lasts.
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
-    await hub.report(A, lambda report: not report.HasField("trouble"), mark)
+    await hub.untroubled(A, mark)
     for rank in await job.form(2, [(A, one), (B, two)]):
         assert (await rank.restore())["generation"] == [1, 20]
         assert await rank.read("0") == state(20, 0)

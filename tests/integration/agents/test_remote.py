@@ -13,6 +13,7 @@ from tests.integration.agents.harness import FakeHub, Host
 from tests.integration.agents.memory_job import (
     JOB,
     MemoryJob,
+    damage,
     held,
     reads,
     saved,
@@ -160,6 +161,25 @@ async def test_an_upload_outlives_a_store_that_stumbles(
     job.copies = 0
     inventory = await one.agent.remotes.inventory(one.agent.pods.get(A).state.assignment)  # type: ignore
     assert set(inventory.records) == {Generation(1, 10)} and len(inventory.manifests) == 2
+
+
+async def test_a_shard_that_is_damaged_before_it_is_uploaded_is_told_of_until_the_next_is_there(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await tell(hub, proxy, prefix, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    # Before anything is read to be sent, the store is asked what is there.
+    proxy.inject(fault_proxy.refuse(503), method="GET", path="list-type")
+    await saved(ranks, 1, 10, Tier.PEER)
+    for chunk in (0, 4, 8):
+        await damage(one, "0", Generation(1, 10), chunk * 2**20)
+    proxy.heal()
+    told = await hub.trouble(A, "NOT_STORED")
+    assert "gen-1-10: chunk " in told and "is damaged; the next generation is sent instead" in told
+    mark = len(hub.heard)
+    await saved(ranks, 1, 20, Tier.PEER, Tier.REMOTE)
+    await hub.untroubled(A, mark)
 
 
 async def test_generations_go_to_the_store_no_more_often_than_is_asked(

@@ -187,8 +187,7 @@ async def test_a_claim_that_is_not_mounted_is_said_and_nothing_is_written_in_its
     await saved([rank], 1, 10, Tier.LOCAL)
     with pytest.raises(NotMounted):
         await upload(one, A)
-    told = await hub.report(A, lambda report: report.trouble.kind == hub_pb2.Trouble.NOT_STORED)
-    assert "not mounted" in told.trouble.message
+    assert "not mounted" in await hub.trouble(A, "NOT_STORED")
     assert not list(empty.iterdir()) and "gen-1-10" not in {path.name for path in files(disk)}
     mount(disk, one)
     await rank.stands(Tier.REMOTE, 1, 10)
@@ -231,8 +230,7 @@ async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
     assert not report.reached and "the volume is full; enlarge it" in report.message
     with pytest.raises(StoreError, match="the volume is full"):
         await upload(one, A)
-    told = await hub.report(A, lambda report: report.trouble.kind == hub_pb2.Trouble.NOT_STORED)
-    assert "the volume is full" in told.trouble.message
+    assert "the volume is full" in await hub.trouble(A, "NOT_STORED")
     chunks = disk / HOME / "chunks"
     assert not chunks.exists() or not list(chunks.iterdir())
     ballast.unlink()

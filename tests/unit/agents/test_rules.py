@@ -19,7 +19,7 @@ from convoy_agents.pods.messages import (
     RankUpdate,
     Recorded,
 )
-from convoy_agents.pods.report import to_wire
+from convoy_agents.pods.report import MAX_TROUBLE, to_wire
 from convoy_agents.pods.rules import MAX_PREPARING, reduce
 from convoy_agents.pods.state import (
     Committed,
@@ -32,8 +32,10 @@ from convoy_agents.pods.state import (
     PickPort,
     PodState,
     Shutdown,
+    Troubled,
     Urgency,
 )
+from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -74,6 +76,26 @@ def prepares(rank: int, step: int, incarnation: int = 1, parent: tuple[int, int]
 
 UP = run(hello(), plan(1)).state
 REFUSED = {"type": "refused", "incarnation": 1, "step": 10}
+
+
+def test_troubles_are_those_of_the_incarnation_and_only_news_is_reported() -> None:
+    told = {"NOT_STORED": "the store is busy", "LOST": "nothing is whole"}
+    known = run(plan(1), Troubled(1, told))
+    assert known.urgency is Urgency.FOLD and known.state.troubles == told
+    assert [(one.kind, one.message) for one in to_wire(known.state).troubles] == [
+        (hub_pb2.Trouble.LOST, "nothing is whole"),
+        (hub_pb2.Trouble.NOT_STORED, "the store is busy"),
+    ]
+    assert run(Troubled(1, dict(told)), state=known.state).urgency is Urgency.NONE
+    assert run(Troubled(2, {}), state=known.state).state == known.state
+    assert not run(Troubled(1, {}), state=known.state).state.troubles
+    assert not run(plan(2), state=known.state).state.troubles
+    assert not to_wire(run(plan(2), state=known.state).state).troubles
+
+
+def test_a_long_story_is_cut() -> None:
+    state = run(plan(1), Troubled(1, {"LOST": "x" * 5000})).state
+    assert len(to_wire(state).troubles[0].message) == MAX_TROUBLE
 
 
 class TestLauncher:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pytest
+
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
-from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
 from convoy_controllers.checkpoint.generation import Generation
 
 BUSY = StoreError("the store is busy", retriable=True)
 REFUSED = StoreError("the keys are wrong", retriable=False)
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+GENERATION = Generation(1, 20)
 
 
 @dataclass(frozen=True)
@@ -22,47 +27,99 @@ class Plan:
     incarnation: int = 1
 
 
+def at(**plan: Any) -> Assignment:
+    return cast(Assignment, Plan(**plan))
+
+
 class Place:
     def __init__(self) -> None:
         self.now = 100.0
-        self.told: list[tuple[str, int, str, str]] = []
-        self.alarms = Alarms(lambda *what: self.told.append(what), lambda: self.now)
+        self.told: list[tuple[str, int, dict[str, str]]] = []
+        self.alarms = Alarms(self._hear, lambda: self.now)
+
+    def _hear(self, uid: str, incarnation: int, troubles: Mapping[str, str]) -> None:
+        self.told.append((uid, incarnation, dict(troubles)))
 
     def failed(self, error: StoreError, after: float = 0.0, **plan: Any) -> list[str]:
         """The messages that are told of it."""
         self.now += after
         mark = len(self.told)
-        self.alarms.not_stored(cast(Assignment, Plan(**plan)), Generation(1, 20), error)
-        return [message for _, _, _, message in self.told[mark:]]
+        self.alarms.not_stored(at(**plan), GENERATION, error)
+        return [troubles["NOT_STORED"] for _, _, troubles in self.told[mark:]]
 
 
-def test_what_waiting_does_not_mend_is_told_at_once() -> None:
+def test_what_waiting_does_not_mend_is_told_at_once_and_once() -> None:
     place = Place()
-    assert place.failed(REFUSED) == ["gen-1-20: the keys are wrong"]
-    assert place.told == [("pod", 1, "NOT_STORED", "gen-1-20: the keys are wrong")]
+    assert place.failed(REFUSED) == ["gen-1-20: the keys are wrong; it is tried again"]
+    assert place.failed(REFUSED) == []
+    assert [(uid, incarnation) for uid, incarnation, _ in place.told] == [("pod", 1)]
 
 
 def test_what_may_pass_is_told_when_it_lasts() -> None:
     place = Place()
     assert place.failed(BUSY) == place.failed(BUSY, PATIENCE_SECONDS / 2) == []
-    assert place.failed(BUSY, PATIENCE_SECONDS / 2) == ["gen-1-20: the store is busy"]
+    assert place.failed(BUSY, PATIENCE_SECONDS / 2) == ["gen-1-20: the store is busy; it is tried again"]
 
 
 def test_it_is_over_once_something_gets_there_and_counts_anew() -> None:
     place = Place()
     place.failed(BUSY)
-    place.alarms.stored(cast(Assignment, Plan()))
-    assert place.told == [("pod", 1, "NOT_STORED", "")]
+    assert place.failed(BUSY, PATIENCE_SECONDS)
+    place.alarms.stored(at())
+    assert place.told[1:] == [("pod", 1, {})]
     assert place.failed(BUSY, 2 * PATIENCE_SECONDS) == []
 
 
 def test_a_record_that_memory_does_not_take_is_told_at_once() -> None:
     place = Place()
-    plan = cast(Assignment, Plan())
-    place.alarms.not_noted(plan, Generation(1, 20), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    place.alarms.noted(plan)
+    place.alarms.not_noted(at(), GENERATION, FULL)
+    place.alarms.noted(at())
     why = "gen-1-20 is not written down: No space left on device"
-    assert place.told == [("pod", 1, "NO_MEMORY", why), ("pod", 1, "NO_MEMORY", "")]
+    assert place.told == [("pod", 1, {"NO_MEMORY": why}), ("pod", 1, {})]
+
+
+def test_nobody_is_told_that_what_was_well_is_well() -> None:
+    place = Place()
+    place.alarms.noted(at())
+    place.alarms.stored(at())
+    place.alarms.room(at(), 0, "saving")
+    assert place.told == []
+
+
+BEGINS: dict[str, Callable[[Alarms], None]] = {
+    "record": lambda alarms: alarms.not_noted(at(), GENERATION, FULL),
+    "rank 0 saves": lambda alarms: alarms.no_room(at(), 0, "saving", "7 bytes are missing"),
+    "rank 1 saves": lambda alarms: alarms.no_room(at(), 1, "saving", "8 bytes are missing"),
+    "rank 0 reads": lambda alarms: alarms.no_room(at(), 0, "reading", "9 bytes are missing"),
+    "lost": lambda alarms: alarms.lost(at(), "nothing is whole"),
+    "inexact": lambda alarms: alarms.inexact(at(), 0, "two.weight"),
+    "store": lambda alarms: alarms.not_stored(at(), GENERATION, REFUSED),
+    "shard": lambda alarms: alarms.not_sent(at(), GENERATION, Damaged("chunk 12 is damaged")),
+}
+ENDS: dict[str, tuple[Callable[[Alarms], None], set[str]]] = {
+    "noted": (lambda alarms: alarms.noted(at()), {"record"}),
+    "rank 0 has slots": (lambda alarms: alarms.room(at(), 0, "saving"), {"rank 0 saves"}),
+    "rank 1 has slots": (lambda alarms: alarms.room(at(), 1, "saving"), {"rank 1 saves"}),
+    "rank 0 has read": (lambda alarms: alarms.room(at(), 0, "reading"), {"rank 0 reads"}),
+    "stored": (lambda alarms: alarms.stored(at()), {"store", "shard"}),
+}
+
+
+@pytest.mark.parametrize(("end", "ended"), ENDS.values(), ids=ENDS.keys())
+def test_each_trouble_is_ended_by_what_ended_it_and_nothing_else(
+    end: Callable[[Alarms], None], ended: set[str]
+) -> None:
+    place, wanted = Place(), Place()
+    for name, begin in BEGINS.items():
+        begin(place.alarms)
+        if name not in ended:
+            begin(wanted.alarms)
+    assert place.told[-1] != wanted.told[-1]
+    end(place.alarms)
+    assert place.told[-1] == wanted.told[-1]
+    assert set(place.told[-1][2]) == {"NO_MEMORY", "LOST", "INEXACT"} | (
+        set() if "store" in ended else {"NOT_STORED"}
+    )
 
 
 def test_pods_and_incarnations_count_for_themselves() -> None:
@@ -73,3 +130,14 @@ def test_pods_and_incarnations_count_for_themselves() -> None:
     place.failed(BUSY, pod_uid="gone")
     place.alarms.forget("gone")
     assert place.failed(BUSY, 2 * PATIENCE_SECONDS, pod_uid="gone") == []
+
+
+def test_an_incarnation_begins_without_and_an_earlier_one_is_not_heard_any_more() -> None:
+    place = Place()
+    place.alarms.lost(at(), "nothing is whole")
+    place.alarms.inexact(at(incarnation=2), 0, "two.weight")
+    assert place.told[-1] == ("pod", 2, {"INEXACT": "rank 0: two.weight"})
+    place.alarms.lost(at(), "nothing at all is whole")
+    place.alarms.stored(at())
+    assert len(place.told) == 2
+    assert place.failed(BUSY, incarnation=2) == []

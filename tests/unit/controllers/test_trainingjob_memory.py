@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from convoy_agents.wire import hub_pb2
 from convoy_controllers.plan import Assign, MemoryTiers, NodeView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
-from convoy_controllers.trainingjob.checkpointing import finding
+from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST, TROUBLES, finding
 from convoy_crds import terms
 from convoy_crds.trainingjob import TrainingJob
 
@@ -127,7 +128,7 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     cluster.commit(0, "local").settle().wait(60).settle()
     assert cluster.condition["Checkpointing"] == ("True", "SingleDomain")
     uid = next(iter(cluster.views))
-    cluster.views[uid] = replace(cluster.views[uid], trouble=("NO_MEMORY", "rank 0: 7 bytes are missing"))
+    cluster.views[uid] = replace(cluster.views[uid], troubles=(("NO_MEMORY", "rank 0: 7 bytes are missing"),))
     cluster.settle()
     assert cluster.condition["Checkpointing"] == ("False", "NoCheckpointMemory")
     found = next(one for one in cluster.job.status.conditions if one.type == "Checkpointing")
@@ -136,14 +137,67 @@ def test_trouble_is_a_condition_and_an_event() -> None:
     # Once something of its own is saved, the loss is history.
     cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
     uid = next(iter(cluster.views))
-    cluster.views[uid] = replace(cluster.views[uid], trouble=("LOST", "nobody has shard 1 of gen-1-10"))
+    cluster.views[uid] = replace(cluster.views[uid], troubles=(("LOST", "nobody has shard 1 of gen-1-10"),))
     cluster.settle()
     assert cluster.condition["Checkpointing"] == ("False", "CheckpointsLost")
     cluster.commit(3, "local").settle().wait(60).settle()
     assert cluster.condition["Checkpointing"][0] == "True"
-    cluster.views[uid] = replace(cluster.views[uid], trouble=("INEXACT", "rank 1: two.weight"))
+    cluster.views[uid] = replace(cluster.views[uid], troubles=(("INEXACT", "rank 1: two.weight"),))
     cluster.settle()
     assert cluster.condition["Checkpointing"] == ("True", "InexactJournal")
+
+
+def test_what_is_found_and_what_agents_say_is_in_the_table() -> None:
+    assert TROUBLES.keys() == set(hub_pb2.Trouble.Kind.keys())
+    assert set(TROUBLES.values()) <= set(GRAVEST_FIRST) and len(set(GRAVEST_FIRST)) == len(GRAVEST_FIRST)
+
+
+GRAVEST = [
+    ("NO_MEMORY", ("False", "NoCheckpointMemory")),
+    ("LOST", ("False", "CheckpointsLost")),
+    ("NOT_STORED", ("False", "NotStored")),
+    ("INEXACT", ("True", "InexactJournal")),
+]
+
+
+@pytest.mark.parametrize("worst", range(4))
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
+    """Of one pod or of several, in whichever order they come."""
+    cluster = job().settle()
+    cluster.commit(5, "peer").settle()
+    # What was saved is history in the next incarnation, where a loss counts.
+    cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle()
+    told = [(kind, f"why {kind}") for kind, _ in reversed(GRAVEST[worst:])]
+    uids = list(cluster.views)
+    if apart:
+        for number, one in enumerate(told):
+            uid = uids[number % len(uids)]
+            known = cluster.views[uid]
+            cluster.views[uid] = replace(known, troubles=(*known.troubles, one))
+    else:
+        cluster.views[uids[-1]] = replace(cluster.views[uids[-1]], troubles=tuple(told))
+    cluster.settle()
+    kind, wanted = GRAVEST[worst]
+    assert cluster.condition["Checkpointing"] == wanted
+    (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
+    assert f"why {kind}" in said.message
+
+
+def test_what_is_not_as_wanted_goes_before_what_is() -> None:
+    alone = job(1).settle().commit(5, "local").settle()
+    uid = next(iter(alone.views))
+    alone.views[uid] = replace(alone.views[uid], troubles=(("INEXACT", "rank 0: two.weight"),))
+    assert alone.settle().condition["Checkpointing"] == ("False", "NoPeer")
+
+
+def test_a_loss_that_is_history_hides_nothing_of_the_same_pod() -> None:
+    cluster = job().settle()
+    cluster.commit(5, "peer").settle()
+    uid = next(iter(cluster.views))
+    both = (("LOST", "nothing is whole"), ("NOT_STORED", "gen-1-5: the store is full"))
+    cluster.views[uid] = replace(cluster.views[uid], troubles=both)
+    assert cluster.settle().condition["Checkpointing"] == ("False", "NotStored")
 
 
 @pytest.mark.parametrize(

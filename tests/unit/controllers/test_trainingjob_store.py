@@ -125,7 +125,7 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
     made.commit(3, "local").settle().wait(60).settle()
     uid = next(iter(made.views))
     why = "gen-1-20: bucket checkpoints: HTTP 403 ExpiredToken; the credentials have expired"
-    made.views[uid] = replace(made.views[uid], trouble=("NOT_STORED", why))
+    made.views[uid] = replace(made.views[uid], troubles=(("NOT_STORED", why),))
     made.settle()
     assert made.condition["Checkpointing"] == ("False", "NotStored")
     found = next(one for one in made.job.status.conditions if one.type == "Checkpointing")
@@ -136,7 +136,7 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
     made.wait(60).settle()
     assert made.condition["Checkpointing"] == ("False", "StoreNotReady")
     made.stores["s3"] = make_store()
-    made.views[uid] = replace(made.views[uid], trouble=None)
+    made.views[uid] = replace(made.views[uid], troubles=())
     made.wait(60).settle()
     assert made.condition["Checkpointing"][0] == "True"
 

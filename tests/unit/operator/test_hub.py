@@ -235,6 +235,17 @@ class TestMessages:
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
         assert view.committed == {"remote": CommitView(1, 8, 2.5)}
 
+    def test_all_troubles_are_looked_at_and_a_kind_that_is_not_known_is_the_gravest(self) -> None:
+        told = [
+            wire.Trouble(kind=wire.Trouble.INEXACT, message="two.weight"),
+            wire.Trouble(kind=99, message="x" * 5000),  # type: ignore[arg-type]
+        ]
+        view = messages.slot_view(report(troubles=told), "n0")
+        assert view.troubles == (("INEXACT", "two.weight"), ("NO_MEMORY", "x" * 2048))
+        assert messages.skeleton(view) != messages.skeleton(messages.slot_view(report(), "n0"))
+        many = messages.slot_view(report(troubles=told * 100), "n0")
+        assert len(many.troubles) == messages.MOST_TROUBLES >= len(wire.Trouble.Kind.keys())
+
     def test_what_was_not_reported_is_none(self) -> None:
         view = messages.slot_view(report(ranks=[rank()]), "n0")
         assert view.committed == {}

@@ -1,0 +1,100 @@
+"""How shards get their copies on other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from convoy_agents.backoff import Backoff
+from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.tiercheck.exchange import Exchange, Outdated, Unreachable
+from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.turns import Turns
+from convoy_agents.tiercheck.vault import Vault
+from convoy_controllers.checkpoint import records, retention
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+log = structlog.get_logger()
+
+
+class Copies:
+    """Of the shards of one node. `plan`: a pod's, as it is now."""
+
+    def __init__(self, exchange: Exchange, plan: Callable[[str], Assignment | None]) -> None:
+        self._exchange = exchange
+        self._plan = plan
+        self._giving: Turns[tuple[str, str, str]] = Turns()
+        """By job, host and shard."""
+
+    async def make(self, plan: Assignment, holding: Holding, keys: Sequence[str]) -> bool:
+        """Whether every host of the pod has its copies of these shards. Damaged when there is nothing right
+        to send.
+        """
+        hosts = plan.memory.hosts if plan.memory else ()
+        done = await asyncio.gather(*(self._send(plan, host, holding, keys) for host in hosts))
+        return all(done)
+
+    async def _send(self, plan: Assignment, host: Place, holding: Holding, keys: Sequence[str]) -> bool:
+        """Tries for as long as the incarnation lasts."""
+        pause = Backoff(first=0.05, cap=5.0)
+        left = list(keys)
+        while left:
+            now = self._plan(plan.pod_uid)
+            if now is None or now.incarnation != plan.incarnation:
+                return False
+            hosts = now.memory.hosts if now.memory else ()
+            place = next((one for one in hosts if one.node == host.node), host)
+            try:
+                if await self._give(place, holding, plan.incarnation, left[0]):
+                    left.pop(0)
+                    pause.reset()
+                    continue
+            except (Unreachable, OSError) as error:
+                log.info("no copy", job=plan.job, node=host.node, why=str(error))
+            except Outdated as error:
+                log.info("copy refused", job=plan.job, why=str(error))
+                return False
+            await asyncio.sleep(pause.next())
+        return True
+
+    async def _give(self, place: Place, holding: Holding, incarnation: int, key: str) -> bool:
+        """One at a time: what several segments extend is not sent for each of them."""
+        async with self._giving.turn((holding.job_uid, place.node, key)):
+            return await self._exchange.give(place, holding, incarnation, key)
+
+
+def own(plan: Assignment, shards: Sequence[str]) -> list[str]:
+    """Those of a generation's shards, in the order of their ranks, that are this pod's to keep when it is
+    restored: another number of ranks may have saved it.
+    """
+    return [shard for number, shard in enumerate(shards) if number % plan.world_size in plan.ranks]
+
+
+def links(vault: Vault, heads: Iterable[str]) -> list[str]:
+    """These shards and all that they extend, each before what it extends: an old base is taken elsewhere only
+    where something extends it.
+    """
+    known = vault.manifests
+
+    def newest_first(key: str) -> tuple[bool, Generation, str]:
+        return key in known, known[key].generation if key in known else Generation(0, 0), key
+
+    return sorted(retention.reachable(list(heads), known), key=newest_first, reverse=True)
+
+
+def restored(vault: Vault, plan: Assignment) -> list[str] | None:
+    """What is to have copies of the generation that the incarnation began with: this pod's shards of it, and
+    what they extend. None when there is no such generation, a later one has its copies, or not all of it is
+    here yet.
+    """
+    branch, peer = vault.branches.get(plan.incarnation), vault.marks.get(Tier.PEER)
+    began = branch.parent if branch else None
+    record = vault.records.get(began) if began else None
+    copied = peer is not None and peer.incarnation == plan.incarnation
+    if record is None or copied or vault.incarnation != plan.incarnation:
+        return None
+    shards = own(plan, sorted(record.shards, key=records.by_number))
+    keys = links(vault, [record.shards[shard] for shard in shards])
+    return keys if vault.manifests.keys() >= set(keys) else None

@@ -1,0 +1,43 @@
+"""The table of what is wrong with a pod's checkpoints."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, told
+from convoy_agents.wire import hub_pb2
+
+STORE, SHARD = Cause(Kind.NOT_STORED, "store"), Cause(Kind.NOT_STORED, "shard")
+LOST = Cause(Kind.LOST)
+
+causes = st.builds(Cause, st.sampled_from(Kind), st.sampled_from(["", "saving", "store"]), st.integers(0, 2))
+
+
+def test_kinds_have_the_names_of_the_wire() -> None:
+    assert set(Kind) == set(hub_pb2.Trouble.Kind.keys())
+
+
+@given(st.lists(st.tuples(causes, st.sampled_from(["", "one", "two"]))))
+def test_each_cause_lasts_until_it_is_over_whatever_becomes_of_the_others(
+    words: list[tuple[Cause, str]],
+) -> None:
+    known: Troubles = {}
+    last: dict[Cause, str] = {}
+    for cause, message in words:
+        before = known
+        known = told(known, cause, message)
+        assert (known is before) == (last.get(cause, "") == message)
+        last[cause] = message
+    assert known == {cause: message for cause, message in last.items() if message}
+    assert set(by_kind(known)) == {cause.kind.value for cause in known}
+    for cause, message in known.items():
+        assert message in by_kind(known)[cause.kind.value]
+
+
+def test_what_is_said_of_a_kind_is_in_one_order_whoever_came_first() -> None:
+    ranks = [(Cause(Kind.NO_MEMORY, "saving", rank), f"rank {rank}") for rank in (10, 2)]
+    first: Troubles = dict([*ranks, (LOST, "all"), (STORE, "busy"), (SHARD, "bad")])
+    other: Troubles = dict(reversed(first.items()))
+    wanted = {"NO_MEMORY": "rank 2; rank 10", "LOST": "all", "NOT_STORED": "bad; busy"}
+    assert by_kind(first) == by_kind(other) == wanted

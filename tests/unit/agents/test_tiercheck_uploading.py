@@ -1,0 +1,130 @@
+"""What a slot sends to the store, how often it looks there again, and what is told when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from convoy_agents.tiercheck.alarms import Alarms
+from convoy_agents.tiercheck.holding import Holding
+from convoy_agents.tiercheck.remote import Remotes
+from convoy_agents.tiercheck.stores.errors import Damaged, Stopped
+from convoy_agents.tiercheck.uploading import LOOK_EVERY, Uploads, Work
+from convoy_controllers.checkpoint.generation import Generation
+
+
+def sends(work: Work) -> list[str]:
+    """All until nothing is left to send."""
+    found = []
+    while (key := work.next) is not None:
+        found.append(key)
+        work.sent()
+    return found
+
+
+def test_every_shard_is_sent_once_and_looked_for_again_now_and_then() -> None:
+    work = Work({"b", "a"})
+    assert sends(work) == ["a", "b"]
+    for _ in range(3):
+        for _ in range(LOOK_EVERY - 1):
+            work.open()
+            assert work.next is None
+        work.open()
+        assert sends(work) == ["a", "b"]
+
+
+def test_what_fails_is_the_next_again() -> None:
+    work = Work({"a", "b"})
+    work.sent()
+    assert work.next == work.next == "b"
+
+
+@dataclass(frozen=True)
+class Plan:
+    pod_uid: str = "pod"
+    job: str = "default/job"
+    incarnation: int = 1
+
+
+@dataclass
+class Memory:
+    """What an upload uses of a Holding."""
+
+    uploading: set[str] = field(default_factory=set)
+    closed: bool = False
+
+    async def uploaded(self, keys: set[str]) -> None:
+        self.uploading.difference_update(keys)
+
+
+@dataclass
+class Store:
+    """What an upload uses of Remotes."""
+
+    error: Exception | None = None
+    sent: list[str] = field(default_factory=list)
+
+    async def upload(self, plan: Any, holding: Any, key: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.sent.append(key)
+
+
+class Slot:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.told: list[dict[str, str]] = []
+        self.here = True
+        self.memory, self.store = Memory(), Store(error)
+        alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)))
+        self.uploads = Uploads(cast(Remotes, self.store), alarms, self.stand, lambda plan: self.here)
+
+    async def stand(self, *_: Any) -> bool | None:
+        return True
+
+    async def upload(self, step: int, *keys: str) -> None:
+        others = asyncio.all_tasks()
+        generation = Generation(1, step)
+        self.uploads.begin(cast(Any, Plan()), cast(Holding, self.memory), generation, set(keys))
+        await asyncio.wait(asyncio.all_tasks() - others)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            Damaged("chunk 12 is damaged"),
+            "gen-1-20: chunk 12 is damaged; the next generation is sent instead; "
+            "if that happens again, test the node's memory",
+        ),
+        (Stopped(), "gen-1-20: Stopped; the next generation is sent instead"),
+        (TimeoutError("60 s"), "gen-1-20: 60 s; the next generation is sent instead"),
+    ],
+)
+async def test_an_upload_that_ends_early_is_told_of_until_a_generation_is_there(
+    error: Exception, words: str
+) -> None:
+    slot = Slot(error)
+    await slot.upload(20, "a")
+    assert slot.told == [{"NOT_STORED": words}]
+    assert not slot.memory.uploading
+    slot.store.error = None
+    await slot.upload(30, "a", "b")
+    assert slot.store.sent == ["a", "b"] and slot.told[1:] == [{}]
+
+
+@pytest.mark.parametrize("over", ["the memory is given back", "the pod left"])
+async def test_an_upload_that_ends_with_the_job_is_no_news(over: str) -> None:
+    slot = Slot(OSError("the job is over"))
+    slot.memory.closed = over == "the memory is given back"
+
+    def lasts(plan: Any, looks: list[int] = []) -> bool:  # noqa: B006 - of this test alone
+        looks.append(1)
+        return len(looks) == 1 or over != "the pod left"
+
+    slot.uploads._lasts = lasts
+    await slot.upload(20, "a")
+    assert not slot.told
