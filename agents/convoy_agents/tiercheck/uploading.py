@@ -105,6 +105,7 @@ class Uploads:
                     if (key := work.next) is not None:
                         await self._remotes.upload(plan, holding, key)
                         work.sent()
+                        pause.reset()
                         continue
                     stands = await self._stand(plan, holding, generation)
                 except StoreError as error:
