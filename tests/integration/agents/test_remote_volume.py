@@ -312,8 +312,8 @@ async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
     hung.set()
     try:
         await saved([rank], 1, 10, Tier.LOCAL)
-        told = await hub.report(A, lambda report: report.trouble.kind == hub_pb2.Trouble.NOT_STORED)
-        assert f"claim {CLAIM}, folder {PART}: it does not answer within" in told.trouble.message
+        told = await hub.trouble(A, "NOT_STORED")
+        assert f"claim {CLAIM}, folder {PART}: it does not answer within" in told
     finally:
         over.set()
     await rank.stands(Tier.REMOTE, 1, 10)
