@@ -236,6 +236,8 @@ def _tick(state: CommitState, now: float) -> Result:
         return now - since >= DEADLINE_SECONDS
 
     over = sorted(number for number, entry in state.open.items() if late(number, entry))
+    if not over:
+        return _advance(state, now, ())
     left = {key: value for key, value in state.open.items() if key not in over}
     writing = None if state.writing in over else state.writing
     expired = tuple((Generation(state.incarnation, number), Verdict.EXPIRED) for number in over)

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from convoy_controllers.checkpoint.generation import Generation
@@ -45,7 +46,7 @@ class Chunk:
         return size == self.length or ENCODED_LEAST <= size <= ENCODED_MOST * self.length
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """One shard of one generation."""
 
@@ -76,7 +77,7 @@ class Manifest:
             }
         )
 
-    @property
+    @cached_property
     def id(self) -> str:
         """SHA-256 of the text, in hex."""
         return hashlib.sha256(self.text).hexdigest()

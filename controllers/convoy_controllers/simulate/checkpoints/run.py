@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from convoy_controllers.checkpoint import commit, restore
 from convoy_controllers.checkpoint.commit import CommitState, Planned, Prepare, Recorded, Seen, Tick, Verdict
@@ -292,7 +292,7 @@ class Run:
     # Copies.
 
     def _replicate(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
-        hosts = place([Host(name) for name in formation.members], self.shape.copies)[machine.name].hosts
+        hosts = _hosts(formation.members, self.shape.copies)[machine.name]
         links = self._links(generation, slot)
         wanted = {(host, link) for host in hosts for link in links}
         life = machine.life
@@ -531,3 +531,8 @@ class Run:
                     act(there)
 
             self.kernel.after(seconds + self.rng.uniform(0.001, 0.2), arrive)
+
+
+@lru_cache(maxsize=1024)
+def _hosts(members: tuple[str, ...], copies: int) -> Mapping[str, tuple[str, ...]]:
+    return {name: one.hosts for name, one in place([Host(name) for name in members], copies).items()}
