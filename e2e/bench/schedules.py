@@ -35,11 +35,11 @@ def bench(count: int, figures: Figures) -> None:
     with ProcessPoolExecutor(machine.cores()) as pool:
         for share in pool.map(_share, range(0, count, _AT_ONCE)):
             shares.append(share)
+            for words in share.violated:
+                progress.say(words)
             if len(shares) % 20 == 0:
                 progress.say(f"{len(shares) * _AT_ONCE} schedules, {sum(map(_violations, shares))} violated")
         found = {rule: pool.submit(_found, rule) for rule in broken()}
-        for words in [words for share in shares for words in share.violated][:10]:
-            progress.say(words)
         figures.add(_metric("random schedules played", "schedules"), len(shares) * _AT_ONCE)
         figures.add(_metric("generations committed", "generations"), sum(one.committed for one in shares))
         figures.add(_metric("restores judged", "restores"), sum(one.restores for one in shares))

@@ -344,7 +344,10 @@ class Run:
         own = generation.incarnation == formation.number
         return machine.memory.incarnation != formation.number or (own and key in machine.memory.given_up)
 
-    def _give_up(self, machine: Machine, key: str) -> None:
+    def _give_up(self, formation: Formation, machine: Machine, key: str) -> None:
+        """Unless a later incarnation has looked: it may be about to go on from just that."""
+        if machine.seen > formation.number:
+            return
         machine.memory.given_up.add(key)
         machine.memory.collect(self.rules)
 
@@ -392,12 +395,11 @@ class Run:
             if answered or machine.life != life or not machine.powered or key not in machine.memory.manifests:
                 return
             if tier is Tier.LOCAL and self.kernel.now - began > GIVE_UP_SECONDS:
-                self._give_up(machine, key)
+                self._give_up(formation, machine, key)
                 return
             if self._dropped(formation, machine, generation, key):
                 return
             if self.rules.refusals and machine.seen > formation.number:
-                self._give_up(machine, key)
                 return
             # Who holds a copy without the record would not know that it is worth anything.
             if tier is Tier.LOCAL or generation in machine.memory.records or not self.rules.recorded:
@@ -503,7 +505,7 @@ class Run:
             memory.marks = advance(memory.marks, tier, record.generation)
             memory.collect(self.rules)
         elif verdict is Verdict.STALE and tier is Tier.LOCAL:
-            self._give_up(machine, key)
+            self._give_up(formation, machine, key)
 
     # Messages.
 
