@@ -216,10 +216,12 @@ class Committer:
         keys = await holding.look(lambda vault: links(vault, said.shards.values()))
         copying = asyncio.create_task(self._copies.make(plan, holding, keys))
         try:
-            answer = await self._stand_locally(uid, plan, holding, generation, said)
-            if answer is None:
+            answer, stands = await self._stand_locally(uid, plan, holding, generation, said)
+            if not stands:
                 copying.cancel()
-                await holding.give_up(said.shards.values(), plan.incarnation)
+                # Undecided is not refused: others may know that it stands, and count on the copies.
+                refused = answer.verdict is not Verdict.EXPIRED
+                await holding.give_up(said.shards.values(), plan.incarnation, withdraw=refused)
                 return
             if answer.record is not None and answer.record.remote:
                 self._uploads.begin(plan, holding, generation, keys)
@@ -233,15 +235,14 @@ class Committer:
 
     async def _stand_locally(
         self, uid: str, plan: Assignment, holding: Holding, generation: Generation, said: Said
-    ) -> Answer | None:
-        """The answer once the generation stands locally; None when it will not."""
+    ) -> tuple[Answer, bool]:
+        """The answer, and whether the generation stands locally."""
         for _ in range(LOCAL_TRIES):
             answer = await self._asks.ask(plan, Tier.LOCAL, generation, said)
             # The time may be up just as the record is being written: who gives up then has lost what stands.
             if answer.verdict is not Verdict.EXPIRED:
                 break
-        stands = await self._take(uid, plan, holding, Tier.LOCAL, generation, answer)
-        return answer if stands else None
+        return answer, await self._take(uid, plan, holding, Tier.LOCAL, generation, answer)
 
     async def _stand_with_peers(
         self,

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +54,8 @@ class Holding:
         self.job_uid = job_uid
         self.pinned: set[str] = set()
         """Shards that are being read: they stay."""
-        self.uploading: set[str] = set()
-        """Shards that are on their way to a store: they stay."""
+        self._uploads: Counter[str] = Counter()
+        """By shard that is on its way to a store, and stays, the uploads that want it."""
         self.claimed: set[str] = set()
         """Shards that others count on as their copies, whatever else they were fetched for."""
         self.seen = 0
@@ -327,14 +328,16 @@ class Holding:
 
         return await self.use(keep)
 
-    async def give_up(self, keys: Iterable[str], incarnation: int) -> None:
+    async def give_up(self, keys: Iterable[str], incarnation: int, *, withdraw: bool = True) -> None:
         """These shards will not be committed; they go unless a watermark stands on them. Not once a later
         incarnation has looked: it may just have chosen them.
+
+        `withdraw`: their copies go too. Not where somebody else may know them to be committed.
         """
 
         def forget(vault: Vault) -> None:
             if self.seen <= incarnation:
-                vault.give_up(keys)
+                vault.give_up(keys, withdraw)
                 vault.collect(self.pinned | self.uploading)
 
         await self.use(forget)
@@ -405,9 +408,18 @@ class Holding:
             await asyncio.to_thread(write_atomic, self._folder / SHARES, text)
         await self.changed()
 
+    @property
+    def uploading(self) -> Set[str]:
+        """Shards that are on their way to a store."""
+        return self._uploads.keys()
+
+    def upload(self, keys: Collection[str]) -> None:
+        """These shards stay until they are `uploaded`, once for each call."""
+        self._uploads.update(keys)
+
     async def uploaded(self, keys: Collection[str]) -> None:
         """These shards need not stay for their upload any more."""
-        self.uploading.difference_update(keys)
+        self._uploads -= Counter(keys)
         await self.use(lambda vault: vault.collect(self.pinned | self.uploading))
 
     async def close(self) -> None:

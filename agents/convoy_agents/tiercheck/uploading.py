@@ -51,7 +51,6 @@ class Uploads:
         if (before := self._tasks.pop(plan.pod_uid, None)) is not None:
             log.warning("upload gives way to the next", job=plan.job, **generation._asdict())
             before.cancel()
-        holding.uploading.update(keys)
         task = asyncio.create_task(self._store(plan, holding, generation, keys))
         self._tasks[plan.pod_uid] = task
         task.add_done_callback(partial(self._ended, plan, holding, generation))
@@ -95,6 +94,7 @@ class Uploads:
         pause = Backoff(first=1.0, cap=30.0)
         work = Work(keys)
         full = swept = False
+        holding.upload(keys)
         try:
             while time.monotonic() < deadline and self._lasts(plan):
                 try:

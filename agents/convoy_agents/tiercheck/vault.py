@@ -176,12 +176,13 @@ class Vault:
 
     # Shards that will not be committed.
 
-    def give_up(self, keys: Iterable[str]) -> None:
-        """Withdraws shards of this node's own ranks: they go with the next `collect`."""
+    def give_up(self, keys: Iterable[str], withdraw: bool = True) -> None:
+        """Shards of this node's own ranks go with the next `collect`; `withdraw`: their hosts are told."""
         mine = [key for key in keys if key in self._homes]
-        self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
-        with contextlib.suppress(OSError):  # without room for it the copies wait for a later generation
-            self._save_state()
+        if withdraw:
+            self.withdrawn = [*dict.fromkeys([*self.withdrawn, *mine])][-MAX_WITHDRAWN:]
+            with contextlib.suppress(OSError):  # without room for it the copies wait for a later generation
+                self._save_state()
         self.given_up.update(mine)
 
     def absent(self) -> list[str]:

@@ -19,7 +19,15 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import FOLDERS, MAX_TEXT, SWEEP_SECONDS, Blobs, Listing, Store
+from convoy_agents.tiercheck.stores.base import (
+    FOLDERS,
+    MAX_TEXT,
+    SWEEP_SECONDS,
+    WORD_SECONDS,
+    Blobs,
+    Listing,
+    Store,
+)
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import Capabilities, probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
@@ -409,9 +417,9 @@ def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) 
     with pytest.raises(StoreError, match="being deleted") as refused:
         store.commit(record_of(manifest))
     assert refused.value.retriable and not place.held("records")
-    place.age(word, 2 * SWEEP_SECONDS + 2)
+    place.age(word, WORD_SECONDS + 2)
     assert store.commit(record_of(manifest))
-    place.age(word, 2 * SWEEP_SECONDS)
+    place.age(word, WORD_SECONDS)
     store.delete(Doomed())
     assert not place.held("sweeps")
 
@@ -437,8 +445,18 @@ def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) 
     assert [key for key in said if "/sweeps/" in key]
 
 
+def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -> None:
+    ticks = iter([0.0, WORD_SECONDS / 2 + 1])
+    store = place.store(clock=lambda: next(ticks))
+    store.put_chunk(chunk_of(noise(1)), noise(1))
+    place.age_all()
+    with pytest.raises(StoreError, match="takes 151 s") as failed:
+        store.delete(Doomed(chunks=frozenset(place.held("chunks"))))
+    assert failed.value.retriable and place.held("chunks")
+
+
 def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
-    ticks = iter([0.0, 1.0, SWEEP_SECONDS, SWEEP_SECONDS])
+    ticks = iter([0.0, 0.0, 1.0, SWEEP_SECONDS, SWEEP_SECONDS])
     store = place.store(clock=lambda: next(ticks))
     for number in range(3):
         store.put_chunk(chunk_of(noise(number)), noise(number))
@@ -1144,10 +1162,10 @@ def test_a_crash_between_any_two_operations_leaves_no_record_of_what_is_not_ther
         with pytest.raises(Crash):
             go_on(serial(view))
         assert not memory.broken(), number
-        memory.now += 2 * SWEEP_SECONDS
+        memory.now += WORD_SECONDS
         go_on(serial(memory))
         assert not memory.broken()
-        memory.now += 4 * SWEEP_SECONDS + 2 * GRACE
+        memory.now += 2 * WORD_SECONDS + 2 * GRACE
         serial(memory).sweep(Keep(last=1))
         names = {key.rpartition("/")[2] for key in memory.found}
         assert names == {"gen-1-3", NEXT.id, *(chunk.digest for chunk in NEXT.chunks)}, number

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from convoy_agents.tiercheck.alarms import Alarms
+from convoy_agents.tiercheck.budget import Budget
 from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped
@@ -56,6 +60,9 @@ class Memory:
     uploading: set[str] = field(default_factory=set)
     closed: bool = False
 
+    def upload(self, keys: set[str]) -> None:
+        self.uploading.update(keys)
+
     async def uploaded(self, keys: set[str]) -> None:
         self.uploading.difference_update(keys)
 
@@ -90,6 +97,20 @@ class Slot:
         self.uploads.begin(cast(Any, Plan()), cast(Holding, self.memory), generation, set(keys))
         await asyncio.wait(asyncio.all_tasks() - others)
         await asyncio.sleep(0)
+
+
+async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Holding, "use", AsyncMock())
+    with ThreadPoolExecutor(1) as pool:
+        holding = Holding("uid", tmp_path, Budget(1 << 20), pool)
+        holding.upload({"base", "first"})
+        holding.upload({"base", "first", "second"})
+        await holding.uploaded({"base", "first"})
+        assert holding.uploading == {"base", "first", "second"}
+        await holding.uploaded({"base", "first", "second"})
+        assert not holding.uploading
 
 
 @pytest.mark.parametrize(

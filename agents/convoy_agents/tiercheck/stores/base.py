@@ -53,8 +53,11 @@ R = TypeVar("R")
 GRACE_SECONDS = 1800.0
 """What was written within it is not deleted; an upload that takes longer may send some chunks twice."""
 SWEEP_SECONDS = 60.0
-"""A sweep that is not done by then stops. What says that it is on counts twice as long: an operation that has
-begun may go on. Who sweeps may die, and nothing is committed until its word counts no more."""
+"""For which a sweep deletes what it has found to be old; the next one goes on."""
+WORD_SECONDS = 300.0
+"""For which the word that a sweep is on counts, from when it was last said: a deletion that was begun within
+SWEEP_SECONDS may take until then. Who sweeps may die, and nothing is committed until its word counts no more.
+"""
 _THREADS = 8
 _ROUNDS = 3
 _LOOKING = ".looking"
@@ -258,6 +261,10 @@ class Store:
             self._secure(record)
         elif standing != text:
             return False
+        elif self._blobs.create(key, text):
+            # A sweep has deleted it since, and perhaps what it stands on.
+            self._blobs.remove(key)
+            raise StoreError(f"{self.where}: {key} was there, and is gone; try again", retriable=True)
         # Also one that stands: who wrote it may have died before it was durable.
         return self._once(key, text)
 
@@ -291,23 +298,22 @@ class Store:
     def delete(self, doomed: Doomed) -> Doomed:
         """Deletes these, but nothing that is in use or was written within the grace; what went.
 
-        Breaks off after SWEEP_SECONDS: the next sweep finds the rest.
+        Breaks off after SWEEP_SECONDS each of manifests and chunks: the next sweep finds the rest.
         """
         self._remove("records", (one.name for one in doomed.records))
         self._remove("branches", (f"{one}{end}" for one in doomed.branches for end in (_LOOKING, "")))
         self._tidy()
         if not doomed.chunks and not self._aged("manifests", doomed.manifests)[0]:
             return Doomed(doomed.records, doomed.branches)
-        until = self._clock() + SWEEP_SECONDS
-        with self._sweeping():
+        with self._sweeping() as said:
             left = self.inventory()
             heads = {head for one in left.records.values() for head in one.shards.values()}
             alive = retention.reachable(heads, left.manifests)
-            manifests = self._expire("manifests", doomed.manifests - alive, until)
+            manifests = self._expire("manifests", doomed.manifests - alive, said)
             used = _digests(one for key, one in left.manifests.items() if key not in manifests)
             # A manifest that is in use but cannot be read may be put again: its chunks stay till then.
             lost = alive - left.manifests.keys()
-            chunks = frozenset() if lost else self._expire("chunks", doomed.chunks - used, until)
+            chunks = frozenset() if lost else self._expire("chunks", doomed.chunks - used, said)
         return Doomed(doomed.records, doomed.branches, manifests, chunks)
 
     def erase(self) -> int:
@@ -428,21 +434,37 @@ class Store:
 
     def _see_no_sweep(self) -> None:
         now, sweeps, *_ = self._names("sweeps")
-        if any(now - at < 2 * SWEEP_SECONDS for at in sweeps.values()):
+        if any(now - at < WORD_SECONDS for at in sweeps.values()):
             raise StoreError(f"{self.where}: commit: what is obsolete is just being deleted", retriable=True)
 
     @contextlib.contextmanager
-    def _sweeping(self) -> Iterator[None]:
-        """Says so meanwhile; after an error too, until that lapses: what failed may still be under way."""
-        name = secrets.token_hex(8)
+    def _sweeping(self) -> Iterator[Callable[[], float]]:
+        """Says so meanwhile; after an error too, until that lapses: what failed may still be under way. Gives
+        what says it again, and until when that allows to delete: listings of many names take long.
+        """
+        name, last = secrets.token_hex(8), self._clock()
         self._blobs.put(self._key("sweeps", name), b"")
-        yield
+
+        def again() -> float:
+            nonlocal last
+            now = self._clock()
+            if now - last > WORD_SECONDS / 2:
+                raise StoreError(
+                    f"{self.where}: sweep: looking through the store takes {now - last:.0f} s, too long for "
+                    "anything to be deleted",
+                    retriable=True,
+                )
+            self._blobs.put(self._key("sweeps", name), b"")
+            last = now
+            return now + SWEEP_SECONDS
+
+        yield again
         self._remove("sweeps", [name])
 
     def _tidy(self) -> None:
         """Clears up after what has broken off."""
         now, sweeps, *_ = self._names("sweeps")
-        self._remove("sweeps", [one for one, at in sweeps.items() if now - at > 4 * SWEEP_SECONDS])
+        self._remove("sweeps", [one for one, at in sweeps.items() if now - at > 2 * WORD_SECONDS])
         for folder in FOLDERS:
             self._blobs.tidy(f"{self._home}/{folder}", now - self._grace)
 
@@ -454,9 +476,12 @@ class Store:
         old = [name for name in names if name in written and now - written[name] > self._grace]
         return old, set(names) - written.keys()
 
-    def _expire(self, folder: str, names: Collection[str], until: float) -> frozenset[str]:
-        """Those of them that are not there any more."""
+    def _expire(self, folder: str, names: Collection[str], said: Callable[[], float]) -> frozenset[str]:
+        """Those of them that are not there any more. `said`: as `_sweeping` gives it."""
         old, gone = self._aged(folder, names)
+        if not old:
+            return frozenset(gone)
+        until = said()
 
         def remove(name: str) -> bool:
             if self._clock() >= until:
