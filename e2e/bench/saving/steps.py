@@ -75,9 +75,7 @@ class Steps:
         gradients = [one.grad for group in self._optimizer.param_groups for one in group["params"]]
         whole = short = 0
         for one in gradients:
-            # As a segment has them: in the type that keeps their values.
-            kept = one.to(torch.bfloat16) if torch.equal(one.to(torch.bfloat16).to(one.dtype), one) else one
-            data = kept.contiguous().view(torch.uint8).numpy().tobytes()
+            data = one.contiguous().view(torch.uint8).numpy().tobytes()
             for at in range(0, len(data), _CHUNK):
                 chunk = data[at : at + _CHUNK]
                 word = planes.word_of(chunk)
