@@ -102,7 +102,7 @@ def test_speeds_have_a_least():
     figures = Figures()
     rows.of_peer([Moved(10.0, 9.0), Moved(10.0, 8.0), Moved(10.0, 7.0)], figures)
     rows.of_upload(Uploads([2.0], [1.0]), figures)
-    peer = figures.row("restore from another node, link's time for the bytes / time")
+    peer = figures.row(f"{rows.SHARDS}, link's time for the bytes / time")
     assert (peer["value"], peer["target"], peer["met"]) == (0.8, 0.8, True)
     assert figures.row("upload of a generation, speed / boto3 upload_file")["met"] is False
     assert figures.row("upload of a generation")["ratio"] == 0.5
