@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, eventually
-from tests.integration.agents.memory_job import JOB, MemoryJob, held, reads, saved, state
+from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, held, reads, saved, state
 
 from convoy_agents.csi import mounts
 from convoy_agents.tiercheck import alarms, digest, remote
@@ -238,6 +238,15 @@ async def test_a_volume_that_is_full_is_said_and_used_again_when_there_is_room(
     assert names(disk, "records") == {"gen-1-10"}
 
 
+async def two_old_saves(rank: Rank, disk: Path) -> None:
+    """Two generations were saved, of which one has become obsolete; all that is left is old."""
+    for step in (10, 20):
+        await saved([rank], 1, step, Tier.REMOTE)
+    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "sweeps"))
+    for path in files(disk):
+        os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
+
+
 async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
@@ -248,11 +257,7 @@ async def test_a_volume_that_is_full_of_what_is_obsolete_gets_room(
     mounts.tmpfs(disk, 64 * MIB)
     await tell(hub, one)
     (rank,) = await job.begin(1, [(A, one)])
-    for step in (10, 20):
-        await saved([rank], 1, step, Tier.REMOTE)
-    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "sweeps"))
-    for path in files(disk):
-        os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
+    await two_old_saves(rank, disk)
     ballast = fill(disk)
     # For what is no chunk.
     os.truncate(ballast, ballast.stat().st_size - MIB // 8)
@@ -279,11 +284,7 @@ async def test_a_volume_that_gets_full_at_the_record_gets_room_once(
     monkeypatch.setattr(remote, "Volume", Filling)
     await tell(hub, one)
     (rank,) = await job.begin(1, [(A, one)])
-    for step in (10, 20):
-        await saved([rank], 1, step, Tier.REMOTE)
-    await eventually(lambda: names(disk, "records") == {"gen-1-20"} and not names(disk, "sweeps"))
-    for path in files(disk):
-        os.utime(path, (path.stat().st_atime - 7200, path.stat().st_mtime - 7200))
+    await two_old_saves(rank, disk)
     mark = len(hub.heard)
     await saved([rank], 1, 30, Tier.REMOTE)
     assert fills and "gen-1-30" in names(disk, "records")
