@@ -47,12 +47,13 @@ class _Known:
         self.blobs = blobs
         self.link = link
         self.asking = Calls(blobs.where)
-        self.moving = Calls(blobs.where)
-        """For whole shards, which take long; each has threads of its own besides."""
+        # Whole shards take long, and have threads of their own besides. A restore waits for no upload.
+        self.sending = Calls(blobs.where)
+        self.fetching = Calls(blobs.where)
 
     def close(self) -> None:
-        self.asking.close()
-        self.moving.close()
+        for calls in (self.asking, self.sending, self.fetching):
+            calls.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,18 @@ class _Call:
         """As `Calls.run`."""
         return await self.known.asking.run(self.watch, do)
 
-    async def move(self, do: Callable[[threading.Event], T]) -> T:
+    async def send(self, do: Callable[[threading.Event], T]) -> T:
         """As `run`, for whole shards; `do` is told when nobody waits for it any more."""
+        return await self._move(self.known.sending, do)
+
+    async def fetch(self, do: Callable[[threading.Event], T]) -> T:
+        """As `send`."""
+        return await self._move(self.known.fetching, do)
+
+    async def _move(self, calls: Calls, do: Callable[[threading.Event], T]) -> T:
         stop = threading.Event()
         try:
-            return await self.known.moving.run(self.watch, lambda: do(stop))
+            return await calls.run(self.watch, lambda: do(stop))
         finally:
             stop.set()
 
@@ -167,7 +175,7 @@ class Remotes:
             return
         call = self._call(plan)
         target, source = call.store(), call.store(use.resume_uid)
-        done = await call.move(lambda stop: adopt(source, target, use.resume_step, stop, self._rate))
+        done = await call.fetch(lambda stop: adopt(source, target, use.resume_step, stop, self._rate))
         log.info(
             "begins with another job's state",
             job=plan.job,
@@ -187,7 +195,7 @@ class Remotes:
         def read(index: int) -> bytes:
             return asyncio.run_coroutine_threadsafe(holding.read(key, index), loop).result(READ_SECONDS)
 
-        done = await call.move(
+        done = await call.send(
             lambda stop: upload(store, manifest, read, stop=stop, cap_bytes_per_second=self._rate)
         )
         log.info(
@@ -213,7 +221,7 @@ class Remotes:
         def write(index: int, data: bytes) -> None:
             asyncio.run_coroutine_threadsafe(holding.put(key, index, data), loop).result(READ_SECONDS)
 
-        await call.move(lambda stop: download(store, manifest, write, stop=stop, wanted=wanted))
+        await call.fetch(lambda stop: download(store, manifest, write, stop=stop, wanted=wanted))
         await holding.use(lambda vault: vault.admit(key))
 
     async def commit(self, plan: Assignment, record: Record) -> bool:

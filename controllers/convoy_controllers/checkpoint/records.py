@@ -172,8 +172,8 @@ def manifest(text: bytes) -> Manifest:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedError(f"manifest: {type(error).__name__}: {error}") from error
-    if any(chunk.length > 2 * MAX_CHUNK for chunk in chunks):
-        raise MalformedError(f"manifest: a chunk has more than {2 * MAX_CHUNK} bytes")
+    if not chunks or not all(0 < chunk.length <= 2 * MAX_CHUNK for chunk in chunks):
+        raise MalformedError(f"manifest: it needs chunks, each of 1 to {2 * MAX_CHUNK} bytes")
     return found
 
 

@@ -87,10 +87,10 @@ def test_every_operation_of_a_store_is_watched() -> None:
     blobs.create("k", b"")
     blobs.get("k")
     blobs.names("f", lambda: names.append(1))
-    blobs.folders("f")
+    blobs.folders("f", lambda: names.append(2))
     blobs.touch("k")
     blobs.remove("k")
-    blobs.tidy("f", 0.0)
+    blobs.tidy("f", 0.0, lambda: names.append(3))
     blobs.refuses_damage("k")
     assert heard == [
         (name, True)
@@ -106,7 +106,7 @@ def test_every_operation_of_a_store_is_watched() -> None:
             "refuses_damage",
         )
     ]
-    assert names == [1] and not watch._heard
+    assert names == [1, 2, 3] and not watch._heard
 
 
 def test_a_volume_says_while_it_lists_that_it_lives(tmp_path: Path) -> None:

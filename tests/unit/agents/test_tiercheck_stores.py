@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import random
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -290,6 +291,16 @@ def test_what_is_malformed_is_said_and_passed_over(place: Place) -> None:
     assert good.generation in whole.records
     for key in bad:
         assert [one for one in place.said if key in one], key
+
+
+def test_what_is_too_long_to_be_ours_is_not_read(tmp_path: Path) -> None:
+    said: list[str] = []
+    store = Store(Volume(tmp_path), "team", "uid-1", report=said.append)
+    good = saved(store, 1, noise(1))
+    for name in ("records/gen-1-2", f"manifests/{'0' * 64}"):
+        os.truncate(os.open(tmp_path / HOME / name, os.O_WRONLY | os.O_CREAT), MAX_TEXT + 1)
+    assert set(store.inventory().records) == {good.generation}
+    assert sum(f"more than {MAX_TEXT} bytes" in one for one in said) == 2, said
 
 
 def test_jobs_do_not_see_each_other(place: Place) -> None:
@@ -640,6 +651,13 @@ def pipe(at: Path, outside: Path) -> None:
     os.mkfifo(at)
 
 
+def device(at: Path, outside: Path) -> None:
+    try:
+        os.mknod(at, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
     """What is not on the volume."""
@@ -670,7 +688,7 @@ def uses(volume: Volume, key: str) -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe])
+@pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe, device])
 @pytest.mark.parametrize("depth", range(5))
 def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
     tmp_path: Path, outside: Path, depth: int, link: Planted
@@ -690,7 +708,7 @@ def test_no_link_in_place_of_a_folder_leads_out_of_a_volume(
     assert untouched(outside)
 
 
-@pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe])
+@pytest.mark.parametrize("link", [link_to_folder, link_to_file, link_to_nothing, pipe, device])
 def test_what_is_no_regular_file_is_not_read_and_gives_way_to_one(
     tmp_path: Path, outside: Path, link: Planted
 ) -> None:
@@ -1064,7 +1082,7 @@ class Memory:
         with self._step(f"remove {key}"):
             self.found.pop(key, None)
 
-    def tidy(self, folder: str, before: float) -> None:
+    def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         pass
 
     def refuses_damage(self, key: str) -> bool:

@@ -17,12 +17,12 @@ from convoy_controllers.checkpoint.records import Branch, Chunk, Inventory, Malf
 
 GENERATIONS = st.builds(Generation, st.integers(0, 10**9), st.integers(0, 10**12))
 IDS = st.text("0123456789abcdef", min_size=64, max_size=64)
-CHUNKS = st.builds(Chunk, st.text("0123456789abcdef", min_size=32, max_size=32), st.integers(0, 4 << 20))
+CHUNKS = st.builds(Chunk, st.text("0123456789abcdef", min_size=32, max_size=32), st.integers(1, 4 << 20))
 MANIFESTS = st.builds(
     Manifest,
     GENERATIONS,
     st.text(max_size=20),
-    st.lists(CHUNKS, max_size=5).map(tuple),
+    st.lists(CHUNKS, min_size=1, max_size=5).map(tuple),
     st.integers(0, 1 << 40),
     st.none() | IDS,
 )
@@ -67,6 +67,8 @@ RECORD = Record(Generation(1, 2), None, {"0": "cd" * 32})
         (records.manifest, MANIFEST.text, {"chunks": [["xy" * 16, 5]]}),
         (records.manifest, MANIFEST.text, {"chunks": [["ab", 5]]}),
         (records.manifest, MANIFEST.text, {"chunks": [["ab" * 16, 1 << 30]]}),
+        (records.manifest, MANIFEST.text, {"chunks": [["ab" * 16, 0]]}),
+        (records.manifest, MANIFEST.text, {"chunks": []}),
         (records.manifest, MANIFEST.text, {"length": "5"}),
         (records.record, RECORD.text, {"shards": ["a"]}),
         (records.record, RECORD.text, {"world": -1}),

@@ -18,8 +18,9 @@ from tests.unit.workloads.test_dcp import Agent
 from convoy_workloads.runtime.errors import OtherRankFailed
 from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.tiers import shard
+from convoy_workloads.runtime.tiers import planning, shard
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
+from convoy_workloads.runtime.tiers.slots import Slots
 from convoy_workloads.runtime.tiers.values import UnsavableError
 
 WORLD = 2
@@ -115,6 +116,35 @@ def in_the_middle_of_the_copy(ranks: Ranks) -> None:
     ranks.saves(2)
 
 
+def breaks(ranks: Ranks, failing: int, owner: Any, name: str, save: Callable[[int], Any]) -> None:
+    """`owner.name` raises on one rank in a save: both hear of it at once, and the next save succeeds."""
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("it is odd")
+
+    sound = getattr(owner, name)
+    if ranks.rank == failing:
+        setattr(owner, name, broken)
+    wanted, text = (RuntimeError, "^it is odd") if ranks.rank == failing else (OtherRankFailed, "it is odd")
+    with pytest.raises(wanted, match=text):
+        save(1)
+    setattr(owner, name, sound)
+    ranks.saves(2)
+
+
+def where_the_state_is_looked_at(ranks: Ranks) -> None:
+    breaks(ranks, 1, planning.Taken, "__init__", lambda step: ranks.memory.start(state(ranks.rank), step))
+
+
+def where_rank_0_deals_out(ranks: Ranks) -> None:
+    planner = planning.DefaultSavePlanner
+    breaks(ranks, 0, planner, "create_global_plan", lambda step: ranks.memory.start(state(ranks.rank), step))
+
+
+def where_a_slot_is_waited_for(ranks: Ranks) -> None:
+    breaks(ranks, 1, Slots, "bytes", lambda step: ranks.memory.stage_last(state(ranks.rank), step))
+
+
 def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
     """In a process of its own."""
     dist.init_process_group(
@@ -132,7 +162,15 @@ def run(scenario: Callable[[Ranks], None], rank: int, meeting: str) -> None:
 
 @pytest.mark.parametrize(
     "scenario",
-    [at_the_first_save, at_a_later_save, at_a_segment_of_the_journal, in_the_middle_of_the_copy],
+    [
+        at_the_first_save,
+        at_a_later_save,
+        at_a_segment_of_the_journal,
+        in_the_middle_of_the_copy,
+        where_the_state_is_looked_at,
+        where_rank_0_deals_out,
+        where_a_slot_is_waited_for,
+    ],
     ids=lambda scenario: scenario.__name__,
 )
 def test_one_of_two_ranks_fails(scenario: Callable[[Ranks], None], tmp_path: Path) -> None:

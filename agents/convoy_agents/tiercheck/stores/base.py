@@ -115,8 +115,8 @@ class Blobs(Protocol):
     def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
         """Names right in a folder. `alive` is called again and again while the store answers."""
 
-    def folders(self, folder: str) -> set[str]:
-        """Names of the folders right in a folder, or in all of it when it is empty."""
+    def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
+        """Names of the folders right in a folder, or in all of it when it is empty. `alive` as in `names`."""
 
     def touch(self, key: str) -> bool:
         """Written now, with the same bytes. False when nothing is there, or the store cannot."""
@@ -124,8 +124,10 @@ class Blobs(Protocol):
     def remove(self, key: str) -> None:
         """Nothing is there any more. Idempotent."""
 
-    def tidy(self, folder: str, before: float) -> None:
-        """Clears up what was begun before then and broke off; a folder that is empty may go."""
+    def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
+        """Clears up what was begun before then and broke off; a folder that is empty may go. `alive` as in
+        `names`.
+        """
 
     def refuses_damage(self, key: str) -> bool:
         """Sends bytes with a checksum that is not theirs; whether the store sees it."""
@@ -409,14 +411,22 @@ class Store:
         return one if one is not None and one.id == key else None
 
     def _read(self, folder: str, parse: Callable[[bytes], T]) -> Iterator[tuple[str, T]]:
-        found = self._blobs.names(f"{self._home}/{folder}").written
+        found = self._blobs.names(f"{self._home}/{folder}")
         own = FOLDERS[folder].fullmatch
-        for name in sorted(name for name in found if not own(name)):
+        for name in sorted(name for name in found.written if not own(name)):
             self._report(f"{self._blobs.where}: {self._key(folder, name)}: no such name belongs there")
-        names = sorted(filter(own, found))
-        texts = self._many(lambda name: self._blobs.get(self._key(folder, name)), names)
-        for name, text in zip(names, texts, strict=True):
-            one = None if text is None else self._parsed(self._key(folder, name), text, parse)
+
+        def read(name: str) -> T | None:
+            key = self._key(folder, name)
+            if found.sizes.get(name, 0) > MAX_TEXT:
+                self._report(f"{self._blobs.where}: {key}: it has more than {MAX_TEXT} bytes")
+                return None
+            text = self._blobs.get(key)
+            return None if text is None else self._parsed(key, text, parse)
+
+        names = sorted(filter(own, found.written))
+        # Parsed one by one: their texts are not all held at once.
+        for name, one in zip(names, self._many(read, names), strict=True):
             if one is not None:
                 yield name, one
 

@@ -85,17 +85,12 @@ class Watched:
     def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
         """As `Blobs.names`."""
         with self._watch.operation() as heard:
+            return self._blobs.names(folder, _both(heard, alive))
 
-            def both() -> None:
-                heard()
-                alive()
-
-            return self._blobs.names(folder, both)
-
-    def folders(self, folder: str) -> set[str]:
+    def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """As `Blobs.folders`."""
-        with self._watch.operation():
-            return self._blobs.folders(folder)
+        with self._watch.operation() as heard:
+            return self._blobs.folders(folder, _both(heard, alive))
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`."""
@@ -107,15 +102,23 @@ class Watched:
         with self._watch.operation():
             self._blobs.remove(key)
 
-    def tidy(self, folder: str, before: float) -> None:
+    def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         """As `Blobs.tidy`."""
-        with self._watch.operation():
-            self._blobs.tidy(folder, before)
+        with self._watch.operation() as heard:
+            self._blobs.tidy(folder, before, _both(heard, alive))
 
     def refuses_damage(self, key: str) -> bool:
         """As `Blobs.refuses_damage`."""
         with self._watch.operation():
             return self._blobs.refuses_damage(key)
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        first()
+        second()
+
+    return call
 
 
 class Calls:

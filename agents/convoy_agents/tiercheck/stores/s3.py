@@ -157,12 +157,14 @@ class S3:
                 sizes[name] = int(one["Size"])
         return Listing(time.time() if now is None else now, written, sizes)
 
-    def folders(self, folder: str) -> set[str]:
+    def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """As `Blobs.folders`."""
         start = f"{self._prefix}{folder}/" if folder else self._prefix
-        pages = self._pages(folder, start)
-        found = (one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ()))
-        return {name[len(start) : -1] for name in found}
+        found: set[str] = set()
+        for page in self._pages(folder, start):
+            alive()
+            found.update(one["Prefix"][len(start) : -1] for one in page.get("CommonPrefixes", ()))
+        return found
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`: a copy onto itself."""
@@ -184,7 +186,7 @@ class S3:
         with self._asking("delete", key):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
-    def tidy(self, folder: str, before: float) -> None:
+    def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         """As `Blobs.tidy`: an upload that breaks off leaves nothing, since none has parts."""
 
     def refuses_damage(self, key: str) -> bool:

@@ -36,7 +36,6 @@ _ADVICE = {
     errno.ENOENT: "the volume is not mounted there",
     errno.ENOSPC: "the volume is full; enlarge it or keep fewer generations",
     errno.ENOTDIR: _FOREIGN,
-    errno.ENXIO: _FOREIGN,
     errno.EPERM: "the file system has no hard links; use another",
     errno.ENOSYS: "the file system has no hard links; use another",
     errno.EOPNOTSUPP: "the file system has no hard links; use another",
@@ -44,8 +43,9 @@ _ADVICE = {
 }
 _TRIES = 3
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe that lies there keeps nobody waiting.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Opens nothing yet: a pipe would keep who opens it waiting, a device may do anything.
+_SEE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}", re.DOTALL)
 
@@ -112,8 +112,7 @@ class Volume:
         unfinished: dict[str, int] = {}
         now = time.time()
         with self._doing("list", folder):
-            for name, found in self._entries(folder):
-                alive()
+            for name, found in self._entries(folder, alive):
                 if not stat.S_ISREG(found.st_mode):
                     continue
                 if _TEMPORARY.fullmatch(name):
@@ -122,10 +121,10 @@ class Volume:
                     written[name], sizes[name] = found.st_mtime, found.st_size
         return Listing(now, written, sizes, unfinished)
 
-    def folders(self, folder: str) -> set[str]:
+    def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """As `Blobs.folders`."""
         with self._doing("list", folder):
-            return {name for name, found in self._entries(folder) if stat.S_ISDIR(found.st_mode)}
+            return {name for name, found in self._entries(folder, alive) if stat.S_ISDIR(found.st_mode)}
 
     def touch(self, key: str) -> bool:
         """As `Blobs.touch`."""
@@ -149,13 +148,13 @@ class Volume:
             os.unlink(name, dir_fd=folder)
             os.fsync(folder)
 
-    def tidy(self, folder: str, before: float) -> None:
+    def tidy(self, folder: str, before: float, alive: Callable[[], None] = lambda: None) -> None:
         """As `Blobs.tidy`."""
         *above, name = self._parts(folder)
         with self._doing("tidy", folder):
             old = [
                 one
-                for one, found in self._entries(folder)
+                for one, found in self._entries(folder, alive)
                 if _TEMPORARY.fullmatch(one) and stat.S_ISREG(found.st_mode) and found.st_mtime < before
             ]
             with contextlib.suppress(FileNotFoundError), self._folder(above) as upper:
@@ -222,12 +221,13 @@ class Volume:
         with self._folder(above) as folder, _regular(folder, name) as fd:
             yield fd
 
-    def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        """What lies right in a folder; of links, they themselves."""
+    def _entries(self, folder: str, alive: Callable[[], None]) -> Iterator[tuple[str, os.stat_result]]:
+        """What lies right in a folder; of links, they themselves. `alive` is called for each."""
         parts = self._parts(folder) if folder or self._path else []
         try:
             with self._folder(parts) as fd, os.scandir(fd) as entries:
                 for entry in entries:
+                    alive()
                     with contextlib.suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False)
         except FileNotFoundError:
@@ -291,10 +291,14 @@ class Volume:
 @contextlib.contextmanager
 def _regular(folder: int, name: str) -> Iterator[int]:
     """An open regular file. OSError, ELOOP for anything else."""
-    fd = os.open(name, _READ, dir_fd=folder)
+    seen = os.open(name, _SEE, dir_fd=folder)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        if not stat.S_ISREG(os.fstat(seen).st_mode):
             raise OSError(errno.ELOOP, "no regular file")
+        fd = os.open(f"/proc/self/fd/{seen}", _READ)
+    finally:
+        os.close(seen)
+    try:
         yield fd
     finally:
         os.close(fd)

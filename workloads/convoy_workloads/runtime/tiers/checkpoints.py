@@ -18,12 +18,12 @@ from convoy_workloads.runtime.tiers.line import MemoryLine
 from convoy_workloads.runtime.tiers.planned import PlannedSaves
 from convoy_workloads.runtime.tiers.restoring import Restoring
 from convoy_workloads.runtime.tiers.slots import Slots
-from convoy_workloads.runtime.tiers.together import all_hold
+from convoy_workloads.runtime.tiers.together import all_give, all_hold
 from convoy_workloads.runtime.tiers.told import Told
 from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, Watch
 
 if TYPE_CHECKING:
-    from convoy_workloads.runtime.tiers.planning import Dealt
+    from convoy_workloads.runtime.tiers.planning import Dealt, Taken
 
 
 class MemoryCheckpoints:
@@ -193,21 +193,23 @@ class MemoryCheckpoints:
         from convoy_workloads.runtime.tiers import planning, shard  # noqa: PLC0415
 
         began = time.monotonic()
-        taken = planning.Taken(state)
         facts = planning.facts(step, self._world)
-        dealt = self._dealt
-        if not all_hold(lambda: taken.fits(self._dealt, facts), self._group) or dealt is None:
+        taken: Taken | None = None
+
+        def fits() -> bool:
+            nonlocal taken
+            taken = planning.Taken(state)
+            return taken.fits(self._dealt, facts)
+
+        same, dealt = all_hold(fits, self._group), self._dealt
+        assert taken is not None  # noqa: S101 - or `fits` has raised
+        if not same or dealt is None:
             dealing = time.monotonic()
             dealt = self._dealt = planning.deal(taken, self._group)
             began += time.monotonic() - dealing
-        if self._slots.room < dealt.layout.size:
-            self._slots.want(dealt.layout.size)
-            self._beside.join(wait)
-        if wait and not self._watch.slot:
-            self._slots.wait_free(wait)
-        slot = self._slots.free
-        fits = bool(slot) and len(self._slots.bytes(slot)) >= dealt.layout.size
-        if not all_hold(lambda: fits, self._group):
+        size = dealt.layout.size
+        slot = all_give(lambda: self._slot(size, wait), self._group)
+        if slot is None:
             return None
         generation = Generation(self.incarnation, step)
         self._flight.writing(slot, generation)
@@ -224,6 +226,16 @@ class MemoryCheckpoints:
         if not wait:
             self._flight.stall_seconds = self._flight.at - began
         return written
+
+    def _slot(self, size: int, wait: float) -> str | None:
+        """A slot that may be written and holds so many bytes, within `wait` seconds; None without one."""
+        if self._slots.room < size:
+            self._slots.want(size)
+            self._beside.join(wait)
+        if wait and not self._watch.slot:
+            self._slots.wait_free(wait)
+        slot = self._slots.free
+        return slot if slot and len(self._slots.bytes(slot)) >= size else None
 
     # Restoring.
 

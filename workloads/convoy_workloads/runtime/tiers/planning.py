@@ -78,7 +78,8 @@ class Taken:
 def deal(taken: Taken, group: Any = None) -> Dealt:
     """Agrees with all ranks of `group` (None: alone) who writes what.
 
-    UnsavableError where a value has no exact form, OtherRankFailed on the other ranks.
+    UnsavableError where a value has no exact form, torch's error where the ranks' states do not go together;
+    OtherRankFailed on the other ranks.
     """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
@@ -86,11 +87,7 @@ def deal(taken: Taken, group: Any = None) -> Dealt:
     if group is not None:
         plans = [None] * world
         dist.gather_object(taken.local, plans if rank == 0 else None, dst=0, group=group)
-    dealt: list[Any] = [None] * world
-    if rank == 0:
-        merged, _ = taken.planner.create_global_plan(plans)
-        whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
-        dealt = [(plan, whole) for plan in merged]
+    dealt: list[Any] = agreed(lambda: _dealt_out(taken, plans) if rank == 0 else [None] * world, group)
     if group is not None:
         box: list[Any] = [None]
         dist.scatter_object_list(box, dealt if rank == 0 else None, src=0, group=group)
@@ -100,6 +97,13 @@ def deal(taken: Taken, group: Any = None) -> Dealt:
     named = tuple(item for item in plan.items if item.type is WriteItemType.BYTE_IO)
     layout = agreed(lambda: placed(items, taken.named(named)), group)
     return Dealt(taken.structure, items, named, layout, whole)
+
+
+def _dealt_out(taken: Taken, plans: list[Any]) -> list[Any]:
+    """On rank 0, for each rank: its part of all ranks' plans, and the digest of them together."""
+    merged, _ = taken.planner.create_global_plan(plans)
+    whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
+    return [(plan, whole) for plan in merged]
 
 
 def placed(items: Iterable[WriteItem], texts: Mapping[str, str]) -> Layout:

@@ -45,6 +45,20 @@ def all_hold(holds: Callable[[], bool], group: Any) -> bool:
     return highest == _HOLDS
 
 
+def all_give(work: Callable[[], T | None], group: Any) -> T | None:
+    """What `work` gives on this rank, when it gives something on all; None when it gives None on one. Fails
+    as `all_hold` does.
+    """
+    found: T | None = None
+
+    def gives() -> bool:
+        nonlocal found
+        found = work()
+        return found is not None
+
+    return found if all_hold(gives, group) else None
+
+
 def agreed(work: Callable[[], T], group: Any) -> T:
     """What `work` gives on this rank, once it has succeeded on all. Fails as `all_hold` does."""
     found: list[T] = []
