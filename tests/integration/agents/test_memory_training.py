@@ -63,7 +63,12 @@ async def train(
     uids: list[str],
     slow: float = 0.0,
     tiers: str = "local,peer",
+    optimizer: str = "AdamW",
+    dies: str = "",
 ) -> list[Rank]:
+    """A process for each pod, or without one for an empty name. `dies`: step and percent of the copy at which
+    the last rank is killed.
+    """
     port = free_port()
     ranks = []
     for rank, uid in enumerate(uids):
@@ -78,6 +83,8 @@ async def train(
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
             "SLOW": str(slow),
+            "OPTIMIZER": optimizer,
+            "DIES": dies if rank == len(uids) - 1 else "",
             "CONVOY_CHECKPOINT_SECONDS": "0",
             "CONVOY_INCARNATION": str(incarnation),
         }
@@ -139,6 +146,46 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
             rank.kill()
         for rank in ranks:
             await rank.process.wait()
+
+
+@pytest.mark.timeout(400)
+async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_before(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
+) -> None:
+    one, two = [await make_host(name) for name in ("one", "two")]
+    ranks: list[Rank] = []
+    # One that no journal replays: all saves are full ones.
+    optimizer, before = "NAdam", 0
+    try:
+        ranks += (calm := await train(folder, 1, 60, ["", ""], optimizer=optimizer))
+        wanted = await ended(calm)
+        for incarnation, percent in enumerate((0, 50, 99), 1):
+            lines = await job.form(incarnation, [(A, one), (B, two)])
+            dies = f"{10 * incarnation}:{percent}"
+            now = await train(folder, incarnation, 60, [A, B], slow=0.05, optimizer=optimizer, dies=dies)
+            ranks += now
+            if incarnation > 1:
+                await _goes_on(now[0], incarnation - 1, before)
+            before = int((await now[1].until(r"DIES AT \d+")).split()[-1])
+            stand = await lines[0].until(lambda stand: bool(stand["marks"]))
+            assert stand["marks"][Tier.LOCAL.value] < [incarnation, before]
+            now[0].kill()
+        await job.form(4, [(A, one), (B, two)])
+        ranks += (last := await train(folder, 4, 60, [A, B], optimizer=optimizer))
+        await _goes_on(last[0], 3, before)
+        assert await ended(last) == wanted
+    finally:
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            await rank.process.wait()
+
+
+async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
+    """From what an incarnation saved before this step, to which its ranks had got."""
+    said = await rank.until(rf"continues after step \d+ from gen-{saved_by}-\d+, the same bits")
+    step = int(said.split()[3].rstrip(","))
+    assert 0 < step < before
 
 
 async def test_what_a_journal_holds_is_replayed_bit_by_bit(

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import sys
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import convoy
+from convoy_workloads.runtime.tiers import shard
+
+
+def die_in_a_copy(step: int, percent: int) -> None:
+    """From this step on the process is killed in its next full save, when so much of it is copied."""
+    write = shard.write
+
+    def some(target: memoryview, layout: Any, tensors: Any, values: Any, facts: Any) -> None:
+        if facts["step"] < step:
+            write(target, layout, tensors, values, facts)
+            return
+        whole = memoryview(bytearray(layout.size))
+        write(whole, layout, tensors, values, facts)
+        done = layout.size * percent // 100
+        target[:done] = whole[:done]
+        print(f"DIES AT {facts['step']}", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    shard.write = some
 
 
 def main(total: int, slow: float) -> None:
@@ -18,7 +39,9 @@ def main(total: int, slow: float) -> None:
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 8))
         net = DistributedDataParallel(model)
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        if dies := os.environ.get("DIES"):
+            die_in_a_copy(*map(int, dies.split(":")))
+        optimizer = getattr(torch.optim, os.environ.get("OPTIMIZER", "AdamW"))(net.parameters(), lr=1e-2)
 
         def one(step: int) -> torch.Tensor:
             generator = torch.Generator().manual_seed(1000 * step + job.rank)
