@@ -22,6 +22,8 @@ AGAIN_SECONDS = 1.0
 """Between two tries of what was not answered."""
 GIVE_UP_SECONDS = 20.0
 """For a generation that does not stand locally, or does not get to the store."""
+UNHEARD_SECONDS = 30.0
+"""For which a restore waits for a node that may know better and does not answer."""
 REMOTE = restore.REMOTE
 
 
@@ -50,6 +52,8 @@ class Formation:
     """Of the journal behind its newest base."""
     lost: int = 0
     """Memories that were lost before it began to make copies of what it was restored from."""
+    asked: float | None = None
+    """When it began to ask what to go on from."""
 
 
 class Run:
@@ -146,17 +150,22 @@ class Run:
                 dict(self.store.records), dict(self.store.branches), dict(self.store.manifests)
             )
         everybody = all(self._answers(machine) or not machine.powered for machine in self.machines.values())
-        silent = formation.number > 1 and not (everybody and remote)
-        if silent and restore.doubtful(held, formation.number):
+        if formation.asked is None:
+            formation.asked = self.kernel.now
+        heard = everybody or self.kernel.now - formation.asked >= UNHEARD_SECONDS
+        if formation.number > 1 and not (remote and heard) and restore.doubtful(held, formation.number):
             self._retry(formation)
             return
         found = restore.plan(held)
         chosen = found if isinstance(found, restore.Restore) else None
-        left = {(name, machine.deaths) for name, machine in self.machines.items()} | {(REMOTE, 0)}
-        self.truth.judge(chosen, self.shape, everybody, remote, left)
+        told = [machine for machine in self.machines.values() if self._answers(machine)]
+        witnesses = {(machine.name, machine.deaths) for machine in told} | (
+            {(REMOTE, 0)} if remote else set()
+        )
+        self.truth.judge(chosen, self.shape, everybody, remote, witnesses)
         known = merge(held.values())
-        told = [machine.memory.marks for machine in self.machines.values() if self._answers(machine)]
-        marks = restore.standing(held, chosen.record, told) if chosen else {}
+        said = [machine.memory.marks for machine in told]
+        marks = restore.standing(held, chosen.record, said) if chosen else {}
         records = [known.records[one] for one in set(marks.values())]
         self._begin(formation, chosen, tuple(known.branches.values()), marks, records)
 
@@ -344,12 +353,27 @@ class Run:
         own = generation.incarnation == formation.number
         return machine.memory.incarnation != formation.number or (own and key in machine.memory.given_up)
 
-    def _give_up(self, formation: Formation, machine: Machine, key: str) -> None:
-        """Unless a later incarnation has looked: it may be about to go on from just that."""
+    def _give_up(
+        self, formation: Formation, machine: Machine, slot: int, generation: Generation, *, withdraw: bool
+    ) -> None:
+        """Unless a later incarnation has looked: it may be about to go on from just that. `withdraw`: the
+        copies go too.
+        """
         if machine.seen > formation.number:
             return
+        key = self._key(generation, slot)
         machine.memory.given_up.add(key)
         machine.memory.collect(self.rules)
+        if not withdraw:
+            return
+
+        def give_back(there: Machine) -> None:
+            if there.memory.incarnation == formation.number and there.seen <= formation.number:
+                there.memory.given_up.add(key)
+                there.memory.collect(self.rules)
+
+        for host in _hosts(formation.members, self.shape.copies)[machine.name]:
+            self._call(host, give_back, source=machine.name, seconds=self.rng.uniform(0.1, 2.0))
 
     def _upload(self, formation: Formation, machine: Machine, slot: int, generation: Generation) -> None:
         links, life = self._links(generation, slot), machine.life
@@ -389,13 +413,14 @@ class Run:
                 return
             if verdict is not Verdict.EXPIRED:
                 answered.append(verdict)
-            self._decided(formation, machine, key, tier, verdict, record)
+            self._decided(formation, machine, slot, generation, tier, verdict, record)
 
         def ask() -> None:
             if answered or machine.life != life or not machine.powered or key not in machine.memory.manifests:
                 return
             if tier is Tier.LOCAL and self.kernel.now - began > GIVE_UP_SECONDS:
-                self._give_up(formation, machine, key)
+                # Undecided is not refused: others may know that it stands, and count on the copies.
+                self._give_up(formation, machine, slot, generation, withdraw=False)
                 return
             if self._dropped(formation, machine, generation, key):
                 return
@@ -491,7 +516,8 @@ class Run:
         self,
         formation: Formation,
         machine: Machine,
-        key: str,
+        slot: int,
+        generation: Generation,
         tier: Tier,
         verdict: Verdict,
         record: Record | None,
@@ -505,7 +531,7 @@ class Run:
             memory.marks = advance(memory.marks, tier, record.generation)
             memory.collect(self.rules)
         elif verdict is Verdict.STALE and tier is Tier.LOCAL:
-            self._give_up(formation, machine, key)
+            self._give_up(formation, machine, slot, generation, withdraw=True)
 
     # Messages.
 

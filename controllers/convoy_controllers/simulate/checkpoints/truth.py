@@ -69,7 +69,7 @@ class Truth:
         return generation is None
 
     def forgotten(self, chosen: Generation | None, left: set[tuple[str, int]]) -> bool:
-        """Whether nobody is left who was told of an incarnation after the one that saved this."""
+        """Whether nobody was asked who was told of an incarnation after the one that saved this."""
         after = [number for number in self.began if chosen is not None and number > chosen.incarnation]
         return chosen is not None and not any(self.witnesses.get(number, set()) & left for number in after)
 
@@ -84,7 +84,7 @@ class Truth:
         """Broken unless the choice is the run's own, whole, and as new as was promised.
 
         `everybody`: whether all memory that was not lost was asked. `remote`: whether the store was. `left`:
-        whose memory there is still, as in `witnesses`.
+        who was asked, as in `witnesses`.
         """
         self.restores += 1
         chosen = found.record.generation if found else None
