@@ -39,8 +39,6 @@ CA_CONFIG_MAP = "convoy-ca"
 
 MOUNT_PATH = "/var/run/convoy"
 """Where the agent's CSI volume appears in a worker pod."""
-CHECKPOINT_PATH = "/var/lib/convoy/checkpoints"
-"""Where the remote tier's volume appears in a worker pod."""
 STORES_PATH = "/var/lib/convoy/stores"
 """Where the claims of agent.storeVolumes appear in an agent's pod, each in a folder of its name."""
 
@@ -375,8 +373,8 @@ class Reasons:
     SUSPENDED = Reason("Suspended", "{state}; spec.suspend: false (convoy resume) lets it run on")
     SUSPENDED_UNSAVED = Reason(
         "SuspendedWithoutCheckpoint",
-        "its last steps were not saved: {state}; see its events, and its volume or store "
-        "(spec.checkpoint.tiers); spec.suspend: false (convoy resume) lets it run on",
+        "its last steps were not saved: {state}; see its events and its condition Checkpointing; "
+        "spec.suspend: false (convoy resume) lets it run on",
         warning=True,
     )
     SPEC_CHANGED = Reason(

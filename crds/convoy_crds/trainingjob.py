@@ -135,19 +135,9 @@ class Recovery(Model):
 
 
 class RemoteTier(Model):
-    """Checkpoints that outlive the cluster's memory: in a store, or on a volume that every worker mounts."""
+    """Checkpoints that outlive the cluster's memory."""
 
-    model_config = validated(
-        Rule(
-            "has(self.claimName) != has(self.store)",
-            "remote needs exactly one of claimName (a volume, to which the ranks write themselves) and store "
-            "(a CheckpointStore, to which memory is uploaded)",
-        )
-    )
-
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    """PersistentVolumeClaim in the job's namespace; ReadWriteMany when the job spans nodes."""
-    store: DnsLabel | None = None
+    store: DnsLabel
     """CheckpointStore to which the nodes' agents upload what is in memory."""
     every: Duration = "10m"
     """Shortest time between two generations that go to the store."""
@@ -183,14 +173,8 @@ class Tiers(Model):
             ".peer",
         ),
         Rule(
-            "!has(self.remote) || !has(self.remote.store) || has(self.local)",
+            "!has(self.remote) || has(self.local)",
             "what goes to a store is read from memory: add local: {}",
-            ".remote",
-        ),
-        Rule(
-            "!has(self.local) || !has(self.remote) || !has(self.remote.claimName)",
-            "ranks that write to a volume (remote.claimName) keep nothing in memory (local): take local "
-            "away, or name a store (remote.store) instead of the claim",
             ".remote",
         ),
     )
@@ -202,12 +186,7 @@ class Tiers(Model):
     @property
     def any(self) -> bool:
         """Whether the job's state is saved at all."""
-        return self.local is not None or self.remote is not None
-
-    @property
-    def volume(self) -> str | None:
-        """The claim of the volume to which the ranks write themselves."""
-        return self.remote.claim_name if self.remote else None
+        return self.local is not None
 
     @property
     def store(self) -> str | None:
@@ -245,8 +224,7 @@ class Checkpoint(Model):
             ".interval",
         ),
         Rule(
-            "!has(self.resumeFrom) || "
-            "(has(self.tiers) && has(self.tiers.remote) && has(self.tiers.remote.store))",
+            "!has(self.resumeFrom) || (has(self.tiers) && has(self.tiers.remote))",
             "resumeFrom reads from the store that both jobs save to: name it in tiers.remote.store",
             ".resumeFrom",
         ),
@@ -262,7 +240,7 @@ class Checkpoint(Model):
     @property
     def automatic(self) -> bool:
         """Whether the operator chooses the interval."""
-        return self.interval == AUTO and self.tiers.local is not None
+        return self.interval == AUTO
 
     @property
     def interval_seconds(self) -> int:

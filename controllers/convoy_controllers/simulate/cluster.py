@@ -57,7 +57,7 @@ class Cluster:
         self.operator = OperatorModel(
             self.kernel, self.latencies, self.api, self.hub, self.engines, self.tell
         )
-        self.machines.changed.append(lambda machine: self.training.network_changed())
+        self.machines.changed.append(self.training.machine_changed)
 
     def tell(self, happening: Happening) -> None:
         """Passes on what has happened."""

@@ -26,7 +26,7 @@ class Program(Model):
     save_seconds: Seconds = 0.2
     """For which a checkpoint holds up the steps."""
     commit_seconds: Seconds = 0.5
-    """From that pause to the commit."""
+    """From that pause to the commit, with all copies."""
     echo_seconds: Seconds = 0.1
     """From a rank's end to that of its peers, whose connections are reset."""
     peer_timeout_seconds: Seconds = 0.0

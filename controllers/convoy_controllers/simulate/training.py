@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from convoy_controllers.plan import Assign, CommitView, RankView
+from convoy_controllers.plan import Assign, RankView
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.happenings import Committed, FirstStep, Paused, Stopped, Tell, WentOn
 from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
+from convoy_controllers.simulate.saves import Saves
 from convoy_controllers.simulate.workers import LIVE, Worker, Workers
 
 ABORT_SECONDS = 0.5
@@ -26,8 +28,7 @@ class Job:
     program: Program | None = None
     save_every: float = 0.0
     """Seconds between two checkpoints that its pods begin with; 0: none are kept."""
-    commits: list[tuple[int, int]] = field(default_factory=list)
-    """(incarnation, step) of its checkpoints, in the order in which they were committed."""
+    saves: Saves = field(default_factory=Saves)
 
 
 class GangTraining:
@@ -68,7 +69,7 @@ class GangTraining:
         gang.joined[worker.uid] = assign.processes
         if gang.whole:
             gang.world = frozenset(gang.joined)
-            pause = program.join_seconds + (program.restore_seconds if self._newest(worker.job_uid) else 0.0)
+            pause = program.join_seconds + (program.restore_seconds if self._newest(gang) else 0.0)
             self._later(gang, self._kernel.about(pause), self._begin)
 
     def leave(self, worker: Worker, *, echo: bool) -> None:
@@ -131,6 +132,13 @@ class GangTraining:
             self._break(gang, hung=True)
             self._watch(gang)
 
+    def machine_changed(self, machine: Machine) -> None:
+        """What is in the memory of a machine without power is gone."""
+        if not machine.powered:
+            for job in self._jobs.values():
+                job.saves.lose(machine.name)
+        self.network_changed()
+
     def network_changed(self) -> None:
         """Gangs that are torn apart stall; those that are together again go on."""
         for gang in list(self.gangs.values()):
@@ -155,7 +163,7 @@ class GangTraining:
     def _begin(self, gang: Gang) -> None:
         if gang.broken or not self._together(gang):
             return
-        gang.go(self._kernel.now, self._newest(gang.job_uid))
+        gang.go(self._kernel.now, self._newest(gang))
         self._later(gang, gang.program.step_seconds, self._first)
 
     def _first(self, gang: Gang) -> None:
@@ -217,13 +225,12 @@ class GangTraining:
             slot is None or max(slot.incarnation, slot.port_incarnation) > gang.incarnation for slot in slots
         ):
             return
-        self._jobs[gang.job_uid].commits.append((gang.incarnation, step))
+        plans = [plan for uid in sorted(gang.world) if (plan := self._workers.by_uid[uid].plan) is not None]
+        marks = self._jobs[gang.job_uid].saves.commit(gang.incarnation, step, plans, self._kernel.now)
         self._tell(Committed(gang, step))
         for uid in gang.world:
-            self._workers.slots[uid] = replace(
-                self._workers.slots[uid],
-                committed={"remote": CommitView(gang.incarnation, step, self._kernel.now)},
-            )
+            slot = self._workers.slots[uid]
+            self._workers.slots[uid] = replace(slot, committed={**slot.committed, **marks})
         self._changed(gang)
 
     def _complete(self, gang: Gang) -> None:
@@ -298,10 +305,10 @@ class GangTraining:
         told = next((plan.memory for plan in plans if plan and plan.slot == 0), None)
         return (told.interval_seconds if told else 0) or self._jobs[gang.job_uid].save_every
 
-    def _newest(self, job_uid: str) -> int:
-        """The step of the newest checkpoint; 0 without any."""
-        commits = self._jobs[job_uid].commits
-        return max(commits)[1] if commits else 0
+    def _newest(self, gang: Gang) -> int:
+        """The step that its ranks go on from; 0 without any."""
+        home = next(worker.node for uid in sorted(gang.world) if (worker := self._workers.by_uid.get(uid)))
+        return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(home, node))
 
     def _together(self, gang: Gang) -> bool:
         workers = [self._workers.by_uid.get(uid) for uid in gang.world]

@@ -231,7 +231,7 @@ class ToyCluster:
             self.views[uid] = replace(view, ranks=ranks, stepped=at)
         return self
 
-    def commit(self, step: int, tier: str = "remote") -> Self:
+    def commit(self, step: int, tier: str = "local") -> Self:
         """Every agent knows of a generation that stands at a tier."""
         at = self.now.timestamp()
         for uid, view in self.views.items():

@@ -245,7 +245,7 @@ def _store(observed: Observed) -> StoreUse | None:
     """Where memory is uploaded to, how often, and with whose state the job begins."""
     wanted = observed.job.spec.checkpoint
     remote = wanted.tiers.remote
-    if remote is None or remote.store is None:
+    if remote is None:
         return None
     use = StoreUse(remote.store, seconds(remote.every), remote.keep_last, remote.keep_every_steps)
     other = wanted.resume_from

@@ -18,7 +18,6 @@ from convoy_crds.trainingjob import Role, TrainingJob
 LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
-CHECKPOINT_VOLUME = "convoy-checkpoints"
 WORKER_UID = 65532
 """The conventional `nonroot` user of distroless images."""
 
@@ -37,28 +36,10 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
         # The kubelet would expand $(NAME) and take $$ for $.
         values[terms.ENV_PARAMS] = json.dumps(job.spec.engine.params, sort_keys=True).replace("$", "$$")
     tiers = job.spec.checkpoint.tiers
-    if tiers.volume:
-        values[terms.ENV_CHECKPOINT_DIR] = f"{terms.CHECKPOINT_PATH}/{job.metadata.uid}"
-    if tiers.local:
-        values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
     if tiers.any:
+        values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
         values[terms.ENV_CHECKPOINT_SECONDS] = str(job.spec.checkpoint.interval_seconds)
     return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def _volumes(job: TrainingJob) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    volumes: list[dict[str, Any]] = [
-        {"name": AGENT_VOLUME, "csi": {"driver": terms.CSI_DRIVER, "readOnly": True}},
-        {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}},
-    ]
-    mounts: list[dict[str, Any]] = [
-        {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
-        {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
-    ]
-    if claim := job.spec.checkpoint.tiers.volume:
-        volumes.append({"name": CHECKPOINT_VOLUME, "persistentVolumeClaim": {"claimName": claim}})
-        mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": terms.CHECKPOINT_PATH})
-    return volumes, mounts
 
 
 def _container(
@@ -66,7 +47,10 @@ def _container(
 ) -> dict[str, Any]:
     environment = _environment(job, grace_seconds)
     ours = {entry["name"] for entry in environment}
-    _, mounts = _volumes(job)
+    mounts: list[dict[str, Any]] = [
+        {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
+        {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
+    ]
     own_paths = {mount["mountPath"] for mount in user.get("volumeMounts", ())}
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {
@@ -95,7 +79,10 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
     meta = template.metadata.to_dict() if template else {}
     spec = template.spec.to_dict() if template else {}
     containers = spec.get("containers") or [{}]
-    volumes, _ = _volumes(job)
+    volumes = [
+        {"name": AGENT_VOLUME, "csi": {"driver": terms.CSI_DRIVER, "readOnly": True}},
+        {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}},
+    ]
     grace = int(spec.get("terminationGracePeriodSeconds", 30))
     security = {
         "runAsNonRoot": True,

@@ -12,7 +12,7 @@ from convoy.cli.__main__ import app
 from convoy.cli.change import loss, refusal
 from convoy_crds.trainingjob import TrainingJob
 
-VOLUME = {"tiers": {"remote": {"claimName": "claim"}}}
+LOCAL = {"tiers": {"local": {}}}
 STORE = {"tiers": {"local": {}, "remote": {"store": "s3"}}}
 OWN = {"template": {"spec": {"containers": [{"image": "mine", "command": ["mine"]}]}}}
 
@@ -55,7 +55,7 @@ def test_what_makes_no_sense_is_refused(about: TrainingJob, verb: str, words: st
         (job(step=40, engine={"name": "gpt"}), "begins again at step 0 and loses 40 steps", 40),
         (job(engine={"name": "gpt"}), "begins again at step 0", 0),
         (job(step=7), "loses 7 steps, unless its program keeps its state itself", 7),
-        (job(step=40, checkpoint=VOLUME), "", 0),
+        (job(step=40, checkpoint=LOCAL), "", 0),
         (job(step=40, checkpoint=STORE), "", 0),
         (job("Pending", incarnation=0), "", 0),
     ],
@@ -87,7 +87,7 @@ class FakeCluster:
         (job(step=40), ["suspend", "job", "--yes"], 0, "gives its pods back"),
         (job(step=40), ["restart", "job"], 1, "loses 40 steps"),
         (job(step=0), ["suspend", "job"], 0, "begins again at step 0"),
-        (job(step=40, checkpoint=VOLUME), ["suspend", "job"], 0, "saves its state and gives its pods back"),
+        (job(step=40, checkpoint=LOCAL), ["suspend", "job"], 0, "saves its state and gives its pods back"),
         (job("Succeeded"), ["resume", "job"], 1, "has ended"),
         (job("Suspended", suspend=True), ["resume", "job"], 0, "runs on"),
     ],

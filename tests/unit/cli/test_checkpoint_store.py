@@ -105,7 +105,6 @@ def test_a_job_that_is_gone_is_found_by_its_uid(bucket: Bucket) -> None:
     ("tiers", "words"),
     [
         ({"local": {}, "peer": {}}, "in its nodes' memory alone"),
-        ({"remote": {"claimName": "disk"}}, "volume of claim disk themselves, into its folder uid-1"),
         ({}, "job has no place for checkpoints"),
     ],
 )
@@ -118,14 +117,6 @@ def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, wo
     for command in (["verify"], ["restore", "--to", "out"], ["export", "--to", "out"]):
         failed = bucket.run(command[0], "job", *command[1:])
         assert failed.exit_code == 1 and words in failed.output
-
-
-def test_a_volume_has_the_tier_that_the_status_tells(bucket: Bucket) -> None:
-    bucket.cluster.about = job(
-        {"remote": {"claimName": "disk"}},
-        checkpoint={key: MARKS[key] for key in MARKS if key != "watermarks"},
-    )
-    assert "remote  2/30" in bucket.run("ls", "job").output
 
 
 # Rights, keys and libraries.

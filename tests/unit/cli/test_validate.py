@@ -211,8 +211,12 @@ NOWHERE = {**store(), "spec": {"allowedNamespaces": ["*"]}}
             "spec.checkpoint.tiers.remote: what goes to a store is read from memory: add local: {}",
         ),
         (
+            spec(checkpoint={"tiers": {"local": {}, "remote": {"every": "5m"}}}),
+            "spec.checkpoint.tiers.remote.store: is required",
+        ),
+        (
             spec(checkpoint={"tiers": {"local": {}, "remote": {"claimName": "c", "store": "s3"}}}),
-            "spec.checkpoint.tiers.remote: remote needs exactly one of claimName",
+            "spec.checkpoint.tiers.remote.claimName: there is no such field",
         ),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",

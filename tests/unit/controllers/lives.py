@@ -309,7 +309,7 @@ SHAPES = {
     "elastic": Shape(
         {
             "roles": [{"name": "worker", "replicas": 3, "minReplicas": 2}],
-            "checkpoint": {"interval": "20s", "tiers": {"remote": {"claimName": "shared"}}},
+            "checkpoint": {"interval": "20s", "tiers": {"local": {}, "peer": {}}},
         },
         Program(total_steps=150),
     ),
@@ -332,7 +332,10 @@ SHAPES = {
     "checkpointed": Shape(
         {
             "roles": [{"name": "worker", "replicas": 2, "processesPerReplica": 2}],
-            "checkpoint": {"interval": "10s", "tiers": {"remote": {"claimName": "shared"}}},
+            "checkpoint": {
+                "interval": "10s",
+                "tiers": {"local": {}, "remote": {"store": "s3", "every": "30s"}},
+            },
         },
         Program(total_steps=80),
         capacity=2,

@@ -8,12 +8,12 @@ from convoy_controllers.plan import Assign
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_crds.trainingjob import Phase
 
-CLAIM = {"tiers": {"remote": {"claimName": "shared"}}}
+SAVES = {"tiers": {"local": {}}}
 
 
 def job(**spec: Any) -> ToyCluster:
     roles = [{"name": "worker", "replicas": 3, "minReplicas": 2, "processesPerReplica": 2}]
-    return ToyCluster(make_job(roles=roles, checkpoint=CLAIM, **spec), make_engine())
+    return ToyCluster(make_job(roles=roles, checkpoint=SAVES, **spec), make_engine())
 
 
 def running() -> ToyCluster:

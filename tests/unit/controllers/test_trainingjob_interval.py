@@ -131,11 +131,7 @@ def test_time_counts_while_ranks_step_and_only_as_far_as_they_told() -> None:
 
 @pytest.mark.parametrize(
     "checkpoint",
-    [
-        {},
-        {"interval": "30s", "tiers": {"local": {}}},
-        {"interval": "Auto", "tiers": {"remote": {"claimName": "c"}}},
-    ],
+    [{}, {"interval": "30s", "tiers": {"local": {}}}],
 )
 def test_a_job_whose_spec_names_a_time_is_told_nothing(checkpoint: Any) -> None:
     job, known = make_job(checkpoint=checkpoint), ChosenInterval(seconds=77, reason="of another spec")

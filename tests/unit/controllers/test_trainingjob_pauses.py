@@ -11,7 +11,7 @@ from convoy_controllers.plan import Assign
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_crds.trainingjob import Phase
 
-CLAIM = {"tiers": {"remote": {"claimName": "shared"}}}
+SAVES = {"tiers": {"local": {}}}
 
 
 def made(**spec: Any) -> ToyCluster:
@@ -186,7 +186,7 @@ def test_a_node_lost_long_after_an_answered_error_is_no_restart_of_its_own() -> 
 
 def test_a_node_that_comes_and_goes_is_not_taken_in() -> None:
     cluster = made(
-        roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}], checkpoint=CLAIM
+        roles=[{"name": "worker", "replicas": 3, "minReplicas": 2}], checkpoint=SAVES
     ).settle().train(5).settle().wait(60)  # fmt: skip
     cluster.launchers = False
     cluster.lose("job-worker-2").settle().wait(10).settle()
@@ -201,7 +201,7 @@ def test_a_node_that_comes_and_goes_is_not_taken_in() -> None:
 
 def test_pods_that_were_not_there_when_another_was_taken_in_are_not_waited_for() -> None:
     cluster = made(
-        roles=[{"name": "worker", "replicas": 4, "minReplicas": 2}], checkpoint=CLAIM
+        roles=[{"name": "worker", "replicas": 4, "minReplicas": 2}], checkpoint=SAVES
     ).settle().train(5).settle().wait(60)  # fmt: skip
     cluster.launchers = False
     cluster.lose("job-worker-2").lose("job-worker-3").settle().wait(10).settle()

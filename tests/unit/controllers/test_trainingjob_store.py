@@ -16,9 +16,8 @@ from convoy_crds.trainingjob import Phase
 REMOTE = {"store": "s3"}
 
 
-def cluster(remote: Any = REMOTE, *stores: Any, local: bool = True) -> ToyCluster:
-    tiers = {"local": {}, "remote": remote} if local else {"remote": remote}
-    made = ToyCluster(make_job(checkpoint={"tiers": tiers}), make_engine())
+def cluster(remote: Any = REMOTE, *stores: Any) -> ToyCluster:
+    made = ToyCluster(make_job(checkpoint={"tiers": {"local": {}, "remote": remote}}), make_engine())
     made.stores = {store.metadata.name: store for store in stores or (make_store(),)}
     return made
 
@@ -46,20 +45,14 @@ def test_a_job_without_a_store_is_told_of_none() -> None:
     assert told and all(one is not None and one.store is None for one in told)
 
 
-@pytest.mark.parametrize(
-    ("remote", "local", "mounted", "tiers"),
-    [({"store": "s3"}, True, False, "local,remote"), ({"claimName": "c"}, False, True, None)],
-)
-def test_a_store_is_nothing_that_pods_mount(
-    remote: Any, local: bool, mounted: bool, tiers: str | None
-) -> None:
-    body = cluster(remote, local=local).step().create[0]
-    container = body["spec"]["containers"][0]
+def test_a_store_is_nothing_that_pods_mount() -> None:
+    plain = ToyCluster(make_job(), make_engine()).step().create[0]["spec"]
+    spec = cluster().step().create[0]["spec"]
+    (container,) = spec["containers"]
+    assert spec["volumes"] == plain["volumes"]
+    assert container["volumeMounts"] == plain["containers"][0]["volumeMounts"]
     environment = {entry["name"]: entry["value"] for entry in container["env"]}
-    assert (terms.ENV_CHECKPOINT_DIR in environment) is mounted
-    assert any("persistentVolumeClaim" in volume for volume in body["spec"]["volumes"]) is mounted
-    assert any(mount["mountPath"] == terms.CHECKPOINT_PATH for mount in container["volumeMounts"]) is mounted
-    assert environment.get(terms.ENV_CHECKPOINT_TIERS) == tiers
+    assert environment[terms.ENV_CHECKPOINT_TIERS] == "local,remote"
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "300"
 
 
@@ -143,9 +136,10 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
 
 def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
     """Stored in the status of jobs that run: another digest would restart them."""
-    claim = make_job(checkpoint={"tiers": {"remote": {"claimName": "c"}}})
-    assert claim.spec.model_dump(exclude_defaults=True, by_alias=True, exclude_none=True)["checkpoint"] == {
-        "tiers": {"remote": {"claimName": "c"}}
+    short = make_job(checkpoint={"tiers": {"local": {}, "remote": {"store": "s3"}}})
+    assert short.spec.model_dump(exclude_defaults=True, by_alias=True, exclude_none=True)["checkpoint"] == {
+        "tiers": {"local": {}, "remote": {"store": "s3"}}
     }
-    every = make_job(checkpoint={"tiers": {"remote": {"claimName": "c", "every": "10m", "keepLast": 2}}})
-    assert digest(claim) == digest(every)
+    remote = {"store": "s3", "every": "10m", "keepLast": 2, "keepEverySteps": 0}
+    long = make_job(checkpoint={"tiers": {"local": {}, "remote": remote}})
+    assert digest(short) == digest(long)

@@ -12,18 +12,18 @@ from convoy_controllers.trainingjob.faults import gist
 from convoy_controllers.trainingjob.waiting import broken, unplaced
 from convoy_crds.trainingjob import Phase
 
-CLAIM = {"tiers": {"remote": {"claimName": "shared"}}}
+SAVES = {"tiers": {"local": {}}}
 
 
 @pytest.mark.parametrize(
     ("checkpoint", "steps", "saved", "reason", "words"),
     [
         ({}, 9, None, "Suspended", "after step 9 and will begin at step 0"),
-        (CLAIM, 9, 9, "Suspended", "goes on after step 9"),
-        (CLAIM, 9, 11, "Suspended", "goes on after step 11"),
-        (CLAIM, 9, 4, "SuspendedWithoutCheckpoint", "its newest checkpoint is of step 4"),
-        (CLAIM, 9, None, "SuspendedWithoutCheckpoint", "its newest checkpoint is none"),
-        (CLAIM, None, None, "Suspended", "it has not begun"),
+        (SAVES, 9, 9, "Suspended", "goes on after step 9"),
+        (SAVES, 9, 11, "Suspended", "goes on after step 11"),
+        (SAVES, 9, 4, "SuspendedWithoutCheckpoint", "its newest checkpoint is of step 4"),
+        (SAVES, 9, None, "SuspendedWithoutCheckpoint", "its newest checkpoint is none"),
+        (SAVES, None, None, "Suspended", "it has not begun"),
     ],
 )
 def test_a_suspended_job_says_where_it_will_go_on(

@@ -25,7 +25,7 @@ SECONDS, SHARE = 0.5, 0.05
 """What a cause may be off by: the larger of the two."""
 KINDS = ("kill", "error", "hang", "delete", "oom", "power", "cut", "drain", "operator", "api", "suspend")
 RECOVERY = {"hangSeconds": 15, "maxRestarts": 50, "maxIdenticalErrors": 0}
-CHECKPOINT = {"interval": "30s", "tiers": {"remote": {"claimName": "shared"}}}
+CHECKPOINT = {"interval": "30s", "tiers": {"local": {}, "peer": {}}}
 
 FAULTS = st.lists(
     st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.floats(80.0, 110.0)), min_size=1, max_size=2

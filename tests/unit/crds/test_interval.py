@@ -12,7 +12,7 @@ from convoy_crds.generate import KINDS, definition
 from convoy_crds.trainingjob import TrainingJob
 
 LOCAL: dict[str, Any] = {"local": {}}
-CLAIM: dict[str, Any] = {"remote": {"claimName": "c"}}
+REMOTE: dict[str, Any] = {**LOCAL, "remote": {"store": "s"}}
 
 
 def job(**checkpoint: Any) -> TrainingJob:
@@ -31,7 +31,7 @@ def job(**checkpoint: Any) -> TrainingJob:
         ({"interval": "90s"}, False, 90),
         ({"interval": "2h", "tiers": LOCAL}, False, 7200),
         ({"interval": "Auto", "tiers": LOCAL}, True, 300),
-        ({"interval": "Auto", "tiers": CLAIM}, False, 300),
+        ({"interval": "Auto", "tiers": REMOTE}, True, 300),
     ],
 )
 def test_what_a_pod_begins_with(checkpoint: Any, automatic: bool, seconds: int) -> None:
@@ -49,12 +49,10 @@ def test_what_is_no_interval(interval: str) -> None:
     ("checkpoint", "good"),
     [
         ({"interval": "5m"}, True),
-        ({"interval": "5m", "tiers": CLAIM}, True),
         ({"interval": "Auto", "tiers": LOCAL}, True),
-        ({"interval": "Auto", "tiers": {**LOCAL, "remote": {"store": "s"}}}, True),
+        ({"interval": "Auto", "tiers": REMOTE}, True),
         ({"interval": "Auto"}, False),
         ({"interval": "Auto", "tiers": {}}, False),
-        ({"interval": "Auto", "tiers": CLAIM}, False),
     ],
 )
 def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:

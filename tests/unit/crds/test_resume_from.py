@@ -26,7 +26,6 @@ def job(**checkpoint: Any) -> TrainingJob:
         ({"tiers": STORE, "resumeFrom": {}}, "exactly one of job and uid"),
         ({"tiers": STORE, "resumeFrom": {"job": "other", "uid": "0a"}}, "exactly one of job and uid"),
         ({"tiers": {"local": {}}, "resumeFrom": {"job": "other"}}, "tiers.remote.store"),
-        ({"tiers": {"remote": {"claimName": "c"}}, "resumeFrom": {"job": "other"}}, "tiers.remote.store"),
         ({"resumeFrom": {"job": "other"}}, "tiers.remote.store"),
     ],
 )

@@ -100,7 +100,7 @@ def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
 
 
 def delete(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
-    """Delete a job and its pods. Checkpoints on its volume or in its store stay."""
+    """Delete a job and its pods. Checkpoints in its store stay."""
     if not yes:
         typer.confirm(f"Delete trainingjob/{name} and its pods?", abort=True)
     Cluster.connect(namespace, context).delete(name)

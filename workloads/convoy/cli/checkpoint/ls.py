@@ -70,8 +70,6 @@ def watermarks(job: TrainingJob, now: datetime) -> list[tuple[str, str, str]]:
     if status is None:
         return []
     marks = {tier: getattr(status.watermarks, tier) for tier in ("local", "peer", "remote")}
-    if not any(marks.values()):
-        marks = {status.tier: status}
     return [
         (tier, f"{mark.incarnation}/{mark.step}", age(mark.time, now)) for tier, mark in marks.items() if mark
     ]

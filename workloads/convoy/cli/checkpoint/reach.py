@@ -223,13 +223,8 @@ def advice(library: str) -> str:
 
 def elsewhere(job: TrainingJob) -> str:
     """Where the checkpoints of a job are that names no store."""
-    name, tiers = job.metadata.name, job.spec.checkpoint.tiers
-    if tiers.volume:
-        return (
-            f"the ranks of {name} write to the volume of claim {tiers.volume} themselves, into its folder "
-            f"{job.metadata.uid}; this command looks into stores alone"
-        )
-    if tiers.any:
+    name = job.metadata.name
+    if job.spec.checkpoint.tiers.any:
         return f"{name} names no store: what it saves is in its nodes' memory alone, and goes with the job"
     return f"{name} has no place for checkpoints (spec.checkpoint.tiers)"
 

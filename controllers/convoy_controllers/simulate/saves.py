@@ -1,0 +1,57 @@
+"""Where the state of a simulated job is kept: in the memory of machines, and in its store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from convoy_controllers.plan import Assign, CommitView
+
+
+@dataclass(slots=True)
+class Generation:
+    """One that was committed."""
+
+    incarnation: int
+    step: int
+    shards: list[set[str]]
+    """By pod that saved, the machines that have its share in memory."""
+
+
+class Saves:
+    """Of one job: the newest generation in memory, and the step of the newest in its store."""
+
+    def __init__(self) -> None:
+        self._memory: Generation | None = None
+        self._stored = 0
+        self._stored_at = -math.inf
+
+    def commit(
+        self, incarnation: int, step: int, plans: Iterable[Assign], now: float
+    ) -> dict[str, CommitView]:
+        """Keeps what the pods of these assignments have saved. What agents know then, by tier."""
+        memories = [(plan.node, plan.memory) for plan in plans if plan.memory is not None]
+        self._memory = Generation(incarnation, step, [{node, *memory.hosts} for node, memory in memories])
+        tiers = {"local"}
+        if all(memory.copies for _, memory in memories):
+            tiers.add("peer")
+        store = next((memory.store for _, memory in memories), None)
+        if store is not None and now >= self._stored_at + store.every_seconds:
+            self._stored, self._stored_at = step, now
+            tiers.add("remote")
+        return dict.fromkeys(sorted(tiers), CommitView(incarnation, step, now))
+
+    def lose(self, machine: str) -> None:
+        """The memory of a machine is gone."""
+        for holders in self._memory.shards if self._memory else ():
+            holders.discard(machine)
+
+    def newest(self, reached: Callable[[str], bool]) -> int:
+        """The step that a restore finds in the memory of the machines that are reached, or in the store; 0
+        when nothing is whole.
+        """
+        found = self._memory
+        if found is not None and all(any(map(reached, holders)) for holders in found.shards):
+            return found.step
+        return self._stored
