@@ -19,11 +19,12 @@ from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.holding import OTHERS, Holding
 from convoy_agents.tiercheck.link import Encoders, Link
 from convoy_agents.tiercheck.stores.adopt import adopt
-from convoy_agents.tiercheck.stores.base import Blobs, Store
+from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
 from convoy_agents.tiercheck.stores.errors import Damaged, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.probe import probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.upload import download, upload
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2

@@ -18,7 +18,7 @@ from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, held, read
 from convoy_agents.csi import mounts
 from convoy_agents.tiercheck import alarms, digest, remote
 from convoy_agents.tiercheck.stores import calls
-from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.blobs import Listing
 from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2

@@ -28,8 +28,9 @@ from tests.unit.agents.fault_proxy import Fault, FaultProxy
 
 from convoy_agents import negotiate
 from convoy_agents.tiercheck import remote, restoring
-from convoy_agents.tiercheck.stores.base import GRACE_SECONDS, Store
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.store import Store
+from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.retention import Keep

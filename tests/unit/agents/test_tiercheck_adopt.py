@@ -11,8 +11,8 @@ import pytest
 from tests.unit.agents.test_tiercheck_stores import noise, put, record_of, shard
 
 from convoy_agents.tiercheck.stores.adopt import adopt
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_controllers.checkpoint import restore
 from convoy_controllers.checkpoint.generation import Generation

@@ -16,7 +16,7 @@ from convoy_agents.tiercheck import remote
 from convoy_agents.tiercheck.link import Encoders
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores import calls
-from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.blobs import Listing
 from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.stores.volume import Volume

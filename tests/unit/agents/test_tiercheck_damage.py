@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.tiercheck.vault import SEGMENTS, Damaged, Facts, Vault
 from convoy_controllers.checkpoint import records, restore

@@ -20,8 +20,8 @@ from tests.unit.agents.test_tiercheck_stores import (
 
 from convoy_agents.tiercheck import digest, planes
 from convoy_agents.tiercheck.stores.adopt import adopt
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, StoreError
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.upload import download, examine, upload
 
 STOP = threading.Event()

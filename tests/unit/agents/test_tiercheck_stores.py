@@ -20,18 +20,13 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import (
-    FOLDERS,
-    MAX_TEXT,
-    SWEEP_SECONDS,
-    WORD_SECONDS,
-    Blobs,
-    Listing,
-    Store,
-)
+from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Blobs, Listing
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, NotMounted, StoreError
+from convoy_agents.tiercheck.stores.part import FOLDERS
 from convoy_agents.tiercheck.stores.probe import Capabilities, probe
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.store import Store
+from convoy_agents.tiercheck.stores.sweeping import SWEEP_SECONDS, WORD_SECONDS
 from convoy_agents.tiercheck.stores.upload import Retries, upload
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_controllers.checkpoint.generation import Generation
@@ -1128,8 +1123,9 @@ class View(Memory):
 class Serial(Store):
     """One operation after another."""
 
-    def _many(self, work: Callable[[Any], Any], items: Any) -> list[Any]:
-        return [work(one) for one in items]
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._part.many = lambda work, items: [work(one) for one in items]  # type: ignore[method-assign]
 
 
 def serial(memory: Memory, kind: type[Store] = Serial) -> Store:
@@ -1328,8 +1324,9 @@ class Careless(Serial):
 class Blind(Serial):
     """Does not see that somebody deletes."""
 
-    def _see_no_sweep(self) -> None:
-        pass
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._sweeping.see_none = lambda: None  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("kind", [Careless, Blind])

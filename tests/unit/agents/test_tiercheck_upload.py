@@ -16,9 +16,9 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.upload import Rate, Retries, download, examine, upload
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest
@@ -85,12 +85,6 @@ def test_a_shard_comes_back_as_it_went(store: Store, threads: int) -> None:
     assert fetch(store, pieces, threads=threads) == dict(enumerate(pieces))
     assert fetch(store, pieces, wanted=[3, 7]) == {3: pieces[3], 7: pieces[7]}
     assert store.inventory().manifests == {shard(pieces).id: shard(pieces)}
-
-
-def test_an_empty_shard_is_its_manifest(store: Store) -> None:
-    assert send(store, []).sent_bytes == 0
-    assert fetch(store, []) == {}
-    assert shard([]).id in store.inventory().manifests
 
 
 def test_equal_chunks_go_once_and_come_once(store: Store, proxy: FaultProxy) -> None:

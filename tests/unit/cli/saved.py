@@ -17,8 +17,9 @@ from typer.testing import CliRunner, Result
 from convoy.cli.__main__ import app
 from convoy.cli.checkpoint import fsck, reach
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Blobs, Store
+from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Chunk, Manifest, Record
 from convoy_crds.checkpointstore import CheckpointStore

@@ -25,7 +25,7 @@ from convoy.cli.checkpoint.contents import (
     unlabel,
 )
 from convoy.cli.checkpoint.export import format_of, journal_refusal
-from convoy_agents.tiercheck.stores.base import Listing
+from convoy_agents.tiercheck.stores.blobs import Listing
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch, Inventory, Manifest, Record
 from convoy_controllers.checkpoint.restore import Lost, Restore

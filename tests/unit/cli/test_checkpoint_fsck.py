@@ -16,8 +16,8 @@ from tests.unit.cli.test_checkpoint_contents import contents
 
 from convoy.cli.checkpoint.findings import conclude, count
 from convoy.cli.cluster import Cluster
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.homes import Home, homes
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.retention import Doomed, Keep
 
 GRACE = 1800.0

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.agents import fault_proxy
 from tests.unit.cli.saved import Bucket, chunk_of, job, noise
 
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch
 

@@ -17,7 +17,7 @@ from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
 
 from convoy.cli.checkpoint.reach import advice, connect, elsewhere
 from convoy.cli.cluster import Cluster
-from convoy_agents.tiercheck.stores.base import Store
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Stopped, StoreError
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.upload import Wait, upload
 from convoy_controllers.checkpoint import restore
 from convoy_controllers.checkpoint.generation import Generation

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import MAX_TEXT, Blobs, Listing
+from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Blobs, Listing
 from convoy_agents.tiercheck.stores.errors import StoreError
 
 T = TypeVar("T")

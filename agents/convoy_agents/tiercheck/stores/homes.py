@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from convoy_agents.tiercheck.stores.base import FOLDERS, NAME, Blobs
+from convoy_agents.tiercheck.stores.blobs import Blobs
+from convoy_agents.tiercheck.stores.part import FOLDERS, NAME
 
 
 class Home(NamedTuple):

@@ -8,7 +8,7 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from convoy_agents.tiercheck.stores.base import Blobs
+from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.errors import StoreError
 
 _RACERS = 8

@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError, SSLError
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import MAX_TEXT, Listing
+from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Listing
 from convoy_agents.tiercheck.stores.errors import StoreError
 
 CONNECT_SECONDS = 5.0

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import Store
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError
+from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.records import Chunk, Manifest
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from convoy_agents.tiercheck import digest
-from convoy_agents.tiercheck.stores.base import MAX_TEXT, Listing
+from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Listing
 from convoy_agents.tiercheck.stores.errors import NotMounted, StoreError
 
 _RETRIABLE = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT})

@@ -15,7 +15,7 @@ from convoy_controllers.checkpoint.records import Chunk, Inventory, Record
 from convoy_controllers.checkpoint.restore import REMOTE, Lost, Restore
 
 if TYPE_CHECKING:
-    from convoy_agents.tiercheck.stores.base import Listing
+    from convoy_agents.tiercheck.stores.blobs import Listing
 
 MAX_PLACES = 3
 """Shards that are named with one chunk that they need."""

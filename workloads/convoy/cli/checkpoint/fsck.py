@@ -44,8 +44,8 @@ def fsck(
     """
     cluster = Cluster.connect(None, context)
     blobs = connect(cluster, name, operator, endpoint, folder)
-    from convoy_agents.tiercheck.stores.base import GRACE_SECONDS  # noqa: PLC0415
     from convoy_agents.tiercheck.stores.homes import homes  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS  # noqa: PLC0415
 
     with asking():
         found = homes(blobs)

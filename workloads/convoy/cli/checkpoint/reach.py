@@ -23,7 +23,8 @@ from convoy_crds.storekeys import decoded, missing
 from convoy_crds.trainingjob import TrainingJob
 
 if TYPE_CHECKING:
-    from convoy_agents.tiercheck.stores.base import Blobs, Store
+    from convoy_agents.tiercheck.stores.blobs import Blobs
+    from convoy_agents.tiercheck.stores.store import Store
 
 OPERATOR = "convoy-system"
 _LIBRARIES = ("numpy", "structlog", "xxhash", "zstandard")
@@ -127,7 +128,7 @@ class Subject:
 
 def part(blobs: Blobs, namespace: str, uid: str, name: str) -> Part:
     """What these blobs have of the job `name` that is or was `uid`. Failure when that can be no uid."""
-    from convoy_agents.tiercheck.stores.base import Store  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.store import Store  # noqa: PLC0415
 
     said: list[str] = []
     try:

@@ -82,7 +82,7 @@ def known(subject: Subject) -> TrainingJob | None:
 
 def amount(part: Part) -> tuple[int, int, int]:
     """Objects, bytes and generations that are there."""
-    from convoy_agents.tiercheck.stores.base import FOLDERS  # noqa: PLC0415
+    from convoy_agents.tiercheck.stores.part import FOLDERS  # noqa: PLC0415
 
     with asking():
         found = {folder: part.store.kept(folder) for folder in FOLDERS}

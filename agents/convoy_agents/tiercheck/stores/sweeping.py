@@ -1,0 +1,127 @@
+"""Deleting what a store need not keep, so that nothing goes that somebody is just coming to use."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.part import FOLDERS, LOOKING, Part
+from convoy_controllers.checkpoint import retention
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Manifest
+from convoy_controllers.checkpoint.retention import Doomed, Keep
+
+GRACE_SECONDS = 1800.0
+"""What was written within it is not deleted; an upload that takes longer may send some chunks twice."""
+SWEEP_SECONDS = 60.0
+"""For which a sweep deletes what it has found to be old; the next one goes on."""
+WORD_SECONDS = 300.0
+"""For which the word that a sweep is on counts, from when it was last said: a deletion that was begun within
+SWEEP_SECONDS may take until then. Who sweeps may die, and nothing is committed until its word counts no more.
+"""
+
+
+class Sweeping:
+    """In one job's part. Blocking; for several threads at once. All raise StoreError."""
+
+    def __init__(self, part: Part, grace_seconds: float, clock: Callable[[], float]) -> None:
+        """`clock`: for how long something takes."""
+        self._part = part
+        self._where = part.where
+        self._grace = grace_seconds
+        self._clock = clock
+
+    def sweep(self, keep: Keep, pinned: Collection[Generation] = ()) -> Doomed:
+        """Deletes what the store need not keep; what that was."""
+        stored = self._part.inventory()
+        chunks = self._part.names("chunks")
+        return self.delete(retention.sweep(stored, chunks.written, keep, chunks.now, self._grace, pinned))
+
+    def delete(self, doomed: Doomed) -> Doomed:
+        """Deletes these, but nothing that is in use or was written within the grace; what went.
+
+        Breaks off after SWEEP_SECONDS each of manifests and chunks: the next sweep finds the rest.
+        """
+        self._part.remove("records", (one.name for one in doomed.records))
+        self._part.remove("branches", (f"{one}{end}" for one in doomed.branches for end in (LOOKING, "")))
+        self._tidy()
+        if not doomed.chunks and not self._aged("manifests", doomed.manifests)[0]:
+            return Doomed(doomed.records, doomed.branches)
+        with self._sweeping() as said:
+            left = self._part.inventory()
+            heads = {head for one in left.records.values() for head in one.shards.values()}
+            alive = retention.reachable(heads, left.manifests)
+            manifests = self._expire("manifests", doomed.manifests - alive, said)
+            used = digests(one for key, one in left.manifests.items() if key not in manifests)
+            # A manifest that is in use but cannot be read may be put again: its chunks stay till then.
+            lost = alive - left.manifests.keys()
+            chunks = frozenset() if lost else self._expire("chunks", doomed.chunks - used, said)
+        return Doomed(doomed.records, doomed.branches, manifests, chunks)
+
+    def see_none(self) -> None:
+        """StoreError while somebody deletes."""
+        now, sweeps, *_ = self._part.names("sweeps")
+        if any(now - at < WORD_SECONDS for at in sweeps.values()):
+            raise StoreError(f"{self._where}: commit: what is obsolete is just being deleted", retriable=True)
+
+    @contextlib.contextmanager
+    def _sweeping(self) -> Iterator[Callable[[], float]]:
+        """Says so meanwhile; after an error too, until that lapses: what failed may still be under way. Gives
+        what says it again, and until when that allows to delete: listings of many names take long.
+        """
+        name, last = secrets.token_hex(8), self._clock()
+        self._part.blobs.put(self._part.key("sweeps", name), b"")
+
+        def again() -> float:
+            nonlocal last
+            now = self._clock()
+            if now - last > WORD_SECONDS / 2:
+                raise StoreError(
+                    f"{self._where}: sweep: looking through the store takes {now - last:.0f} s, too long for "
+                    "anything to be deleted",
+                    retriable=True,
+                )
+            self._part.blobs.put(self._part.key("sweeps", name), b"")
+            last = now
+            return now + SWEEP_SECONDS
+
+        yield again
+        self._part.remove("sweeps", [name])
+
+    def _tidy(self) -> None:
+        """Clears up after what has broken off."""
+        now, sweeps, *_ = self._part.names("sweeps")
+        self._part.remove("sweeps", [one for one, at in sweeps.items() if now - at > 2 * WORD_SECONDS])
+        for folder in FOLDERS:
+            self._part.tidy(folder, now - self._grace)
+
+    def _aged(self, folder: str, names: Collection[str]) -> tuple[list[str], set[str]]:
+        """Those of them that were not written within the grace, and those that are not there any more."""
+        if not names:
+            return [], set()
+        now, written, *_ = self._part.names(folder)
+        old = [name for name in names if name in written and now - written[name] > self._grace]
+        return old, set(names) - written.keys()
+
+    def _expire(self, folder: str, names: Collection[str], said: Callable[[], float]) -> frozenset[str]:
+        """Those of them that are not there any more. `said`: as `_sweeping` gives it."""
+        old, gone = self._aged(folder, names)
+        if not old:
+            return frozenset(gone)
+        until = said()
+
+        def remove(name: str) -> bool:
+            if self._clock() >= until:
+                return False
+            self._part.blobs.remove(self._part.key(folder, name))
+            return True
+
+        gone.update(name for name, done in zip(old, self._part.many(remove, old), strict=True) if done)
+        return frozenset(gone)
+
+
+def digests(manifests: Iterable[Manifest]) -> set[str]:
+    """Of all their chunks."""
+    return {chunk.digest for one in manifests for chunk in one.chunks}
