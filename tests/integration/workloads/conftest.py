@@ -41,19 +41,16 @@ async def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> Non
 
 
 class Agent:
-    """The agent's end of one pod's socket. Does what a test tells it, and commits while `commits` is set."""
+    """The agent's end of one pod's socket. Does what a test tells it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.heard: list[Message] = []
         self.refused: list[str] = []
         """What the real agent would not have understood."""
-        self.commits = True
-        self.world = 1
         self._changed = asyncio.Condition()
         self._launcher: asyncio.StreamWriter | None = None
         self._ranks: dict[int, asyncio.StreamWriter] = {}
-        self._prepared: dict[tuple[int, int], int] = {}
         self._server: asyncio.Server | None = None
         self._talks: set[asyncio.Task[None]] = set()
 
@@ -71,9 +68,8 @@ class Agent:
         self._launcher = None
 
     def forget(self) -> None:
-        """As a new agent: nothing heard, nothing prepared."""
+        """As a new agent: nothing heard."""
         self.heard.clear()
-        self._prepared.clear()
 
     def tell(self, **message: Any) -> None:
         assert self._launcher is not None
@@ -111,7 +107,6 @@ class Agent:
 
     async def form(self, command: list[str], incarnation: int = 1, ranks: int = 2, **more: Any) -> None:
         """Port, then assignment, as the plan does."""
-        self.world = ranks
         self.tell(type="pickPort", incarnation=incarnation)
         picked = await self.hears(lambda m: m["type"] == "portPicked" and m["incarnation"] == incarnation)
         self.tell(
@@ -157,8 +152,6 @@ class Agent:
                 elif message["type"] == "hello":
                     rank = message["rank"]
                     self._ranks[rank] = writer
-                if self.commits:
-                    self._commit(message)
                 async with self._changed:
                     self.heard.append(message if rank is None else {**message, "from": rank})
                     self._changed.notify_all()
@@ -174,19 +167,6 @@ class Agent:
                 assert messages.parse_from_rank(message) is not None
         except (messages.MessageError, AssertionError) as error:
             self.refused.append(f"{error!r}: {message}")
-
-    def _commit(self, message: Message) -> None:
-        if message["type"] not in ("prepared", "recorded"):
-            return
-        generation = message["incarnation"], message["step"]
-        named = {"incarnation": generation[0], "step": generation[1]}
-        if message["type"] == "prepared":
-            self._prepared[generation] = self._prepared.get(generation, 0) + 1
-            if self._prepared[generation] == self.world:
-                self.tell_rank(0, type="commit", **named)
-        else:
-            for rank in range(self.world):
-                self.tell_rank(rank, type="committed", **named)
 
 
 def _frame(message: Message) -> bytes:

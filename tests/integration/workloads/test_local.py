@@ -115,6 +115,12 @@ def test_a_command_s_files_are_those_of_the_folder(run: Run, tmp_path: Path) -> 
     assert sorted(out.getvalue().splitlines()) == ["[1/0] found", "[1/1] found", "incarnation 1: 2 ranks"]
 
 
+def test_what_a_run_leaves_behind_keeps_its_folder(run: Run, tmp_path: Path) -> None:
+    """As after kill -9: then the launchers, with the ranks below them, are what is left."""
+    found = f"exec ls -l /proc/$PPID/fd | grep -q ' {tmp_path}$'"
+    assert run(job(["bash", "-c", found]), checkpoint_dir=tmp_path, out=io.StringIO()) == 0
+
+
 @pytest.mark.parametrize(("source", "code"), [("raise SystemExit(10)\n", 10), ("raise SystemExit(20)\n", 20)])
 def test_what_cannot_heal_is_not_tried_again(run: Run, tmp_path: Path, source: str, code: int) -> None:
     out = io.StringIO()

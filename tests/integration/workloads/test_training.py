@@ -157,8 +157,8 @@ async def test_asked_to_leave_the_ranks_stop_at_one_step_and_it_is_committed(
     stopped = re.search(r"stops after step (\d+)", launcher.log)
     assert stopped is not None
     assert committed(tmp_path) == [f"gen-1-{stopped[1]}"]
-    prepared = [m for m in agent.heard if m["type"] == "prepared"]
-    assert {(m["from"], m["step"]) for m in prepared} == {(0, int(stopped[1])), (1, int(stopped[1]))}
+    record = json.loads((tmp_path / "checkpoints" / f"gen-1-{stopped[1]}" / "COMMIT.json").read_text())
+    assert (record["worldSize"], len(record["files"])) == (2, 2), "both ranks have written their part of it"
 
 
 async def test_a_killed_rank_is_replaced_in_place_and_training_continues(
@@ -228,33 +228,27 @@ async def test_when_no_checkpoint_can_be_read_the_ranks_end_with_20_and_delete_n
 async def test_a_rank_that_is_refused_leaves(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
-    agent.commits = False
-    launch(torch=True, **environment(tmp_path, steps=100_000, seconds=0.0, pause=0.01))
+    launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
     await connected(agent)
     await agent.form(program)
-    prepared = await agent.hears(lambda m: m["type"] == "prepared" and m["from"] == 1)
-    agent.tell_rank(1, type="refused", incarnation=1, step=prepared["step"], seen=2)
+    await agent.hears_step(3, rank=1)
+    agent.tell_rank(1, type="refused", incarnation=1, step=3, seen=2)
     assert (await agent.hears_exit(1))["exitCode"] == 76
     assert committed(tmp_path) == []
 
 
-async def test_training_goes_on_and_commits_across_an_agent_restart(
+async def test_training_goes_on_across_an_agent_restart(
     agent: Agent, launch: Launch, program: list[str], tmp_path: Path
 ) -> None:
-    agent.commits = False
-    launch(torch=True, **environment(tmp_path, steps=100_000, seconds=0.0, pause=0.01))
+    launch(torch=True, **environment(tmp_path, steps=100_000, pause=0.01))
     await connected(agent)
     await agent.form(program)
-    prepared = [
-        await agent.hears(lambda m, r=rank: m["type"] == "prepared" and m["from"] == r) for rank in (0, 1)
-    ]
-    assert prepared[0]["step"] == prepared[1]["step"]
+    before = await agent.hears_step(3)
     await agent.hang_up()
     agent.forget()
-    agent.commits = True
     await agent.listen()
-    await until(lambda: f"gen-1-{prepared[0]['step']}" in committed(tmp_path))
-    await agent.hears_step(prepared[0]["step"] + 5)
+    for rank in (0, 1):
+        await agent.hears_step(before["step"] + 5, rank)
 
 
 async def test_bad_parameters_end_with_10(agent: Agent, launch: Launch, tmp_path: Path) -> None:

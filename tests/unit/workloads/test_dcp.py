@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 import convoy
 from convoy.dcp import ConvoyReader, ConvoyWriter, NotSaved, StepAbandoned
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.tiers import planning, shard
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints

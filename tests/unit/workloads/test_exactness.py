@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from convoy_workloads.runtime.exactness import exact, rng_state, set_rng_state, throw_away
-from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.generation import Generation, Record
 
 
 def draws() -> list[float]:
@@ -34,12 +34,12 @@ def test_generators_go_back_to_where_they_were() -> None:
     ],
 )
 def test_what_a_run_must_share_with_its_saver(world: int, version: str, warmed: bool, same: bool) -> None:
-    record = Record(Generation(1, 10), None, world=2, torch="2.13.0")
+    record = Record(Generation(1, 10), world=2, torch="2.13.0")
     assert exact(record, world, version, warmed) is same
 
 
 def test_from_three_ranks_on_only_throw_away_passes_keep_the_bits() -> None:
-    record = Record(Generation(1, 10), None, world=3, torch="2.13.0")
+    record = Record(Generation(1, 10), world=3, torch="2.13.0")
     assert [exact(record, 3, "2.13.0", warmed) for warmed in (False, True)] == [False, True]
 
 

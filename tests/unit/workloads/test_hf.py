@@ -18,7 +18,7 @@ from torch import nn
 
 import convoy
 from convoy_workloads.runtime.adapters.trainer import Follower
-from convoy_workloads.runtime.checkpoint import Checkpoints
+from convoy_workloads.runtime.folder.checkpoints import FolderCheckpoints
 
 SAMPLES, EACH = 22, 3
 """Eight batches, the last one smaller."""
@@ -166,7 +166,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONVOY_CHECKPOINT_SECONDS", "0.000001")
     (tmp_path / "saved").mkdir()
     # Every step is saved, and before the next one.
-    monkeypatch.setattr(Checkpoints, "due", Checkpoints.settle)
+    monkeypatch.setattr(FolderCheckpoints, "due", FolderCheckpoints.settle)
     return tmp_path / "saved"
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.journal import journal as journals
 from convoy_workloads.runtime.journal import segment
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.journal import Journal, lasts, parameters_of
 from convoy_workloads.runtime.journal.replay import replay
-from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.tiers import planning, reading, shard
 

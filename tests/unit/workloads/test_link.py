@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from convoy_workloads.runtime import link
-from convoy_workloads.runtime.commits import Commits
-from convoy_workloads.runtime.frames import Decoder, Message
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.frames import Decoder, Message, encode
 from convoy_workloads.runtime.link import RankLink
+from convoy_workloads.runtime.tiers.told import Told
 
 
 class Agent:
@@ -37,6 +37,12 @@ class Agent:
             self._heard.extend(self._decoder.feed(data))
         return self._heard.pop(0)
 
+    def say(self, message: Message) -> None:
+        self._connection.sendall(encode(message))
+
+    def hang_up(self) -> None:
+        self._connection.close()
+
     def close(self) -> None:
         self._server.close()
         self._connection.close()
@@ -54,7 +60,7 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "PROGRESS_SECONDS", 3600.0)
-    rank = RankLink(agent.path, {"type": "hello"}, lambda _: None, list)
+    rank = RankLink(agent.path, {"type": "hello"}, lambda _: None)
     agent.accept()
     rank.progress({"type": "progress", "step": 0})
     assert [agent.hear().get("step") for _ in range(2)] == [None, 0]
@@ -66,17 +72,22 @@ def test_the_first_step_does_not_wait_for_the_next_fold(
     assert agent.hear()["step"] == 2
 
 
-def test_an_undecided_generation_is_said_again_until_it_is_decided(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link, "RESAY_SECONDS", 0.2)
-    commits = Commits(1, lambda _: None)
-    rank = RankLink(agent.path, {"type": "hello"}, commits.on_message, commits.pending)
-    commits.connect(rank.send)
-    agent.accept()
-    assert agent.hear()["type"] == "hello"
-    commits.prepare(Generation(1, 5), None, seal=lambda: None, complete=lambda: True)
-    assert [agent.hear()["type"] for _ in range(3)] == ["prepared"] * 3
-    commits.abandon()
-    assert commits.pending() == []
+def test_it_dials_again_and_hears_what_is_said(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "DIAL_SECONDS", (0.01, 0.01))
+    told, heard = Told(), threading.Event()
+
+    def on_message(message: Message) -> None:
+        told.on_message(message)
+        heard.set()
+
+    rank = RankLink(agent.path, {"type": "hello"}, on_message)
+    for said in ({"type": "committed"}, {"type": "refused", "incarnation": 1, "step": 5, "seen": 2}):
+        agent.accept()
+        assert agent.hear()["type"] == "hello"
+        assert not told.stale
+        agent.say(said)
+        assert heard.wait(30)
+        heard.clear()
+        agent.hang_up()
+    assert told.stale
     rank.close()

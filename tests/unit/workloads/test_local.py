@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from convoy_crds.trainingjob import Recovery, TrainingJob
+from convoy_workloads.local import LocalError, run_local
 from convoy_workloads.local.budget import Budget
 from convoy_workloads.local.environment import declared, pod_environment
 from convoy_workloads.local.screen import Screen
+from convoy_workloads.runtime.folder.storage import locked
 
 
 def job(*env: dict[str, Any]) -> TrainingJob:
@@ -68,6 +70,13 @@ def test_a_run_starts_again_within_its_budget(endings: list[tuple[int, int]], wo
 def test_restarts_outside_of_the_window_are_forgiven_and_equal_errors_may_be_allowed() -> None:
     budget = Budget(Recovery(max_restarts=1, window_seconds=10, max_identical_errors=0))
     assert [budget.spend(now, 1, 0) for now in (0.0, 11.0, 22.0)] == [None] * 3
+
+
+def test_a_folder_that_another_run_uses_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with locked(tmp_path), pytest.raises(LocalError, match=f"another run keeps .* {tmp_path}"):
+        run_local(job(), checkpoint_dir=tmp_path, out=out)
+    assert out.getvalue() == "" and list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

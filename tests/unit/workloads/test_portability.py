@@ -11,7 +11,8 @@ import pytest
 import convoy_workloads
 
 PACKAGE = Path(convoy_workloads.__file__).parent
-SOURCES = sorted(path for part in ("launcher", "runtime") for path in (PACKAGE / part).glob("*.py"))
+PARTS = ("launcher", "runtime", "runtime/folder")
+SOURCES = sorted(path for part in PARTS for path in (PACKAGE / part).glob("*.py"))
 NEED_TORCH = {"moments.py", "snapshot.py"}
 """Imported only by code that has torch."""
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from tests.unit.workloads.test_dcp import Agent
 
 from convoy_workloads.runtime.errors import OtherRankFailed
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.tiers import planning, shard
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -9,18 +8,17 @@ import pytest
 import torch
 
 import convoy
-from convoy_workloads.runtime import checkpoint, commits, snapshot
 from convoy_workloads.runtime.agreement import Gate
-from convoy_workloads.runtime.checkpoint import Checkpoints
-from convoy_workloads.runtime.commits import COMMITTED
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.folder import checkpoints as folder
+from convoy_workloads.runtime.folder import snapshot
+from convoy_workloads.runtime.folder.checkpoints import FolderCheckpoints
 
 STATE = {"weights": torch.zeros(4)}
 
 
 @pytest.fixture
-def volume(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Writes to the volume hang until it is set."""
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Writes to the disk hang until it is set."""
     answers = threading.Event()
     write = snapshot.write
 
@@ -33,23 +31,23 @@ def volume(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-def test_a_rank_whose_volume_hangs_is_busy_and_says_so_once(
-    volume: threading.Event,
+def test_a_rank_whose_disk_hangs_is_busy_and_says_so_once(
+    disk: threading.Event,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(checkpoint, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(commits, "DECISION_SECONDS", 0.0)
-    checkpoints = Checkpoints(tmp_path, 1, 0, 0.0)
+    monkeypatch.setattr(folder, "SLOW_SECONDS", 0.0)
+    checkpoints = FolderCheckpoints(tmp_path, 1, 0, 0.0)
     assert not checkpoints.busy()
     assert checkpoints.start(STATE, 1)
     assert checkpoints.busy()
     assert checkpoints.busy()
     assert capsys.readouterr().err.count("the next checkpoint waits") == 1
-    volume.set()
-    assert checkpoints.commits.wait(Generation(1, 1), 60) == COMMITTED
+    disk.set()
     assert checkpoints.settle()
+    record = checkpoints.choose()
+    assert record is not None and record.generation.step == 1
     assert not checkpoints.busy()
     assert checkpoints.due()
 
@@ -72,19 +70,3 @@ def test_no_rank_saves_while_another_still_writes(tmp_path: Path, monkeypatch: p
             saves.append(job.checkpoint(step))
             job._checkpoints.settle()
     assert saves == [True, False, False, True]
-
-
-def test_a_generation_that_stays_undecided_gives_way_to_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoints = Checkpoints(tmp_path, 1, 0, 0.0)
-    checkpoints.commits.connect(lambda _: None)  # agents that never answer
-    checkpoints.start(STATE, 1)
-    checkpoints._thread.join(60)
-    assert not checkpoints.due()
-    monkeypatch.setattr(commits, "DECISION_SECONDS", 0.0)
-    assert checkpoints.due()
-    monkeypatch.setattr(checkpoint, "LAG_SECONDS", 60.0)
-    began = time.monotonic()
-    assert checkpoints.start(STATE, 2)
-    assert time.monotonic() - began < 30

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from convoy_workloads.runtime.checkpoint import open_checkpoints
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.checkpoints import open_checkpoints
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.state import TrainingState
 

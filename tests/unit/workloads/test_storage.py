@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from convoy_workloads.runtime import storage
 from convoy_workloads.runtime.errors import DataError
-from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.folder import storage
+from convoy_workloads.runtime.folder.records import CommitRecord
+from convoy_workloads.runtime.generation import Generation
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[Path, Record]:
+def saved(tmp_path: Path) -> tuple[Path, CommitRecord]:
     """A root with one committed generation of two files."""
     folder = tmp_path / "gen-2-30"
     folder.mkdir()
@@ -19,16 +21,16 @@ def saved(tmp_path: Path) -> tuple[Path, Record]:
     (folder / "__1_0.distcp").write_bytes(b"moments" * 100)
     (folder / storage.METADATA).write_bytes(b"index")
     files = storage.digests(folder / name for name in ("__0_0.distcp", "__1_0.distcp"))
-    record = Record(Generation(2, 30), None, 2, "2.13.0", storage.digest(folder / storage.METADATA), files)
+    record = CommitRecord(Generation(2, 30), 2, "2.13.0", storage.digest(folder / storage.METADATA), files)
     storage.write_json(folder / storage.COMMIT, record.to_json())
     return tmp_path, record
 
 
-def test_a_record_is_read_back(saved: tuple[Path, Record]) -> None:
+def test_a_record_is_read_back(saved: tuple[Path, CommitRecord]) -> None:
     assert storage.records(saved[0]) == ([saved[1]], {})
 
 
-def test_a_generation_without_commit_does_not_exist(saved: tuple[Path, Record]) -> None:
+def test_a_generation_without_commit_does_not_exist(saved: tuple[Path, CommitRecord]) -> None:
     root, _ = saved
     (root / "gen-3-40").mkdir()
     assert [one.generation for one in storage.records(root)[0]] == [Generation(2, 30)]
@@ -36,7 +38,7 @@ def test_a_generation_without_commit_does_not_exist(saved: tuple[Path, Record]) 
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"incarnation": 2}'])
-def test_an_unreadable_record_is_complained_about(saved: tuple[Path, Record], text: str) -> None:
+def test_an_unreadable_record_is_complained_about(saved: tuple[Path, CommitRecord], text: str) -> None:
     root, _ = saved
     (root / "gen-2-30" / storage.COMMIT).write_text(text)
     found, complaints = storage.records(root)
@@ -44,7 +46,7 @@ def test_an_unreadable_record_is_complained_about(saved: tuple[Path, Record], te
     assert list(complaints) == [Generation(2, 30)]
 
 
-def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, Record]) -> None:
+def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, CommitRecord]) -> None:
     root, _ = saved
     (root / "gen-2-30").rename(root / "gen-2-31")
     complaint = f"{root}/gen-2-31/COMMIT.json names generation gen-2-30"
@@ -54,7 +56,7 @@ def test_a_record_of_another_generation_is_complained_about(saved: tuple[Path, R
 @pytest.mark.parametrize("name", ["__0_0.distcp", "__1_0.distcp", ".metadata"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "grow"])
 def test_any_damage_to_any_file_is_found_by_one_of_the_shares(
-    saved: tuple[Path, Record], name: str, damage: str
+    saved: tuple[Path, CommitRecord], name: str, damage: str
 ) -> None:
     root, record = saved
     folder = root / "gen-2-30"
@@ -84,7 +86,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "a").read_bytes() == b"one"
 
 
-def test_a_removed_generation_is_gone(saved: tuple[Path, Record]) -> None:
+def test_a_removed_generation_is_gone(saved: tuple[Path, CommitRecord]) -> None:
     root, record = saved
     storage.remove(root, record.generation)
     assert list(root.iterdir()) == []
@@ -92,7 +94,7 @@ def test_a_removed_generation_is_gone(saved: tuple[Path, Record]) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
-def test_a_volume_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> None:
     shut = tmp_path / "shut"
     shut.mkdir(mode=0o755)
     tmp_path.chmod(0o755)
@@ -107,3 +109,15 @@ def test_a_volume_that_may_not_be_written_is_a_data_error(tmp_path: Path) -> Non
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     storage.must_be_writable(shut / "job")
     assert list((shut / "job").iterdir()) == []
+
+
+def test_one_run_at_a_time_has_the_folder_until_its_last_process_lets_go(tmp_path: Path) -> None:
+    with storage.locked(tmp_path) as lock:
+        with pytest.raises(storage.InUse, match=str(tmp_path)), storage.locked(tmp_path):
+            pass
+        left_behind = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock,))
+    with pytest.raises(storage.InUse), storage.locked(tmp_path):
+        pass
+    left_behind.communicate()
+    with storage.locked(tmp_path):
+        pass

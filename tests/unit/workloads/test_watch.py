@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.tiers import watch
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints

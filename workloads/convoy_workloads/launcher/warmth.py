@@ -50,8 +50,8 @@ def warm_up() -> str:
             _tiny_step()
     except Exception as error:  # the ranks are then forked a little less warm
         print(f"convoy: the zygote's step fails: {type(error).__name__}: {error}", file=sys.stderr)
-    importlib.import_module("convoy_workloads.runtime")
-    importlib.import_module("convoy_workloads.runtime.snapshot")
+    for name in ("", ".tiers.planning", ".folder.snapshot"):
+        importlib.import_module(f"convoy_workloads.runtime{name}")
     return str(torch.__version__)
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from convoy_crds.layout import Slot
 from convoy_workloads.launcher import system
@@ -32,7 +31,9 @@ class Pod:
         folder: Path,
         on_message: Callable[[Pod, int | None, Message], None],
         on_line: Callable[[bytes], None],
+        lock: int,
     ) -> None:
+        """`lock`: an open file that its launcher holds as long as it lives."""
         self.slot = slot
         self.command = command
         self.connected = asyncio.Event()
@@ -42,8 +43,9 @@ class Pod:
         self._on_line = on_line
         self._output: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
+        self._lock = lock
         self._launcher: asyncio.StreamWriter | None = None
-        self._ranks: dict[int, asyncio.StreamWriter] = {}
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self, environment: Mapping[str, str], folder: Path) -> None:
         """Listens and starts the launcher in a folder. Its session is its own: Ctrl-C is ours to pass on."""
@@ -54,17 +56,16 @@ class Pod:
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            pass_fds=(self._lock,),
             start_new_session=True,
         )
         self._output = asyncio.create_task(self._pass_on())
 
     def tell(self, message: Message) -> None:
         """To the launcher."""
-        _write(self._launcher, message)
-
-    def tell_rank(self, rank: int, message: Message) -> None:
-        """To the runtime of a rank."""
-        _write(self._ranks.get(rank), message)
+        if self._launcher is not None:
+            with contextlib.suppress(OSError, RuntimeError):
+                self._launcher.write(encode(message))
 
     def signal(self, number: int) -> None:
         """Signals the launcher."""
@@ -91,9 +92,8 @@ class Pod:
             self._output.cancel()
         if self._server is not None:
             self._server.close()
-        for writer in [self._launcher, *self._ranks.values()]:
-            if writer is not None:
-                writer.close()
+        for writer in self._writers:
+            writer.close()
 
     async def _pass_on(self) -> None:
         assert self.process is not None and self.process.stdout is not None  # noqa: S101
@@ -111,6 +111,7 @@ class Pod:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = Decoder()
         rank: int | None = None
+        self._writers.add(writer)
         try:
             while data := await reader.read(65536):
                 for message in decoder.feed(data):
@@ -119,17 +120,9 @@ class Pod:
                         self.connected.set()
                     elif message["type"] == "hello":
                         rank = int(message["rank"])
-                        self._ranks[rank] = writer
                     self._on_message(self, rank, message)
         except (OSError, FrameError, KeyError, ValueError) as error:
             print(f"convoy: a connection of pod {self.slot.pod} breaks: {error!r}", file=sys.stderr)
         finally:
-            if rank is not None and self._ranks.get(rank) is writer:
-                del self._ranks[rank]
+            self._writers.discard(writer)
             writer.close()
-
-
-def _write(writer: asyncio.StreamWriter | None, message: dict[str, Any]) -> None:
-    if writer is not None:
-        with contextlib.suppress(OSError, RuntimeError):
-            writer.write(encode(message))

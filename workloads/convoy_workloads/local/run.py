@@ -18,7 +18,6 @@ from convoy_crds.layout import command, slots, world_size
 from convoy_crds.params import params_error
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, TrainingJob
 from convoy_workloads.local.budget import Budget
-from convoy_workloads.local.commit import CommitDesk
 from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
 from convoy_workloads.local.pod import Pod
 from convoy_workloads.local.screen import Screen
@@ -31,8 +30,8 @@ from convoy_workloads.runtime.errors import (
     PREEMPTED,
     worst,
 )
+from convoy_workloads.runtime.folder.storage import InUse, locked, newest_incarnation
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.storage import newest_incarnation
 
 CONNECT_SECONDS = 30.0
 FORM_SECONDS = 30.0
@@ -58,12 +57,14 @@ def run_local(
     """Runs `job` as processes of this machine until it ends; the exit code of the job.
 
     `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds
-    there and leaves its checkpoints there; without it they live as long as this call. `out` (default: stdout)
+    there and leaves its checkpoints there; without it they live as long as this call. One run at a time uses
+    it. `out` (default: stdout)
     gets what the ranks print, how far they are and, at the end, the loss curve. `folder` (default: the
     current one): the ranks' working directory, from which relative paths of their command are taken. Ctrl-C
     and SIGTERM let the ranks save their state; the job then ends with 75.
 
-    LocalError: the manifest cannot be run. Main thread only, since it takes those signals.
+    LocalError: the manifest cannot be run, or not with this folder. Main thread only, since it takes those
+    signals.
     """
     try:
         commands = [command(job, engine, slot) for slot in slots(job)]
@@ -76,9 +77,13 @@ def run_local(
     with tempfile.TemporaryDirectory(prefix="convoy-") as scratch:
         checkpoints = (checkpoint_dir or Path(scratch) / "checkpoints").resolve()
         checkpoints.mkdir(parents=True, exist_ok=True)
-        places = _Places(Path(scratch), checkpoints, folder or Path.cwd())
-        run = _Run(job, commands, places, out or sys.stdout, dict(environment or os.environ))
-        code = asyncio.run(run.run())
+        try:
+            with locked(checkpoints) as lock:
+                places = _Places(Path(scratch), checkpoints, lock, folder or Path.cwd())
+                run = _Run(job, commands, places, out or sys.stdout, dict(environment or os.environ))
+                code = asyncio.run(run.run())
+        except InUse as error:
+            raise LocalError(str(error)) from error
     run.summary()
     return code
 
@@ -89,6 +94,8 @@ class _Places:
 
     scratch: Path
     checkpoints: Path
+    lock: int
+    """An open file that keeps other runs out of `checkpoints`, also while launchers of this one live on."""
     start: Path
     """The ranks' working directory."""
 
@@ -110,7 +117,7 @@ class _Run:
         self._say = self._screen.say
         self._world = world_size(slots(job))
         self._pods = [
-            Pod(slot, command, places.scratch, self._on_message, self._screen.rank_line)
+            Pod(slot, command, places.scratch, self._on_message, self._screen.rank_line, places.lock)
             for slot, command in zip(slots(job), commands, strict=True)
         ]
         self._environment = environment
@@ -118,7 +125,6 @@ class _Run:
         # Nobody else counts incarnations here: goes on from those that the folder has seen.
         self._incarnation = newest_incarnation(places.checkpoints)
         self._port: asyncio.Future[int] | None = None
-        self._desk = CommitDesk()
         self._exits: dict[int, Message] = {}
         self._changed = asyncio.Event()
         self._interrupted = False
@@ -171,7 +177,6 @@ class _Run:
         self._incarnation += 1
         self._exits.clear()
         self._screen.form()
-        self._desk.form(self._incarnation, self._world)
         self._port = asyncio.get_running_loop().create_future()
         self._pods[0].tell({"type": "pickPort", "incarnation": self._incarnation})
         async with asyncio.timeout(FORM_SECONDS):
@@ -255,18 +260,8 @@ class _Run:
         elif kind == "rank" and message["state"] == "EXITED" and message["incarnation"] == self._incarnation:
             self._exits[int(message["rank"])] = message
             self._changed.set()
-        elif kind in ("prepared", "recorded") and rank is not None:
-            for to, reply in self._desk.take(rank, message):
-                self._pod_of(to).tell_rank(to, reply)
         elif kind == "progress" and rank == 0:
             self._show(message)
-
-    def _pod_of(self, rank: int) -> Pod:
-        return next(
-            pod
-            for pod in self._pods
-            if pod.slot.rank_offset <= rank < pod.slot.rank_offset + pod.slot.processes
-        )
 
     def _show(self, message: Mapping[str, Any]) -> None:
         total = message.get("totalSteps")

@@ -1,33 +1,17 @@
-"""What a job needs of whatever keeps its states: a folder (checkpoint.py), or its nodes' memory (tiers/)."""
+"""What a job needs of whatever keeps its states: its nodes' memory (tiers/), or a folder (folder/)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
-from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.lineage import Record
+from convoy_workloads.runtime.generation import Record
 
+DECISION_SECONDS = 120.0
+"""For a save that every rank has written to be decided, unless its caller says otherwise.
 
-class Decisions(Protocol):
-    """What the agent and a rank say to one another about saves, on the rank's link."""
-
-    @property
-    def stale(self) -> bool:
-        """Whether a later incarnation of the job exists: this rank must leave."""
-        ...
-
-    def connect(self, send: Callable[[Message], None]) -> None:
-        """By `send` the agent hears what this rank says."""
-        ...
-
-    def on_message(self, message: Message) -> None:
-        """What the agent says."""
-        ...
-
-    def pending(self) -> list[Message]:
-        """What to say again on a new link."""
-        ...
+Twice the 60 s after which the agents' calls among each other expire: one that restarts in the middle can ask
+again.
+"""
 
 
 class Replay(Protocol):
@@ -48,11 +32,6 @@ class Checkpointer(Protocol):
     @property
     def incarnation(self) -> int:
         """Under which it saves."""
-        ...
-
-    @property
-    def commits(self) -> Decisions:
-        """On the saves of this incarnation."""
         ...
 
     @property

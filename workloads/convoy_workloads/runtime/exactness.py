@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from convoy_workloads.runtime.lineage import Record
+from convoy_workloads.runtime.generation import Record
 
 PASSES = 2
 

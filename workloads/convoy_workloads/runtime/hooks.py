@@ -59,7 +59,7 @@ class StepHook:
                     "incarnation": self._place.incarnation,
                     "rank": self._place.rank,
                 }
-                self._link = RankLink(self._place.socket, hello, lambda _: None, list)
+                self._link = RankLink(self._place.socket, hello, lambda _: None)
             self._link.progress(self._meter.message(self._beat.step_ms), urgent=first)
 
     def finish(self) -> None:

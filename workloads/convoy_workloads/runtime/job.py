@@ -13,15 +13,14 @@ from typing import Any, Generic, TypeVar
 from convoy_workloads.runtime import hooks
 from convoy_workloads.runtime.agreement import Gate, Wish, torch_reduce
 from convoy_workloads.runtime.beat import Beat
-from convoy_workloads.runtime.checkpoint import open_checkpoints
-from convoy_workloads.runtime.checkpointer import Checkpointer
-from convoy_workloads.runtime.commits import DECISION_SECONDS
+from convoy_workloads.runtime.checkpointer import DECISION_SECONDS, Checkpointer
+from convoy_workloads.runtime.checkpoints import open_checkpoints
 from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost
 from convoy_workloads.runtime.exactness import exact, throw_away
 from convoy_workloads.runtime.frames import Message
+from convoy_workloads.runtime.generation import Generation, Record
 from convoy_workloads.runtime.interruption import Interruption
 from convoy_workloads.runtime.leaving import leave
-from convoy_workloads.runtime.lineage import Generation, Record
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.place import Place, from_environment
 from convoy_workloads.runtime.processes import Processes, form
@@ -29,6 +28,7 @@ from convoy_workloads.runtime.progress import Meter
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
+from convoy_workloads.runtime.tiers.told import Told
 
 P = TypeVar("P")
 
@@ -69,7 +69,8 @@ class Job(Generic[P]):
         self._state = TrainingState(place.rank)
         self._processes: Processes = form(place)
         self._gate = Gate(None if self._processes.control is None else torch_reduce(self._processes.control))
-        self._checkpoints: Checkpointer | None = open_checkpoints(place, self._processes.control)
+        self._told = Told()
+        self._checkpoints: Checkpointer | None = open_checkpoints(place, self._processes.control, self._told)
         if self._checkpoints is not None:
             self.incarnation = self._checkpoints.incarnation
         self._link = self._dial()
@@ -160,7 +161,7 @@ class Job(Generic[P]):
         self._meter.step = done
         self._beat.start()
         for step in range(done + 1, total + 1):
-            if self._checkpoints is not None and self._checkpoints.commits.stale:
+            if self._told.stale:
                 raise PeerLost("a later incarnation of this job exists")
             save = self._checkpoints is not None and self._checkpoints.due()
             busy = self._checkpoints is not None and self._checkpoints.busy()
@@ -301,17 +302,7 @@ class Job(Generic[P]):
             "incarnation": place.incarnation,
             "rank": place.rank,
         }
-        commits = None if self._checkpoints is None else self._checkpoints.commits
-        nothing: list[Message] = []
-        link = RankLink(
-            place.socket,
-            hello,
-            commits.on_message if commits else lambda _: None,
-            commits.pending if commits else lambda: nothing,
-        )
-        if commits is not None:
-            commits.connect(link.send)
-        return link
+        return RankLink(place.socket, hello, self._told.on_message)
 
     def _tell(self, urgent: bool = False) -> None:
         """How far the training is, and when that step ended."""

@@ -1,7 +1,6 @@
 """The rank's line to its node's agent: one daemon thread, one socket, dialled again whenever it breaks.
 
-Training never waits for it. Progress is a slot of one (the newest wins); the few messages that must arrive
-(`prepared`, `recorded`) stand in a bounded queue and are said again after a re-dial by whoever owns them.
+Training never waits for it. Progress is a slot of one: the newest wins.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,33 +22,18 @@ PROGRESS_SECONDS = 1.0
 """At most one progress message in this time."""
 DIAL_SECONDS = (0.1, 5.0)
 """First and longest pause between two dials; each pause is drawn from half to all of it."""
-RESAY_SECONDS = 20.0
-"""What is undecided is said again this often: a call between agents expires after 60 s, so each call that an
-agent lost or began anew hears of it in time, twice even if one message goes missing."""
-QUEUE = 64
-"""Messages that may wait; with one save in flight at a time there are two."""
 
 
 class RankLink:
-    """Sends what this rank has to say; what the agent says goes to `on_message`, on the link's thread."""
+    """Says how far this rank is; what the agent says goes to `on_message`, on the link's thread."""
 
-    def __init__(
-        self,
-        path: str,
-        hello: Message,
-        on_message: Callable[[Message], None],
-        pending: Callable[[], list[Message]],
-    ) -> None:
-        """`pending` gives the messages to say again, after a re-dial and every `RESAY_SECONDS`."""
+    def __init__(self, path: str, hello: Message, on_message: Callable[[Message], None]) -> None:
         self._path = path
         self._hello = hello
         self._on_message = on_message
-        self._pending = pending
-        self._lock = threading.Lock()
         self._progress: Message | None = None
         self._progress_sent = -math.inf
         self._urgent = False
-        self._queue: deque[Message] = deque(maxlen=QUEUE)
         self._closing = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._owner = os.getpid()
@@ -63,14 +46,6 @@ class RankLink:
         if urgent and os.getpid() == self._owner:
             self._urgent = True
             self._wake()
-
-    def send(self, message: Message) -> None:
-        """Sends soon. While the agent is away the message waits; `pending` says it again after a re-dial."""
-        if os.getpid() != self._owner:
-            return
-        with self._lock:
-            self._queue.append(message)
-        self._wake()
 
     def close(self, timeout: float = 2.0) -> None:
         """Sends what is left and ends the thread."""
@@ -111,16 +86,9 @@ class RankLink:
     def _talk(self, connection: socket.socket) -> None:
         """Serves one connection until it breaks or the link closes."""
         decoder = Decoder()
-        with self._lock:
-            self._queue.clear()
-        said = -math.inf
         while True:
-            if time.monotonic() - said >= RESAY_SECONDS:
-                said = time.monotonic()
-                for message in self._pending():
-                    connection.sendall(encode(message))
             closing = self._closing
-            self._flush(connection, everything=closing)
+            self._flush(connection, at_once=closing)
             if closing:
                 return
             watched: list[Any] = [connection, self._wake_read]
@@ -138,16 +106,11 @@ class RankLink:
         """Seconds until the next progress message is due."""
         return min(max(self._progress_sent + PROGRESS_SECONDS - time.monotonic(), 0.05), PROGRESS_SECONDS)
 
-    def _flush(self, connection: socket.socket, everything: bool) -> None:
-        with self._lock:
-            urgent = list(self._queue)
-            self._queue.clear()
+    def _flush(self, connection: socket.socket, at_once: bool) -> None:
         now = time.monotonic()
-        if everything or self._urgent or now - self._progress_sent >= PROGRESS_SECONDS:
+        if at_once or self._urgent or now - self._progress_sent >= PROGRESS_SECONDS:
             self._urgent = False
             progress, self._progress = self._progress, None
             if progress is not None:
-                urgent.append(progress)
                 self._progress_sent = now
-        for message in urgent:
-            connection.sendall(encode(message))
+                connection.sendall(encode(progress))

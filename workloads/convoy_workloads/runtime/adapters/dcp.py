@@ -23,10 +23,10 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from convoy_workloads.runtime.commits import DECISION_SECONDS
+from convoy_workloads.runtime.checkpointer import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.job import Job
-from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers import values
 from convoy_workloads.runtime.tiers.reading import ShardReader

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.journal import guard, policy, replay, segment
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.capture import Ended, Recorder
@@ -15,7 +16,6 @@ from convoy_workloads.runtime.journal.dealing import deal
 from convoy_workloads.runtime.journal.guard import Chain
 from convoy_workloads.runtime.journal.line import line_up
 from convoy_workloads.runtime.journal.segment import NoRoom, Segment
-from convoy_workloads.runtime.lineage import Generation
 from convoy_workloads.runtime.tiers.planning import Dealt, Taken
 
 READ_BYTES = 125e6

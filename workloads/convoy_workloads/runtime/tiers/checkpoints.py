@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from convoy_workloads.runtime.commits import DECISION_SECONDS
+from convoy_workloads.runtime.checkpointer import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.generation import Generation, Record
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.beside import Beside
@@ -36,10 +36,13 @@ class MemoryCheckpoints:
         *,
         line: MemoryLine | None = None,
         watch: Watch | None = None,
+        told: Told | None = None,
     ) -> None:
-        """`group`: gloo, all ranks; None when alone. `line`, `watch`: others than to the place's socket."""
+        """`group`: gloo, all ranks; None when alone. `line`, `watch`: others than to the place's socket.
+        `told`: what the agent says on the rank's link.
+        """
         self.incarnation = place.incarnation
-        self.commits = Told()
+        told = told or Told()
         self._rank = place.rank
         self._world = place.world
         self._seconds = place.checkpoint_seconds
@@ -55,15 +58,13 @@ class MemoryCheckpoints:
         self._watch = watch or Watch(MemoryLine(place.socket, hello))
         self._beside = Beside(place.rank)
         self._slots = Slots(line, self._watch, self._beside)
-        self._flight = Flight(place, line, self._watch, self._beside, self._slots, self.commits)
+        self._flight = Flight(place, line, self._watch, self._beside, self._slots, told)
         self._restoring = Restoring(line, place.rank, group)
         self._journalling = Journalling(
             place, group, line, self._watch, self._beside, self._slots, self._flight
         )
         self._dealt: Dealt | None = None
-        self.planned = PlannedSaves(
-            place, self._beside, self._slots, self._flight, self._restoring, self.commits
-        )
+        self.planned = PlannedSaves(place, self._beside, self._slots, self._flight, self._restoring, told)
         """For programs that plan their saves themselves."""
 
     # When.

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.beside import Beside

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.beside import Beside

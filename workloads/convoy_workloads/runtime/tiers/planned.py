@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from convoy_workloads.runtime.errors import PeerLost, StepAbandoned
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.tiers.beside import Beside
 from convoy_workloads.runtime.tiers.flight import SEAL_SECONDS, Flight, Written

@@ -6,7 +6,7 @@ from typing import Any
 
 from convoy_workloads.runtime.errors import PeerLost
 from convoy_workloads.runtime.frames import Message
-from convoy_workloads.runtime.lineage import Generation, Record
+from convoy_workloads.runtime.generation import Generation, Record
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.line import Area, Away, MemoryLine
 from convoy_workloads.runtime.tiers.together import gather
@@ -71,7 +71,7 @@ class Restoring:
                 self._ask({"type": "restored"})
                 return None
             pair = answer["generation"]
-            return Record(Generation(int(pair[0]), int(pair[1])), None, answer["world"], answer["torch"])
+            return Record(Generation(int(pair[0]), int(pair[1])), answer["world"], answer["torch"])
         raise PeerLost(f"{ATTEMPTS} checkpoints could not be read")
 
     def load(self, state: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from convoy_workloads.runtime.lineage import Generation
+from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.tiers.line import ANSWER_SECONDS, Away, MemoryLine
 
 LOCAL, PEER, REMOTE = "local", "peer", "remote"

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from convoy_workloads.runtime.errors import DataError
-from convoy_workloads.runtime.lineage import (
-    Branch,
-    Generation,
-    Record,
-    branch_from_json,
-    parse_name,
-    record_from_json,
-)
+from convoy_workloads.runtime.folder.records import CommitRecord, parse_name, record_from_json
+from convoy_workloads.runtime.generation import Generation
 
 COMMIT = "COMMIT.json"
 """Its presence makes a generation exist."""
@@ -27,12 +22,9 @@ METADATA = ".metadata"
 """DCP's own index of the generation."""
 PART = "part-{rank}.json"
 """What one rank wrote: sizes and digests of its files, and DCP's results."""
-BRANCH = "branch-{incarnation}.json"
-"""Beside the generations: what an incarnation went on from."""
 _BROKEN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
-"""What is wrong with a file itself. Any other OSError may be the network's, and pass: a generation that is
-passed over for it is lost for good."""
-_BRANCH_NAME = re.compile(r"branch-(\d+)\.json")
+"""What is wrong with a file itself. Any other OSError may be the disk's or the network's, and pass: a
+generation that is passed over for it is lost for good."""
 
 
 def sync_folder(path: Path) -> None:
@@ -55,9 +47,32 @@ def must_be_writable(root: Path) -> None:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
         raise DataError(
-            f"the checkpoint volume cannot be written by uid {os.getuid()}, gid {os.getgid()}: {error}. "
-            "Let them own it, or set template.spec.securityContext to who does"
+            f"the checkpoint folder cannot be written by uid {os.getuid()}, gid {os.getgid()}: {error}. "
+            "Let them own it, or name another"
         ) from error
+
+
+class InUse(Exception):
+    """Another run uses the folder."""
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[int]:
+    """Keeps other runs out of a folder that exists, by an open file, as long as this process or one that was
+    handed the file has it open. InUse when another run has it.
+    """
+    file = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InUse(
+                f"another run keeps its checkpoints in {root}, or processes that it has left behind do: end "
+                "them, or name another folder"
+            ) from error
+        yield file
+    finally:
+        os.close(file)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -100,12 +115,12 @@ def generations(root: Path) -> list[Generation]:
     return sorted(one for one in found if one is not None)
 
 
-def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
-    """The COMMIT records below `root`, and what is wrong with each generation whose record cannot be read.
+def records(root: Path) -> tuple[list[CommitRecord], dict[Generation, str]]:
+    """The COMMIT records below `root`, oldest first, and what is wrong with those that cannot be read.
 
-    OSError when the volume does not answer.
+    OSError when the disk does not answer.
     """
-    found: list[Record] = []
+    found: list[CommitRecord] = []
     complaints: dict[Generation, str] = {}
     for generation in generations(root):
         path = root / generation.name / COMMIT
@@ -123,55 +138,14 @@ def records(root: Path) -> tuple[list[Record], dict[Generation, str]]:
     return found, complaints
 
 
-def branches(root: Path) -> list[Branch]:
-    """Where the incarnations below `root` began, as far as they know already. OSError as for `records`."""
-    found: list[Branch] = []
-    for path in sorted(root.glob(BRANCH.format(incarnation="*"))):
-        try:
-            found.append(branch_from_json(json.loads(path.read_bytes())))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            continue
-    return found
-
-
 def newest_incarnation(root: Path) -> int:
-    """The highest incarnation that has left a trace below `root`; 0 for none."""
-    if not root.is_dir():
-        return 0
-    matches = [_BRANCH_NAME.fullmatch(entry.name) for entry in root.iterdir()]
-    begun = [int(match[1]) for match in matches if match]
-    return max([*begun, *(one.incarnation for one in generations(root))], default=0)
+    """The highest incarnation that has left a generation below `root`; 0 for none."""
+    return max((one.incarnation for one in generations(root)), default=0)
 
 
-def begin(root: Path, incarnation: int) -> None:
-    """Makes known, durably, that an incarnation begins. OSError when the volume refuses."""
-    root.mkdir(parents=True, exist_ok=True)
-    path = root / BRANCH.format(incarnation=incarnation)
-    if not path.exists():
-        write_json(path, {"incarnation": incarnation})
-
-
-def write_branch(root: Path, branch: Branch) -> None:
-    """Makes known, durably, where it begins. OSError when the volume refuses."""
-    write_json(root / BRANCH.format(incarnation=branch.incarnation), branch.to_json())
-
-
-def remove_branches(root: Path, below: int) -> None:
-    """Deletes what the incarnations before `below` said: it has a record of its own by now."""
-    for entry in list(root.iterdir()):
-        match = _BRANCH_NAME.fullmatch(entry.name)
-        if match and int(match[1]) < below:
-            entry.unlink(missing_ok=True)
-
-
-def committed(root: Path, generation: Generation) -> bool:
-    """Whether its COMMIT record is there."""
-    return (root / generation.name / COMMIT).exists()
-
-
-def fault(folder: Path, record: Record, share: int = 0, shares: int = 1) -> str:
+def fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -> str:
     """What is wrong with this share of the generation's files; empty when each is as recorded. OSError when
-    the volume does not answer.
+    the disk does not answer.
 
     The files are dealt out by name, so `shares` ranks verify a generation in the time of one share.
     """

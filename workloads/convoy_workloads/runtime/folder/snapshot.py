@@ -25,9 +25,8 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
-from convoy_workloads.runtime.lineage import Generation, Record
-from convoy_workloads.runtime.state import drop_unsaved
-from convoy_workloads.runtime.storage import (
+from convoy_workloads.runtime.folder.records import CommitRecord
+from convoy_workloads.runtime.folder.storage import (
     COMMIT,
     METADATA,
     PART,
@@ -36,9 +35,11 @@ from convoy_workloads.runtime.storage import (
     sync_folder,
     write_json,
 )
+from convoy_workloads.runtime.generation import Generation
+from convoy_workloads.runtime.state import drop_unsaved
 
-PART_SECONDS = 15.0
-"""How long rank 0 looks for a part that is known to be durable: shared file systems cache directories."""
+LOOK_SECONDS = 0.02
+"""Between two looks for the parts of the other ranks."""
 
 
 @dataclass
@@ -46,7 +47,6 @@ class Staged:
     """This rank's share of a generation, in host memory."""
 
     generation: Generation
-    parent: Generation | None
     folder: Path
     rank: int
     world: int
@@ -68,17 +68,8 @@ class _Data(DefaultSavePlanner):
         return self._copies[write_item.index]
 
 
-def stage(
-    state: dict[str, Any],
-    root: Path,
-    generation: Generation,
-    parent: Generation | None,
-    group: Any = None,
-) -> Staged:
-    """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share.
-
-    `parent` counts on rank 0; the others take over what rank 0 says.
-    """
+def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any = None) -> Staged:
+    """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share."""
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
     folder = root / generation.name
@@ -97,15 +88,14 @@ def stage(
     dealt: list[Any] = [None] * world
     if rank == 0:
         merged, metadata = planner.create_global_plan(plans)
-        dealt = [(plan, parent) for plan in writer.prepare_global_plan(merged)]
+        dealt = list(writer.prepare_global_plan(merged))
     if group is not None:
         received: list[Any] = [None]
         dist.scatter_object_list(received, dealt if rank == 0 else None, src=0, group=group)
         dealt[rank] = received[0]
-    final, agreed_parent = dealt[rank]
-    plan = planner.finish_plan(final)
+    plan = planner.finish_plan(dealt[rank])
     copies = {item.index: _copy(planner.resolve_data(item)) for item in plan.items}
-    return Staged(generation, agreed_parent, folder, rank, world, plan, _Data(copies), writer, metadata)
+    return Staged(generation, folder, rank, world, plan, _Data(copies), writer, metadata)
 
 
 def _copy(value: Any) -> Any:
@@ -114,7 +104,7 @@ def _copy(value: Any) -> Any:
 
 
 def write(staged: Staged) -> None:
-    """Makes this rank's share durable. OSError when the volume refuses."""
+    """Makes this rank's share durable. OSError when the disk refuses."""
     results = staged.writer.write_data(staged.plan, staged.data)
     results.wait()
     written = results.value()
@@ -138,28 +128,26 @@ def parts(staged: Staged) -> list[dict[str, Any]] | None:
     return found
 
 
-def seal(staged: Staged) -> Record:
-    """Writes `.metadata` and COMMIT. On rank 0, when every part is durable; TimeoutError without them."""
-    deadline = time.monotonic() + PART_SECONDS
-    found = parts(staged)
-    while found is None:
+def seal(staged: Staged, seconds: float) -> None:
+    """Writes `.metadata` and COMMIT once every part is there. On rank 0. TimeoutError when one is still
+    missing after so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while (found := parts(staged)) is None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{staged.folder}: the part of a rank does not appear")
-        time.sleep(0.05)
-        found = parts(staged)
+        time.sleep(LOOK_SECONDS)
     results = [pickle.loads(base64.b64decode(part["results"])) for part in found]  # noqa: S301 - our own ranks
     staged.writer.finish(staged.metadata, results)
     sync_folder(staged.folder)
-    record = Record(
+    record = CommitRecord(
         generation=staged.generation,
-        parent=staged.parent,
         world=staged.world,
         torch=str(torch.__version__),
         metadata=digest(staged.folder / METADATA),
         files={name: (size, sha) for part in found for name, (size, sha) in part["files"].items()},
     )
     write_json(staged.folder / COMMIT, record.to_json())
-    return record
 
 
 def load(state: dict[str, Any], folder: Path, group: Any = None) -> None:

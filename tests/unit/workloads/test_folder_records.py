@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_workloads.runtime.folder.records import (
+    KEEP,
+    CommitRecord,
+    doomed,
+    parse_name,
+    record_from_json,
+)
+from convoy_workloads.runtime.generation import Generation
+
+A, B, C, D = [Generation(*pair) for pair in ((1, 10), (1, 20), (2, 15), (2, 25))]
+TORN, FLYING = Generation(1, 22), Generation(2, 30)
+
+
+@pytest.mark.parametrize(
+    ("committed", "newest", "spared", "gone"),
+    [
+        ([A], A, [], [TORN]),
+        ([A, B], B, [], []),
+        ([A, B, C], C, [], [A, TORN]),
+        ([A, B, C], C, [B], [TORN]),
+        ([A, B, C, D], D, [B], [A, TORN]),
+        ([A, B, C, D], D, [B, TORN], [A]),
+        ([A, B, D], C, [], []),
+    ],
+    ids=[
+        "one", "two", "three", "what could not be read is none to fall back on",
+        "and makes room for none that can", "nor does a record that could not", "one that is not there",
+    ],
+)  # fmt: skip
+def test_what_may_go_once_a_generation_is_committed(
+    committed: list[Generation], newest: Generation, spared: list[Generation], gone: list[Generation]
+) -> None:
+    present = [*committed, FLYING, *([TORN] if newest > TORN else [])]
+    wanted = [one for one in gone if one in present]
+    assert doomed(present, committed, newest, spared) == wanted
+
+
+generations = st.builds(Generation, st.integers(1, 4), st.integers(1, 9))
+sets = st.sets(generations)
+
+
+@given(sets, sets, generations, sets)
+def test_deleting_leaves_what_a_restore_would_fall_back_on(
+    torn: set[Generation], committed: set[Generation], newest: Generation, spared: set[Generation]
+) -> None:
+    committed.add(newest)
+    spared.discard(newest)
+    present = torn | committed
+    left = present - set(doomed(present, committed, newest, spared))
+    assert spared & present <= left
+    assert {one for one in present if one >= newest} <= left
+    readable = sorted(committed - spared)
+    assert set(readable[-KEEP:]) <= left
+    if newest in readable[-KEEP:]:
+        assert {one for one in left if one < newest} - spared <= set(readable[-KEEP:])
+
+
+def test_a_record_survives_its_file() -> None:
+    one = CommitRecord(Generation(3, 40), 4, "2.13.0", "ab", {"__0_0.distcp": (12, "cd")})
+    assert record_from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+@pytest.mark.parametrize("text", ["{}", '{"incarnation": 1, "step": 2, "worldSize": 1}', "[]"])
+def test_what_is_no_record_is_refused(text: str) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        record_from_json(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "generation"),
+    [("gen-1-20", Generation(1, 20)), ("gen-1-20.tmp", None), ("gen-a-1", None), ("other", None)],
+)
+def test_folders_are_recognised_by_name(name: str, generation: Generation | None) -> None:
+    assert parse_name(name) == generation
