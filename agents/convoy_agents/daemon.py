@@ -43,7 +43,6 @@ from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2
-from convoy_controllers.checkpoint.generation import Generation
 
 LEAVE_SECONDS = 8.0
 """From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""
@@ -80,9 +79,9 @@ class Agent:
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
         alarms = Alarms(self.pods.troubled)
-        self.desk = CommitDesk(self._ask_record, KeptLedger(self.keeper, self.remotes, alarms))
+        self.desk = CommitDesk(KeptLedger(self.keeper, self.remotes, alarms))
         self._peers = PeerClient(self.enrolment)
-        self._negotiator = Negotiator(settings.node, self.desk, self._peers, self.pods.decided, self._plan)
+        self._negotiator = Negotiator(settings.node, self.desk, self._peers, self._plan)
         links = Links(encoders, partial(metrics.travelled, "peer"))
         exchange = Exchange(self._peers, links, settings.copy_rate)
         surveys = Surveys(self.keeper, lambda: self.pods)
@@ -141,9 +140,6 @@ class Agent:
         hooks = Hooks(
             save=partial(remember, folders),
             changed=self.pods.changed,
-            prepare=self._negotiator.prepare,
-            recorded=self._recorded,
-            first_rank_joined=self._first_rank_joined,
             advanced=self._advanced,
             memory=self._ranks.serve,
         )
@@ -192,7 +188,6 @@ class Agent:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self._committer.close()
-                await self._negotiator.close()
                 await self.remotes.close()
                 await self._peer_server.stop()
                 await self._peers.close()
@@ -219,28 +214,14 @@ class Agent:
         session = self.pods.get(uid)
         return session.state.assignment if session else None
 
-    def _ask_record(self, pod_uid: str, generation: Generation) -> None:
-        if session := self.pods.get(pod_uid):
-            session.tell_first_rank(generation)
-
-    def _recorded(self, pod: PodState, generation: Generation) -> None:
-        if pod.assignment:
-            self.desk.recorded(pod.assignment.job_uid, generation)
-
-    def _first_rank_joined(self, pod: PodState) -> None:
-        if pod.assignment:
-            self.desk.ask_again(pod.assignment.job_uid)
-
     def _advanced(self, pod: PodState) -> None:
         self.desk.advanced(pod)
-        self._negotiator.advanced(pod)
         holding = self.keeper.get(pod.assignment.job_uid) if pod.assignment else None
         if holding is not None and pod.seen > holding.seen:
             self._spawn(holding.see(pod.seen))
 
     def _pod_left(self, uid: str) -> None:
         self.desk.forget(uid)
-        self._negotiator.forget(uid)
         self._committer.forget(uid)
         self._ranks.forget(uid)
 

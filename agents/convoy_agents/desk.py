@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -38,14 +38,14 @@ class Answer(NamedTuple):
     seen: int
     """The latest incarnation the coordinator has heard of."""
     record: Record | None = None
-    """Of a generation that is committed in memory."""
+    """Of a generation that is committed."""
 
 
 class Ledger(Protocol):
     """Where generations in memory are written down, at the agent of slot 0."""
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        """The record of a generation that stands at the tier already; None on a volume."""
+        """The record of a generation that stands at the tier already."""
         ...
 
     async def write(
@@ -74,11 +74,9 @@ class _Job:
 
 
 class CommitDesk:
-    """The jobs whose slot 0 is a pod of this node."""
+    """The jobs that keep states in memory and whose slot 0 is a pod of this node."""
 
-    def __init__(self, ask_record: Callable[[str, Generation], None], ledger: Ledger) -> None:
-        self._ask_record = ask_record
-        """(uid of slot 0's pod, generation): rank 0 is to write the record to the volume."""
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._jobs: dict[str, _Job] = {}
         self._writing: set[asyncio.Task[None]] = set()
@@ -97,9 +95,9 @@ class CommitDesk:
         """Takes note of a pod's assignment and of the latest incarnation it has seen."""
         plan = pod.assignment
         for uid in [key for key, job in self._jobs.items() if job.pod_uid == pod.uid]:
-            if not plan or plan.slot or plan.job_uid != uid:
+            if not plan or plan.slot or plan.job_uid != uid or plan.memory is None:
                 self._drop(uid)
-        if not plan or plan.slot:
+        if not plan or plan.slot or plan.memory is None:
             return
         job = self._jobs.get(plan.job_uid)
         if job is None:
@@ -116,18 +114,6 @@ class CommitDesk:
         for uid in [key for key, job in self._jobs.items() if job.pod_uid == pod_uid]:
             self._drop(uid)
 
-    def recorded(self, job_uid: str, generation: Generation) -> None:
-        """Rank 0 says the record on the volume is durable."""
-        if job := self._jobs.get(job_uid):
-            self._apply(job, Tier.REMOTE, commit.Recorded(generation))
-
-    def ask_again(self, job_uid: str) -> None:
-        """Rank 0 dialled anew: repeats what it was asked."""
-        job = self._jobs.get(job_uid)
-        state = job.lines[Tier.REMOTE].state if job and job.assignment.memory is None else None
-        if job and state and state.writing is not None:
-            self._ask_record(job.pod_uid, Generation(state.incarnation, state.writing))
-
     async def prepare(
         self, job_uid: str, slot: int, tier: Tier, generation: Generation, said: Said | None = None
     ) -> Answer:
@@ -138,13 +124,14 @@ class CommitDesk:
         job = self._jobs.get(job_uid)
         if job is None or slot >= len(job.assignment.members):
             return Answer(Verdict.EXPIRED, 0)
-        if (stands := await self._stands(job_uid, tier, generation)) is not None:
+        if (stands := await self._ledger.stands(job_uid, tier, generation)) is not None:
             return Answer(Verdict.COMMITTED, self.seen(job_uid), stands)
         line = job.lines[tier]
         if self._jobs.get(job_uid) is not job or sum(map(len, line.held.values())) >= MAX_HELD:
             return Answer(Verdict.EXPIRED, 0)
         verdict = await self._hold(job, tier, slot, generation, said)
-        record = await self._stands(job_uid, tier, generation) if verdict is Verdict.COMMITTED else None
+        committed = verdict is Verdict.COMMITTED
+        record = await self._ledger.stands(job_uid, tier, generation) if committed else None
         return Answer(verdict, line.state.seen, record)
 
     def abandon(self, job_uid: str, generation: Generation) -> Answer:
@@ -183,9 +170,6 @@ class CommitDesk:
             if slot not in calls.values():
                 self._apply(job, tier, commit.Withdraw(slot, generation))
 
-    async def _stands(self, job_uid: str, tier: Tier, generation: Generation) -> Record | None:
-        return await self._ledger.stands(job_uid, tier, generation)
-
     def _apply(self, job: _Job, tier: Tier, event: commit.Event) -> None:
         line = job.lines[tier]
         result = commit.step(line.state, event, asyncio.get_running_loop().time())
@@ -205,9 +189,6 @@ class CommitDesk:
             self._write(job, tier, result.write)
 
     def _write(self, job: _Job, tier: Tier, generation: Generation) -> None:
-        if job.assignment.memory is None:
-            self._ask_record(job.pod_uid, generation)
-            return
         said = dict(job.lines[tier].said.get(generation, {}))
         task = asyncio.create_task(self._write_down(job, job.assignment, tier, generation, said))
         self._writing.add(task)

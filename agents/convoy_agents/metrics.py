@@ -42,14 +42,17 @@ POD_PROTOCOL_ERRORS = Counter(
     "convoy_agent_pod_protocol_errors", "Connections of pods ended for cause", ["kind"], registry=REGISTRY
 )
 COMMITS = Counter(
-    "convoy_agent_commits", "Generations of this node's pods, by verdict", ["verdict"], registry=REGISTRY
+    "convoy_agent_commits",
+    "Commits that this node's pods have asked for, at any tier, by verdict",
+    ["verdict"],
+    registry=REGISTRY,
 )
 FENCED = Counter(
     "convoy_agent_fenced", "Strict jobs stopped on this node because it was cut off", registry=REGISTRY
 )
 COMMIT_SECONDS = Histogram(
     "convoy_agent_commit_seconds",
-    "From a pod's last rank prepared to the verdict committed",
+    "From the first time that a pod asks for a commit to the verdict committed",
     buckets=(0.01, 0.05, 0.2, 1, 5, 20, 60),
     registry=REGISTRY,
 )

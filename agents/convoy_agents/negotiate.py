@@ -16,13 +16,9 @@ from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import describe
 from convoy_agents.peer import PeerClient
 from convoy_agents.pods.assignment import Assignment, Member
-from convoy_agents.pods.state import PodState
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
-
-Decide = Callable[[str, Tier, Generation, Verdict, int], None]
-"""(pod uid, tier, generation, verdict, latest incarnation seen)"""
 
 Plan = Callable[[str], Assignment | None]
 """The assignment of a pod uid as it is now: a peer's address may change while a call is tried."""
@@ -34,59 +30,13 @@ log = structlog.get_logger()
 
 
 class Negotiator:
-    """One task per pod and generation; at most pods x MAX_PREPARING of them."""
+    """Of the pods of one node."""
 
-    def __init__(self, node: str, desk: CommitDesk, peers: PeerClient, decide: Decide, plan: Plan) -> None:
+    def __init__(self, node: str, desk: CommitDesk, peers: PeerClient, plan: Plan) -> None:
         self._node = node
         self._desk = desk
         self._peers = peers
-        self._decide = decide
         self._plan = plan
-        self._tasks: dict[tuple[str, Generation], asyncio.Task[None]] = {}
-
-    def prepare(self, pod: PodState, generation: Generation, parent: tuple[int, int] | None) -> None:
-        """All ranks of the pod hold their part. A generation that is already asked for is not asked twice."""
-        for (uid, older), running in list(self._tasks.items()):
-            if uid == pod.uid and older not in pod.preparing:
-                running.cancel()  # newer ones have taken its place
-        key = (pod.uid, generation)
-        if pod.assignment is None or key in self._tasks:
-            return
-        task = asyncio.create_task(self._run(pod.assignment, generation, parent))
-        self._tasks[key] = task
-        task.add_done_callback(lambda done: self._ended(key, done))
-
-    def advanced(self, pod: PodState) -> None:
-        """Refuses what a later incarnation than its own has overtaken."""
-        for (uid, generation), task in list(self._tasks.items()):
-            if uid == pod.uid and generation.incarnation < pod.seen:
-                self._tasks.pop((uid, generation))
-                task.cancel()
-                metrics.COMMITS.labels(Verdict.STALE.value).inc()
-                self._decide(uid, Tier.REMOTE, generation, Verdict.STALE, pod.seen)
-
-    def forget(self, uid: str) -> None:
-        """The pod left."""
-        for key, task in list(self._tasks.items()):
-            if key[0] == uid:
-                task.cancel()
-
-    async def close(self) -> None:
-        """Ends every task."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _ended(self, key: tuple[str, Generation], task: asyncio.Task[None]) -> None:
-        if self._tasks.get(key) is task:
-            del self._tasks[key]
-        if not task.cancelled() and (error := task.exception()):
-            log.error("commit failed", pod_uid=key[0], exc_info=error)
-
-    async def _run(self, plan: Assignment, generation: Generation, parent: tuple[int, int] | None) -> None:
-        answer = await self.ask(plan, Tier.REMOTE, generation, parent=parent)
-        self._decide(plan.pod_uid, Tier.REMOTE, generation, answer.verdict, answer.seen)
 
     async def ask(
         self,
@@ -94,14 +44,13 @@ class Negotiator:
         tier: Tier,
         generation: Generation,
         said: Said | None = None,
-        parent: tuple[int, int] | None = None,
     ) -> Answer:
         """How the commit of a generation at a tier ended; EXPIRED when it did not in time."""
         began = time.monotonic()
         answer = Answer(Verdict.EXPIRED, 0)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                answer = await self._ask(plan, tier, generation, said, parent)
+                answer = await self._ask(plan, tier, generation, said)
         except TimeoutError:
             log.warning(
                 "commit not decided in time",
@@ -121,14 +70,11 @@ class Negotiator:
         tier: Tier,
         generation: Generation,
         said: Said | None,
-        parent: tuple[int, int] | None,
     ) -> Answer:
         request = hub_pb2.Prepared(
             job_uid=plan.job_uid,
             incarnation=generation.incarnation,
             step=generation.step,
-            parent_incarnation=parent[0] if parent else 0,
-            parent_step=parent[1] if parent else 0,
             slot=plan.slot,
             tier=tier.value,
         )

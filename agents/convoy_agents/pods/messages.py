@@ -93,25 +93,7 @@ class Progress:
     """Until the newest save that has its copies had them; 0 before the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankPrepared:
-    """This rank's part of the generation is durable; `parent` is the one it was restored from."""
-
-    incarnation: int
-    step: int
-    parent: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The COMMIT record of the generation is durable."""
-
-    incarnation: int
-    step: int
-
-
 FromLauncher = PortPicked | RankUpdate
-FromRank = Progress | RankPrepared | Recorded
 
 
 def parse_hello(frame: Mapping[str, Any]) -> LauncherHello | RankHello | MemoryHello:
@@ -135,10 +117,9 @@ def parse_from_launcher(frame: Mapping[str, Any]) -> FromLauncher | None:
     return parser(frame) if parser else None
 
 
-def parse_from_rank(frame: Mapping[str, Any]) -> FromRank | None:
+def parse_from_rank(frame: Mapping[str, Any]) -> Progress | None:
     """A later frame of a rank; None for an unknown type. MessageError names a bad field."""
-    parser = _RANK.get(frame["type"])
-    return parser(frame) if parser else None
+    return _progress(frame) if frame["type"] == "progress" else None
 
 
 def _port_picked(frame: Mapping[str, Any]) -> PortPicked:
@@ -187,28 +168,7 @@ def _progress(frame: Mapping[str, Any]) -> Progress:
     )
 
 
-def _prepared(frame: Mapping[str, Any]) -> RankPrepared:
-    parent = frame.get("parent")
-    if parent is not None:
-        if not isinstance(parent, list) or len(parent) != 2:
-            raise MessageError("parent: is neither null nor [incarnation, step]")
-        pair = {"parent[0]": parent[0], "parent[1]": parent[1]}
-        parent = (whole(pair, "parent[0]", MAX_INCARNATION), whole(pair, "parent[1]", MAX_STEP))
-        if not parent[0]:
-            raise MessageError("parent[0]: incarnations start at 1")
-    return RankPrepared(whole(frame, "incarnation", MAX_INCARNATION), whole(frame, "step", MAX_STEP), parent)
-
-
-def _recorded(frame: Mapping[str, Any]) -> Recorded:
-    return Recorded(whole(frame, "incarnation", MAX_INCARNATION), whole(frame, "step", MAX_STEP))
-
-
 _LAUNCHER: dict[str, Callable[[Mapping[str, Any]], FromLauncher]] = {
     "portPicked": _port_picked,
     "rank": _rank_update,
-}
-_RANK: dict[str, Callable[[Mapping[str, Any]], FromRank]] = {
-    "progress": _progress,
-    "prepared": _prepared,
-    "recorded": _recorded,
 }

@@ -15,9 +15,7 @@ from convoy_agents.pods.messages import (
     LauncherHello,
     PortPicked,
     Progress,
-    RankPrepared,
     RankUpdate,
-    Recorded,
 )
 from convoy_agents.pods.state import (
     Committed,
@@ -29,19 +27,15 @@ from convoy_agents.pods.state import (
     PeerMoved,
     PickPort,
     PodState,
-    Preparing,
     RankState,
     Shutdown,
     Troubled,
     Urgency,
 )
 from convoy_controllers.checkpoint.commit import Verdict
-from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.generation import Generation
 
 P = TypeVar("P", Member, Place)
-
-MAX_PREPARING = 4
-"""Generations of one pod that may be under way; the oldest makes room."""
 
 
 def reduce(state: PodState, event: Event) -> Outcome:
@@ -56,7 +50,7 @@ def reduce(state: PodState, event: Event) -> Outcome:
         case RankUpdate():
             return _rank_update(state, event)
         case FromRank():
-            return _from_rank(state, event)
+            return _progress(state, event, event.message)
         case Assignment():
             return _assign(state, event)
         case PickPort():
@@ -70,16 +64,6 @@ def reduce(state: PodState, event: Event) -> Outcome:
             return _decided(state, event)
         case Troubled():
             return _troubled(state, event)
-
-
-def _from_rank(state: PodState, event: FromRank) -> Outcome:
-    match event.message:
-        case Progress() as progress:
-            return _progress(state, event, progress)
-        case RankPrepared() as prepared:
-            return _prepared(state, event, prepared)
-        case Recorded() as recorded:
-            return _recorded(state, event, recorded)
 
 
 def _launcher_hello(state: PodState, hello: LauncherHello) -> Outcome:
@@ -153,42 +137,6 @@ def _progress(state: PodState, event: FromRank, message: Progress) -> Outcome:
     return Outcome(_with_rank(state, event.rank, RankState(update, message)), urgency=urgency)
 
 
-def _prepared(state: PodState, event: FromRank, message: RankPrepared) -> Outcome:
-    generation = Generation(message.incarnation, message.step)
-    if message.incarnation != event.incarnation:
-        return Outcome(state, problem=f"prepared {generation} on a connection of {event.incarnation}")
-    if state.seen > generation.incarnation:
-        return Outcome(state, to_ranks=((event.rank, _refused(generation, state.seen)),))
-    if why := state.refuses_rank(event.incarnation, event.rank):
-        return Outcome(state, problem=why)
-    if not state.assignment or state.assignment.incarnation != generation.incarnation:
-        return Outcome(state)  # it will be asked again once the hub has said which slot this is
-    stored = state.committed.get(Tier.REMOTE)
-    if stored and stored.generation >= generation:
-        same = stored.generation == generation
-        told = ((event.rank, _committed(Tier.REMOTE, generation)),)
-        return Outcome(state, to_ranks=told if same else ())
-    before = state.preparing.get(generation, Preparing(frozenset(), message.parent))
-    if before.parent != message.parent:
-        return Outcome(state, problem=f"ranks of one pod name different parents of {generation}")
-    now = Preparing(before.ranks | {event.rank}, message.parent)
-    kept = sorted({*state.preparing, generation})[-MAX_PREPARING:]
-    everything = {**state.preparing, generation: now}
-    whole = len(now.ranks) == state.assignment.processes
-    return Outcome(
-        replace(state, preparing={key: everything[key] for key in kept}),
-        prepare=(generation, message.parent) if whole and generation in kept else None,
-    )
-
-
-def _recorded(state: PodState, event: FromRank, message: Recorded) -> Outcome:
-    if event.rank or message.incarnation != event.incarnation:
-        return Outcome(state, problem="recorded is rank 0's to say, of its own incarnation")
-    if why := state.refuses_rank(event.incarnation, event.rank):
-        return Outcome(state, problem=why)
-    return Outcome(state, recorded=Generation(message.incarnation, message.step))
-
-
 def _assign(state: PodState, assignment: Assignment) -> Outcome:
     if assignment.incarnation < state.current:
         return Outcome(state, urgency=Urgency.NOW)
@@ -199,7 +147,7 @@ def _assign(state: PodState, assignment: Assignment) -> Outcome:
             known = replace(known, told=assignment.incarnation)
             return Outcome(known, save=True, to_launcher=(assignment.frame(),), urgency=Urgency.NOW)
         return Outcome(known, save=assignment != state.assignment, urgency=Urgency.NOW)
-    state = replace(state, assignment=assignment, ranks={}, preparing={}, shutdown=None, troubles={})
+    state = replace(state, assignment=assignment, ranks={}, shutdown=None, troubles={})
     if not state.connected:
         return Outcome(state, save=True, urgency=Urgency.NOW)
     state = replace(state, told=assignment.incarnation)
@@ -242,22 +190,15 @@ def _moved(places: tuple[P, ...], event: PeerMoved) -> tuple[P, ...]:
 def _decided(state: PodState, event: Decided) -> Outcome:
     generation = event.generation
     if event.verdict is not Verdict.COMMITTED:
-        left = {key: value for key, value in state.preparing.items() if key != generation}
         seen = max(event.seen, state.seen)
-        frames: tuple[tuple[int | None, Mapping[str, Any]], ...] = ()
         # A rank that is refused leaves. One whose generation was merely overtaken has nothing to hear.
-        if event.verdict is Verdict.STALE and seen > generation.incarnation:
-            frames = ((None, _refused(generation, seen)),)
-        return Outcome(replace(state, preparing=left), to_ranks=frames)
-    left = {key: value for key, value in state.preparing.items() if key > generation}
-    told = ((None, _committed(event.tier, generation)),)
+        refused = event.verdict is Verdict.STALE and seen > generation.incarnation
+        return Outcome(state, to_ranks=_refused(generation, seen) if refused else None)
     known = state.committed.get(event.tier)
     if known and known.generation >= generation:
-        return Outcome(replace(state, preparing=left), to_ranks=told)
+        return Outcome(state)
     newest = {**state.committed, event.tier: Committed(generation, event.time_ms)}
-    return Outcome(
-        replace(state, preparing=left, committed=newest), save=True, to_ranks=told, urgency=Urgency.NOW
-    )
+    return Outcome(replace(state, committed=newest), save=True, urgency=Urgency.NOW)
 
 
 def _troubled(state: PodState, event: Troubled) -> Outcome:
@@ -268,10 +209,6 @@ def _troubled(state: PodState, event: Troubled) -> Outcome:
 
 def _with_rank(state: PodState, rank: int, value: RankState) -> PodState:
     return replace(state, ranks={**state.ranks, rank: value})
-
-
-def _committed(tier: Tier, generation: Generation) -> dict[str, Any]:
-    return {"type": "committed", "tier": tier.value, **generation._asdict()}
 
 
 def _refused(generation: Generation, seen: int) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from convoy_agents.pods.messages import (
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import Event, FromRank, LauncherGone, PodState, Urgency
 from convoy_agents.tiercheck.line import Line
-from convoy_controllers.checkpoint.generation import Generation
 
 log = structlog.get_logger()
 
@@ -40,10 +39,6 @@ class Hooks:
     save: Callable[[PodState], None]
     changed: Callable[[str, Urgency], None]
     """(pod uid, urgency)"""
-    prepare: Callable[[PodState, Generation, tuple[int, int] | None], None]
-    recorded: Callable[[PodState, Generation], None]
-    first_rank_joined: Callable[[PodState], None]
-    """Rank 0 of the job dialled: a COMMIT record it was asked for may need asking again."""
     advanced: Callable[[PodState], None]
     """The pod has a new assignment, or a later incarnation was heard of."""
     memory: Callable[[Callable[[], PodState], Line], Awaitable[None]]
@@ -107,28 +102,18 @@ class PodSession:
         for frame in outcome.to_launcher:
             if self._launcher:
                 self._launcher.send(frame)
-        for rank, frame in outcome.to_ranks:
-            for connection in [self._ranks.get(rank)] if rank is not None else list(self._ranks.values()):
-                if connection and connection.incarnation == frame["incarnation"]:
-                    connection.send(frame)
+        if outcome.to_ranks:
+            for connection in tuple(self._ranks.values()):
+                if connection.incarnation == outcome.to_ranks["incarnation"]:
+                    connection.send(outcome.to_ranks)
         if self.state.current != older.current:
             for connection in [*self._ranks.values(), *self._memories]:
                 if connection.incarnation != self.state.current:
                     connection.close()
         if self.state.assignment is not older.assignment or self.state.seen != older.seen:
             self._hooks.advanced(self.state)
-        if outcome.prepare:
-            self._hooks.prepare(self.state, *outcome.prepare)
-        if outcome.recorded:
-            self._hooks.recorded(self.state, outcome.recorded)
         self._hooks.changed(self.state.uid, outcome.urgency)
         return outcome.problem
-
-    def tell_first_rank(self, generation: Generation) -> None:
-        """Asks rank 0 to write the COMMIT record of a generation that every slot has prepared."""
-        connection = self._ranks.get(0)
-        if connection and connection.incarnation == generation.incarnation:
-            connection.send({"type": "commit", **generation._asdict()})
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer, self._partial)
@@ -197,8 +182,6 @@ class PodSession:
         self._log.debug(
             "rank connected", rank=hello.rank, incarnation=hello.incarnation, peer=connection.peer()
         )
-        if not hello.rank:
-            self._hooks.first_rank_joined(self.state)
 
     async def _serve_memory(
         self, connection: Connection, hello: MemoryHello, frames: AsyncIterator[dict[str, Any]]

@@ -12,9 +12,7 @@ from convoy_agents.pods.messages import (
     LauncherHello,
     PortPicked,
     Progress,
-    RankPrepared,
     RankUpdate,
-    Recorded,
 )
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -43,14 +41,6 @@ class Committed:
 
     generation: Generation
     time_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Preparing:
-    """Which ranks of the pod hold their part of a generation."""
-
-    ranks: frozenset[int]
-    parent: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,6 @@ class PodState:
     port_incarnation: int = 0
     master_port: int = 0
     ranks: Mapping[int, RankState] = field(default_factory=dict)
-    preparing: Mapping[Generation, Preparing] = field(default_factory=dict)
     committed: Mapping[Tier, Committed] = field(default_factory=dict)
     """The newest at each tier."""
     troubles: Mapping[str, str] = field(default_factory=dict)
@@ -147,11 +136,11 @@ class PeerMoved:
 
 @dataclass(frozen=True, slots=True)
 class FromRank:
-    """A rank, known from its connection's hello, said something."""
+    """A rank, known from its connection's hello, said how far it is."""
 
     incarnation: int
     rank: int
-    message: Progress | RankPrepared | Recorded
+    message: Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +177,8 @@ class Outcome:
     save: bool = False
     """The state file must hold the new state before anybody is told."""
     to_launcher: tuple[Mapping[str, Any], ...] = ()
-    to_ranks: tuple[tuple[int | None, Mapping[str, Any]], ...] = ()
-    """(rank, frame); None addresses every rank of the frame's incarnation."""
-    prepare: tuple[Generation, tuple[int, int] | None] | None = None
-    """All ranks of the pod hold their part: ask the coordinator (generation, parent)."""
-    recorded: Generation | None = None
-    """Rank 0 wrote the COMMIT record: tell the coordinator."""
+    to_ranks: Mapping[str, Any] | None = None
+    """To every rank of the frame's incarnation."""
     urgency: Urgency = Urgency.NONE
     problem: str = ""
     """The message breaks the protocol: end its connection."""

@@ -11,7 +11,6 @@ import structlog
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.desk import Answer, Said
-from convoy_agents.negotiate import Decide
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.abandoning import Abandonments
 from convoy_agents.tiercheck.alarms import Alarms
@@ -32,6 +31,10 @@ PARTIAL_SECONDS = 150.0
 """For the other ranks of a pod to seal what one has sealed; then it is given up."""
 
 log = structlog.get_logger()
+
+
+Decide = Callable[[str, Tier, Generation, Verdict, int], None]
+"""(pod uid, tier, generation, verdict, latest incarnation seen)"""
 
 
 class Asks(Protocol):

@@ -1181,8 +1181,6 @@ class Prepared(_message.Message):
     JOB_UID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
-    PARENT_INCARNATION_FIELD_NUMBER: _builtins.int
-    PARENT_STEP_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
@@ -1193,8 +1191,6 @@ class Prepared(_message.Message):
     job_uid: _builtins.str
     incarnation: _builtins.int
     step: _builtins.int
-    parent_incarnation: _builtins.int
-    parent_step: _builtins.int
     slot: _builtins.int
     tier: _builtins.str
     """local, peer, remote"""
@@ -1215,8 +1211,6 @@ class Prepared(_message.Message):
         job_uid: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         step: _builtins.int = ...,
-        parent_incarnation: _builtins.int = ...,
-        parent_step: _builtins.int = ...,
         slot: _builtins.int = ...,
         tier: _builtins.str = ...,
         shards: _abc.Iterable[Global___ShardName] | None = ...,
@@ -1227,7 +1221,7 @@ class Prepared(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "parent_incarnation", b"parent_incarnation", "parent_step", b"parent_step", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1314,7 +1308,7 @@ class CommitReply(_message.Message):
     verdict: Global___CommitReply.Verdict.ValueType
     seen_incarnation: _builtins.int
     record: _builtins.bytes
-    """of a generation that is committed in memory"""
+    """of a generation that is committed"""
     def __init__(
         self,
         *,

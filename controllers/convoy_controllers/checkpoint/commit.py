@@ -1,7 +1,7 @@
 """The commit of a generation, as the agent of slot 0 decides it. Pure.
 
 A generation (incarnation, step) is COMMITTED only when every slot of the plan holds a call that says it is
-prepared, rank 0 has then made the COMMIT record durable, and no later incarnation was heard of before that.
+prepared, its record has then been written down, and no later incarnation was heard of before that.
 Steps of one incarnation commit in rising order; what a later one overtakes, or a slot abandons, is STALE.
 """
 
@@ -14,7 +14,7 @@ from enum import Enum
 from convoy_controllers.checkpoint.generation import Generation
 
 DEADLINE_SECONDS = 60.0
-"""From a generation's first call, and again from the moment its record is asked for."""
+"""From a generation's first call, and again from the moment its record is to be written."""
 MAX_OPEN = 8
 """Generations of one job under way; the oldest makes room."""
 
@@ -49,7 +49,7 @@ class CommitState:
     open: Mapping[int, Open] = field(default_factory=dict)
     """By step."""
     writing: int | None = None
-    """The step whose record rank 0 was asked to write."""
+    """The step whose record is being written down."""
     writing_since: float = 0.0
     committed: int = -1
     """Newest committed step of this incarnation."""
@@ -90,7 +90,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Rank 0 made the COMMIT record durable."""
+    """Its record is written down."""
 
     generation: Generation
 
@@ -123,7 +123,7 @@ class Result:
 
     state: CommitState
     write: Generation | None = None
-    """Ask rank 0 for this generation's record."""
+    """Write this generation's record down."""
     verdicts: tuple[tuple[Generation, Verdict], ...] = ()
     """Answers for every held call of these generations. EXPIRED: try again if you still can."""
 
@@ -245,7 +245,7 @@ def _tick(state: CommitState, now: float) -> Result:
 
 
 def _advance(state: CommitState, now: float, verdicts: tuple[tuple[Generation, Verdict], ...]) -> Result:
-    """Asks for the record of the oldest complete generation, one at a time."""
+    """Begins the record of the oldest complete generation, one at a time."""
     if state.writing is None:
         whole = sorted(number for number, entry in state.open.items() if len(entry.slots) == state.slots)
         if whole:

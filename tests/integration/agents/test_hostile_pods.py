@@ -9,7 +9,9 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 
 from convoy_agents.pods import limits
-from convoy_controllers.checkpoint.generation import Generation
+from convoy_agents.pods.state import Decided
+from convoy_controllers.checkpoint.commit import Verdict
+from convoy_controllers.checkpoint.generation import Generation, Tier
 
 UID = "aaaa-1111"
 
@@ -136,7 +138,7 @@ async def test_one_that_reads_nothing_is_cut_off(host: Host, monkeypatch: pytest
     assert session
     await eventually(lambda: session.connections == 2)
     for step in range(100_000):
-        session.tell_first_rank(Generation(2, step))
+        session.dispatch(Decided(Tier.LOCAL, Generation(2, step), Verdict.STALE, 3, 0))
         if session.connections < 2:
             break
         await asyncio.sleep(0)

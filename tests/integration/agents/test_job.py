@@ -1,13 +1,18 @@
-"""One job across two agents: from the volume to a committed generation."""
+"""One job across two agents: its assignment, its ranks, its commits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host, Pod, assignment
+from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
+from tests.integration.agents.memory_job import JOB, MemoryJob, saved
+from tests.integration.agents.test_memory import folder, job
 
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Tier
+
+__all__ = ["folder", "job"]
 
 A, B = "aaaa-1111", "bbbb-2222"
 
@@ -79,84 +84,30 @@ async def test_ranks_and_their_exits_are_reported(make_host: HostMaker, hub: Fak
     assert report.ranks[0].progress.step == 5
 
 
-def prepared(rank: Pod, step: int, incarnation: int = 1) -> None:
-    rank.say(type="prepared", incarnation=incarnation, step=step, parent=None)
-
-
-async def test_a_generation_is_committed_across_two_agents(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_it_commits_while_the_hub_is_away(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:
     one, two = await make_host("one"), await make_host("two")
-    _, ranks = await formed(hub, one, two)
-    for rank in ranks:
-        prepared(rank, 10)
-    assert await ranks[0].hear() == {"type": "commit", "incarnation": 1, "step": 10}
-    ranks[0].say(type="recorded", incarnation=1, step=10)
-    for rank in ranks:
-        assert await rank.hear() == {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}
-    for uid in (A, B):
-        report = await hub.report(uid, lambda report: bool(report.committed))
-        assert (report.committed[0].incarnation, report.committed[0].step) == (1, 10)
-        assert report.committed[0].tier == "remote"
-    # Said again after a re-dial it is answered at once.
-    again = await two.rank(B, 2, 1)
-    prepared(again, 10)
-    assert await again.hear() == {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}
-
-
-async def test_a_commit_follows_a_coordinator_that_moved(make_host: HostMaker, hub: FakeHub) -> None:
-    one, two = await make_host("one"), await make_host("two")
-    _, ranks = await formed(hub, one, two)
-    plan = assignment("job", 1, 1, [(A, one, 2), (B, two, 1)])
-    address, plan.members[0].peer_address = plan.members[0].peer_address, "127.0.0.1:1"
-    hub.send("two", assignment=plan)
-    await hub.report(B, lambda report: [one.peer_address for one in report.asks] == ["127.0.0.1:1"])
-    for rank in ranks:
-        prepared(rank, 10)
-    hub.send("two", peer_moved=hub_pb2.PeerMoved(pod_uid=B, node="one", peer_address=address))
-    assert (await ranks[0].hear())["type"] == "commit"
-    ranks[0].say(type="recorded", incarnation=1, step=10)
-    assert (await ranks[2].hear())["type"] == "committed"
-    await hub.report(
-        B, lambda report: [(one.node, one.peer_address) for one in report.asks] == [("one", address)]
-    )
-
-
-async def test_it_commits_while_the_hub_is_away(make_host: HostMaker, hub: FakeHub) -> None:
-    one, two = await make_host("one"), await make_host("two")
-    _, ranks = await formed(hub, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
     await hub.stop()
-    for rank in ranks:
-        prepared(rank, 10)
-    assert (await ranks[0].hear())["type"] == "commit"
-    ranks[0].say(type="recorded", incarnation=1, step=10)
-    for rank in ranks:
-        assert (await rank.hear())["type"] == "committed"
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER)
 
 
-async def test_rank_0_is_asked_again_after_a_redial(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_later_incarnation_refuses_the_commit(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     one, two = await make_host("one"), await make_host("two")
-    _, ranks = await formed(hub, one, two)
-    for rank in ranks:
-        prepared(rank, 10)
-    assert (await ranks[0].hear())["type"] == "commit"
-    ranks[0].close()
-    anew = await one.rank(A, 0, 1)
-    assert await anew.hear() == {"type": "commit", "incarnation": 1, "step": 10}
-    anew.say(type="recorded", incarnation=1, step=10)
-    assert (await ranks[2].hear())["type"] == "committed"
-
-
-async def test_a_later_incarnation_refuses_the_commit(make_host: HostMaker, hub: FakeHub) -> None:
-    one, two = await make_host("one"), await make_host("two")
-    _, ranks = await formed(hub, one, two)
-    prepared(ranks[2], 10)
-    prepared(ranks[0], 10)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    links = [await one.rank(A, 0, 1), await two.rank(B, 1, 1)]
+    await ranks[1].save(10)
+    held = one.agent.desk._jobs[JOB].lines[Tier.LOCAL].held
+    await eventually(lambda: (1, 10) in held)
     # Only slot 0's agent hears of incarnation 2, as when its port is picked.
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=A, incarnation=2))
     refused = {"type": "refused", "incarnation": 1, "step": 10, "seen": 2}
-    assert await ranks[2].hear() == refused
-    prepared(ranks[1], 10)
-    assert await ranks[1].hear() == refused
-    await hub.report(B, lambda report: not report.committed)
+    assert await links[1].hear() == refused
+    await ranks[0].save(10)
+    assert await links[0].hear() == refused
+    for host in (one, two):
+        assert not await host.agent.keeper.open(JOB).look(lambda vault: vault.records)
 
 
 async def test_ranks_of_an_older_incarnation_are_cut_off(make_host: HostMaker, hub: FakeHub) -> None:

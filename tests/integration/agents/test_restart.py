@@ -7,8 +7,13 @@ from dataclasses import replace
 
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, assignment
+from tests.integration.agents.memory_job import JOB, MemoryJob, saved
+from tests.integration.agents.test_memory import folder, job
 
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+
+__all__ = ["folder", "job"]
 
 UID, PEER = "aaaa-1111", "bbbb-2222"
 
@@ -36,51 +41,39 @@ async def test_sockets_are_bound_anew_and_the_pod_goes_on(make_host: HostMaker, 
     await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 7, mark)
 
 
-async def test_a_restarted_coordinator_commits_without_the_hub(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_restarted_coordinator_commits_without_the_hub(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     one, two = await make_host("one"), await make_host("two")
-    members = [(UID, one, 1), (PEER, two, 1)]
-    for slot, (uid, host, _) in enumerate(members):
-        await host.publish(uid)
-        launcher = await host.launcher(uid)
-        await hub.report(uid, lambda report: report.launcher_connected)
-        hub.send(host.node, assignment=assignment("job", 1, slot, members))
-        await launcher.hear()
-    far = await two.rank(PEER, 1, 1)
-    far.say(type="prepared", incarnation=1, step=10, parent=[1, 5])
+    ranks = await job.begin(1, [(UID, one), (PEER, two)])
+    await ranks[1].save(10)
     port = one.agent.peer_port
     await one.crash()
     one.settings = replace(one.settings, peer_port=port)
     await one.start()
-    near = await one.rank(UID, 0, 1)
-    near.say(type="prepared", incarnation=1, step=10, parent=[1, 5])
-    assert (await near.hear())["type"] == "commit"
-    near.say(type="recorded", incarnation=1, step=10)
-    for rank in (near, far):
-        assert await rank.hear() == {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}
+    await ranks[0].save(10)
+    for rank in ranks:
+        await rank.stands(Tier.PEER, 1, 10)
 
 
-async def test_a_commit_and_a_later_incarnation_are_remembered(make_host: HostMaker, hub: FakeHub) -> None:
+async def test_a_commit_and_a_later_incarnation_are_remembered(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
     host = await make_host("one")
-    await host.publish(UID)
-    launcher = await host.launcher(UID)
-    await hub.report(UID, lambda report: report.launcher_connected)
-    hub.send("one", assignment=assignment("job", 1, 0, [(UID, host, 1)]))
-    await launcher.hear()
-    rank = await host.rank(UID, 0, 1)
-    rank.say(type="prepared", incarnation=1, step=10, parent=None)
-    await rank.hear()
-    rank.say(type="recorded", incarnation=1, step=10)
-    assert (await rank.hear())["type"] == "committed"
+    ranks = await job.begin(1, [(UID, host)])
+    await saved(ranks, 1, 10, Tier.LOCAL)
     hub.send("one", pick_port=hub_pb2.PickPort(pod_uid=UID, incarnation=2))
-    assert (await launcher.hear())["type"] == "pickPort"
+    assert (await job.launchers[UID].hear())["type"] == "pickPort"
     mark = len(hub.heard)
     await host.crash()
     await host.start()
     report = await hub.report(UID, lambda report: bool(report.committed), mark)
-    assert report.committed[0].step == 10
-    rank = await host.rank(UID, 0, 1)
-    rank.say(type="prepared", incarnation=1, step=20, parent=None)
-    assert await rank.hear() == {"type": "refused", "incarnation": 1, "step": 20, "seen": 2}
+    assert {(one.tier, one.incarnation, one.step) for one in report.committed} == {("local", 1, 10)}
+    link = await host.rank(UID, 0, 1)
+    await ranks[0].save(20)
+    assert await link.hear() == {"type": "refused", "incarnation": 1, "step": 20, "seen": 2}
+    marks = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.marks))
+    assert marks[Tier.LOCAL] == Generation(1, 10)
 
 
 async def test_an_unreadable_memory_costs_the_memory_only(make_host: HostMaker, hub: FakeHub) -> None:
@@ -97,8 +90,8 @@ async def test_an_unreadable_memory_costs_the_memory_only(make_host: HostMaker, 
     hub.send("one", assignment=assignment("job", 4, 0, [(UID, host, 1)]))
     await hub.report(UID, lambda report: report.incarnation == 4 and bool(report.ranks), mark)
     rank = await host.rank(UID, 0, 4)
-    rank.say(type="prepared", incarnation=4, step=10, parent=None)
-    assert await rank.hear() == {"type": "commit", "incarnation": 4, "step": 10}
+    rank.say(type="progress", step=7)
+    await hub.report(UID, lambda report: report.ranks and report.ranks[0].progress.step == 7, mark)
 
 
 async def test_a_new_version_brings_its_library_and_leaves_running_pods_theirs(make_host: HostMaker) -> None:

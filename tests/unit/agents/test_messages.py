@@ -12,9 +12,7 @@ from convoy_agents.pods.messages import (
     PortPicked,
     Progress,
     RankHello,
-    RankPrepared,
     RankUpdate,
-    Recorded,
     parse_from_launcher,
     parse_from_rank,
     parse_hello,
@@ -53,13 +51,6 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
              "copyMs": 70},
             Progress(4, 9, 2.0, None, 0.5, 7, 6, 250, 12, 70),
         ),
-        (
-            parse_from_rank,
-            {"type": "prepared", "incarnation": 2, "step": 4, "parent": [1, 3]},
-            RankPrepared(2, 4, (1, 3)),
-        ),
-        (parse_from_rank, {"type": "prepared", "incarnation": 2, "step": 4}, RankPrepared(2, 4)),
-        (parse_from_rank, {"type": "recorded", "incarnation": 2, "step": 4}, Recorded(2, 4)),
         (parse_from_rank, {"type": "of a later version"}, None),
         (parse_from_launcher, {"type": "of a later version"}, None),
         (parse_from_rank, RANK, None),
@@ -99,10 +90,6 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_from_rank, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
         (parse_from_rank, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),
         (parse_from_rank, {"type": "progress", "step": 1, "loss": float("inf")}, "loss"),
-        (parse_from_rank, {"type": "prepared", "incarnation": 1, "step": 1, "parent": [1]}, "parent"),
-        (parse_from_rank, {"type": "prepared", "incarnation": 1, "step": 1, "parent": [0, 1]}, "parent"),
-        (parse_from_rank, {"type": "prepared", "incarnation": 1, "step": 1, "parent": [1, -1]}, "parent"),
-        (parse_from_rank, {"type": "recorded", "incarnation": 1}, "step"),
     ],
 )
 def test_a_bad_field_is_named(parse: Any, frame: dict[str, Any], field: str) -> None:
@@ -116,10 +103,10 @@ values = st.recursive(
     max_leaves=5,
 )
 launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "stderr"]
-rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "parent", "checkpointMs"]
+rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "checkpointMs"]
 times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs"]
 names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields, *times])
-types = st.sampled_from(["hello", "rank", "portPicked", "progress", "prepared", "recorded", "?"])
+types = st.sampled_from(["hello", "rank", "portPicked", "progress", "?"])
 
 
 @given(types, st.dictionaries(names, values))
@@ -131,7 +118,7 @@ def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, b
             assert len(str(error)) < 200
             continue
         state = PodState("uid", connected=True)
-        if isinstance(message, Progress | RankPrepared | Recorded):
+        if isinstance(message, Progress):
             message = FromRank(0, 0, message)
         if message is not None and not isinstance(message, RankHello):
             to_wire(reduce(state, message).state).SerializeToString()

@@ -1,4 +1,4 @@
-"""How long a slot asks for its generation, in virtual time."""
+"""How long a slot asks for its generation, and what slot 0's agent makes of it, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.agents.test_rules import UID, plan
 from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
 
-from convoy_agents.desk import CommitDesk
+from convoy_agents.desk import Answer, CommitDesk
 from convoy_agents.negotiate import PATIENCE_SECONDS, Negotiator
-from convoy_agents.pods.state import PodState, Preparing
+from convoy_agents.pods.assignment import Assignment, MemoryTiers
+from convoy_agents.pods.state import PodState
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -20,53 +22,64 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 ONE, TWO = Generation(1, 10), Generation(1, 20)
 MEMBERS = (plan(1).members[0], replace(plan(1).members[1], pod_uid="other"))
-FAST = replace(plan(1), members=MEMBERS)
-SLOW = replace(plan(1, slot=1), pod_uid="other", members=(MEMBERS[0], replace(MEMBERS[1], node="one")))
+FAST = replace(plan(1), members=MEMBERS, memory=MemoryTiers(1, 0))
+SLOW = replace(
+    FAST, slot=1, rank_offset=2, pod_uid="other", members=(MEMBERS[0], replace(MEMBERS[1], node="one"))
+)
 
 
-def pod(assignment: Any, *generations: Generation) -> PodState:
-    parts = {generation: Preparing(frozenset({0, 1}), None) for generation in generations}
-    return PodState(assignment.pod_uid, connected=True, told=1, assignment=assignment, preparing=parts)
+def pod(assignment: Assignment) -> PodState:
+    return PodState(assignment.pod_uid, connected=True, told=1, assignment=assignment)
 
 
-class NoMemory:
-    """No job keeps anything in memory."""
+class Ledger:
+    """Writes at once, unless it is full."""
+
+    def __init__(self) -> None:
+        self.written: list[Generation] = []
+        self.full = False
 
     async def stands(self, job_uid: str, tier: Tier, generation: Generation) -> None:
         return None
 
     async def write(self, plan: Any, tier: Tier, generation: Generation, said: Any) -> bool:
-        raise AssertionError
+        if not self.full:
+            self.written.append(generation)
+        return not self.full
 
 
 class Node:
-    """One node with both slots; rank 0 records at once."""
+    """One node with both slots."""
 
     def __init__(self) -> None:
-        self.decided: list[tuple[str, Generation, Verdict]] = []
-        self.desk = CommitDesk(self._record, NoMemory())
+        self.ledger = Ledger()
+        self.desk = CommitDesk(self.ledger)
         self.negotiator = Negotiator(
             "one",
             self.desk,
             None,  # type: ignore[arg-type]  # no other node is asked
-            lambda uid, _, generation, verdict, __: self.decided.append((uid, generation, verdict)),
             lambda uid: FAST if uid == UID else SLOW,
         )
         self.desk.advanced(pod(FAST))
 
-    def _record(self, _: str, generation: Generation) -> None:
-        asyncio.get_running_loop().call_soon(self.desk.recorded, FAST.job_uid, generation)
+    def ask(self, plan: Assignment, generation: Generation) -> asyncio.Task[Answer]:
+        return asyncio.create_task(self.negotiator.ask(plan, Tier.LOCAL, generation))
+
+
+def verdicts(*asked: asyncio.Task[Answer]) -> list[Verdict | None]:
+    return [one.result().verdict if one.done() else None for one in asked]
 
 
 def test_slots_meet_although_one_writes_for_longer_than_a_call_is_held(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        node.negotiator.prepare(pod(FAST, ONE), ONE, None)
+        fast = node.ask(FAST, ONE)
         await asyncio.sleep(100)
-        assert node.decided == []
-        node.negotiator.prepare(pod(SLOW, ONE), ONE, None)
+        assert verdicts(fast) == [None]
+        slow = node.ask(SLOW, ONE)
         await asyncio.sleep(5)
-        assert sorted(node.decided) == [("other", ONE, Verdict.COMMITTED), (UID, ONE, Verdict.COMMITTED)]
+        assert verdicts(fast, slow) == [Verdict.COMMITTED] * 2
+        assert node.ledger.written == [ONE]
 
     virtual(work())
 
@@ -74,26 +87,67 @@ def test_slots_meet_although_one_writes_for_longer_than_a_call_is_held(virtual: 
 def test_patience_ends(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        node.negotiator.prepare(pod(FAST, ONE), ONE, None)
+        fast = node.ask(FAST, ONE)
         await asyncio.sleep(PATIENCE_SECONDS + 1)
-        assert node.decided == [(UID, ONE, Verdict.EXPIRED)]
+        assert verdicts(fast) == [Verdict.EXPIRED]
 
     virtual(work())
 
 
-def test_what_newer_generations_have_displaced_is_asked_for_no_longer(virtual: Run) -> None:  # noqa: F811
+def test_a_call_that_is_given_up_counts_no_longer(virtual: Run) -> None:  # noqa: F811
     async def work() -> None:
         node = Node()
-        node.negotiator.prepare(pod(FAST, ONE), ONE, None)
+        given_up = node.ask(SLOW, ONE)
         await asyncio.sleep(1)
-        node.negotiator.prepare(pod(FAST, TWO), TWO, None)
-        node.negotiator.prepare(pod(SLOW, ONE), ONE, None)
-        node.negotiator.prepare(pod(SLOW, ONE, TWO), TWO, None)
+        given_up.cancel()
+        fast = [node.ask(FAST, ONE), node.ask(FAST, TWO)]
+        await asyncio.sleep(1)
+        assert node.ledger.written == []
+        slow = node.ask(SLOW, TWO)
+        await asyncio.sleep(1)
+        assert node.ledger.written == [TWO]
+        assert verdicts(*fast, slow) == [Verdict.STALE, Verdict.COMMITTED, Verdict.COMMITTED]
+
+    virtual(work())
+
+
+def test_what_cannot_be_written_down_is_asked_for_again(virtual: Run) -> None:  # noqa: F811
+    async def work() -> None:
+        node = Node()
+        node.ledger.full = True
+        asked = [node.ask(FAST, ONE), node.ask(SLOW, ONE)]
         await asyncio.sleep(5)
-        assert sorted(node.decided) == [
-            ("other", ONE, Verdict.STALE),
-            ("other", TWO, Verdict.COMMITTED),
-            (UID, TWO, Verdict.COMMITTED),
-        ]
+        assert verdicts(*asked) == [None, None]
+        node.ledger.full = False
+        await asyncio.sleep(5)
+        assert verdicts(*asked) == [Verdict.COMMITTED] * 2
+
+    virtual(work())
+
+
+@pytest.mark.parametrize("later", ["heard of", "planned"])
+def test_a_later_incarnation_ends_what_is_asked_for(virtual: Run, later: str) -> None:  # noqa: F811
+    async def work() -> None:
+        node = Node()
+        fast = node.ask(FAST, ONE)
+        await asyncio.sleep(1)
+        state = pod(FAST) if later == "heard of" else pod(replace(FAST, incarnation=2))
+        node.desk.advanced(replace(state, port_wanted=2))
+        await asyncio.sleep(0)
+        slow = node.ask(SLOW, ONE)
+        await asyncio.sleep(1)
+        assert [(one.result().verdict, one.result().seen) for one in (fast, slow)] == [(Verdict.STALE, 2)] * 2
+        assert node.ledger.written == []
+
+    virtual(work())
+
+
+def test_a_job_that_keeps_nothing_in_memory_is_coordinated_by_nobody(virtual: Run) -> None:  # noqa: F811
+    async def work() -> None:
+        node = Node()
+        node.desk.advanced(pod(replace(FAST, incarnation=2, memory=None)))
+        assert node.desk.assignment(FAST.job_uid) is None
+        answer = await node.desk.prepare(FAST.job_uid, 0, Tier.LOCAL, Generation(2, 10))
+        assert answer == Answer(Verdict.EXPIRED, 0)
 
     virtual(work())

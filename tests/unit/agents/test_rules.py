@@ -15,12 +15,10 @@ from convoy_agents.pods.messages import (
     LauncherHello,
     PortPicked,
     Progress,
-    RankPrepared,
     RankUpdate,
-    Recorded,
 )
 from convoy_agents.pods.report import MAX_TROUBLE, to_wire
-from convoy_agents.pods.rules import MAX_PREPARING, reduce
+from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import (
     Committed,
     Decided,
@@ -68,10 +66,6 @@ def hello(incarnation: int = 0) -> LauncherHello:
 
 def says(rank: int, message: Any, incarnation: int = 1) -> FromRank:
     return FromRank(incarnation, rank, message)
-
-
-def prepares(rank: int, step: int, incarnation: int = 1, parent: tuple[int, int] | None = None) -> FromRank:
-    return says(rank, RankPrepared(incarnation, step, parent), incarnation)
 
 
 UP = run(hello(), plan(1)).state
@@ -162,7 +156,6 @@ class TestLauncher:
         assert (outcome.save, outcome.to_launcher) == (True, ())
         report = to_wire(outcome.state)
         assert (report.incarnation, len(report.ranks)) == (3, 1)
-        assert run(prepares(0, 10, 3), prepares(1, 10, 3), state=outcome.state).prepare
 
     def test_a_moved_coordinator_is_reported_as_it_is_known(self) -> None:
         node = plan(1).members[0].node
@@ -177,9 +170,9 @@ class TestLauncher:
         assert run(PeerMoved(node, "x:1")).state == PodState(UID)
 
     def test_a_new_incarnation_forgets_the_ranks_of_the_old(self) -> None:
-        state = run(RankUpdate(1, 0, "RUNNING"), prepares(0, 10), state=UP).state
+        state = run(RankUpdate(1, 0, "RUNNING"), says(0, Progress(10)), state=UP).state
         state = run(plan(2), state=state).state
-        assert (state.ranks, state.preparing) == ({}, {})
+        assert state.ranks == {}
         assert run(RankUpdate(1, 0, "EXITED"), state=state).state == state
 
     def test_shutdown_outlasts_a_lost_line_and_ends_with_a_new_incarnation(self) -> None:
@@ -317,62 +310,12 @@ class TestRanks:
 
 
 class TestGenerations:
-    def test_the_slot_is_prepared_when_all_its_ranks_are(self) -> None:
-        first = run(prepares(0, 10), prepares(0, 10), state=UP)
-        assert first.prepare is None
-        assert run(prepares(1, 10), state=first.state).prepare == (Generation(1, 10), None)
-
-    def test_generations_do_not_mix(self) -> None:
-        outcome = run(prepares(0, 10), prepares(1, 11), state=UP)
-        assert outcome.prepare is None
-
-    def test_a_rank_that_says_it_again_has_it_asked_again(self) -> None:
-        outcome = run(prepares(0, 10), prepares(1, 10), prepares(0, 10), state=UP)
-        assert outcome.prepare == (Generation(1, 10), None)
-
-    def test_ranks_must_agree_on_the_parent(self) -> None:
-        assert run(prepares(0, 10, parent=(1, 5)), prepares(1, 10), state=UP).problem
-
-    def test_at_most_a_few_are_under_way(self) -> None:
-        state = UP
-        for step in range(1, 20):
-            state = run(prepares(0, step), state=state).state
-        assert sorted(state.preparing) == [Generation(1, step) for step in range(20 - MAX_PREPARING, 20)]
-        old = run(prepares(1, 1), prepares(0, 1), state=state)
-        assert old.prepare is None
-
-    @pytest.mark.parametrize(
-        "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port asked for", "launcher knows it"]
-    )
-    def test_a_later_incarnation_refuses(self, later: Event) -> None:
-        state = run(prepares(0, 10), later, state=UP).state
-        outcome = run(prepares(1, 10), state=state)
-        assert outcome.to_ranks == ((1, {**REFUSED, "seen": 2}),)
-        assert outcome.prepare is None
-
-    def test_a_rank_cannot_speak_for_another_incarnation(self) -> None:
-        assert run(FromRank(1, 0, RankPrepared(2, 10)), state=UP).problem
-        assert run(FromRank(1, 0, Recorded(2, 10)), state=UP).problem
-
-    def test_only_rank_0_records(self) -> None:
-        assert run(says(0, Recorded(1, 10)), state=UP).recorded == Generation(1, 10)
-        assert run(says(1, Recorded(1, 10)), state=UP).problem
-        other = run(hello(), plan(1, slot=1)).state
-        assert run(says(0, Recorded(1, 10)), state=other).problem
-
-    def test_committed_is_told_to_all_reported_and_kept(self) -> None:
-        state = run(prepares(0, 9), prepares(0, 10), prepares(0, 11), state=UP).state
-        outcome = run(Decided(Tier.REMOTE, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=state)
-        assert outcome.to_ranks == (
-            (None, {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}),
-        )
-        assert (outcome.save, outcome.urgency) == (True, Urgency.NOW)
-        assert list(outcome.state.preparing) == [Generation(1, 11)]
+    @pytest.mark.parametrize("tier", list(Tier))
+    def test_committed_is_reported_and_kept(self, tier: Tier) -> None:
+        outcome = run(Decided(tier, Generation(1, 10), Verdict.COMMITTED, 1, 77), state=UP)
+        assert (outcome.save, outcome.urgency, outcome.to_ranks) == (True, Urgency.NOW, None)
         (report,) = to_wire(outcome.state).committed
-        assert (report.incarnation, report.step, report.time_unix_ms, report.tier) == (1, 10, 77, "remote")
-        again = run(prepares(1, 10), state=outcome.state)
-        assert again.to_ranks == ((1, {"type": "committed", "tier": "remote", "incarnation": 1, "step": 10}),)
-        assert run(prepares(1, 9), state=outcome.state).to_ranks == ()
+        assert (report.incarnation, report.step, report.time_unix_ms, report.tier) == (1, 10, 77, tier.value)
 
     def test_a_late_verdict_never_takes_the_newest_commit_back(self) -> None:
         newest = Committed(Generation(2, 5), 1)
@@ -386,11 +329,16 @@ class TestGenerations:
         ids=["a later incarnation", "overtaken", "no answer"],
     )
     def test_only_a_later_incarnation_is_a_refusal(self, verdict: Verdict, seen: int, told: bool) -> None:
-        state = run(prepares(0, 10), prepares(1, 10), state=UP).state
-        outcome = run(Decided(Tier.REMOTE, Generation(1, 10), verdict, seen, 0), state=state)
-        assert outcome.to_ranks == (((None, {**REFUSED, "seen": 2}),) if told else ())
-        assert outcome.state.preparing == {}
+        outcome = run(Decided(Tier.LOCAL, Generation(1, 10), verdict, seen, 0), state=UP)
+        assert outcome.to_ranks == ({**REFUSED, "seen": 2} if told else None)
         assert outcome.state.committed == {}
+
+    @pytest.mark.parametrize(
+        "later", [plan(2), PickPort(2), hello(2)], ids=["assigned", "port asked for", "launcher knows it"]
+    )
+    def test_what_this_agent_has_heard_itself_makes_a_refusal_too(self, later: Event) -> None:
+        outcome = run(later, Decided(Tier.LOCAL, Generation(1, 10), Verdict.STALE, 1, 0), state=UP)
+        assert outcome.to_ranks == {**REFUSED, "seen": 2}
 
 
 def test_what_is_remembered_is_what_a_new_agent_needs() -> None:
@@ -411,14 +359,13 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(PortPicked, incarnations, st.integers(1, 3)),
     st.builds(RankUpdate, incarnations, ranks, st.sampled_from(RANK_STATES)),
     st.builds(FromRank, incarnations, ranks, st.builds(Progress, steps)),
-    st.builds(FromRank, incarnations, ranks, st.builds(RankPrepared, incarnations, steps)),
-    st.builds(FromRank, incarnations, ranks, st.builds(Recorded, incarnations, steps)),
     st.builds(plan, st.integers(1, 4)),
     st.builds(PickPort, incarnations),
     st.builds(PeerMoved, st.sampled_from(["one", "two"]), st.sampled_from(["a:1", "b:1"])),
     st.builds(Shutdown, st.integers(0, 3), st.just("")),
     st.builds(
-        Decided, st.builds(Generation, incarnations, steps), st.sampled_from(Verdict), incarnations, steps
+        Decided, st.sampled_from(Tier), st.builds(Generation, incarnations, steps), st.sampled_from(Verdict),
+        incarnations, steps,
     ),
 )  # fmt: skip
 
@@ -430,17 +377,15 @@ class AnyHistory(RuleBasedStateMachine):
         super().__init__()
         self.state = PodState(UID)
         self.seen = 0
-        self.committed = Generation(-1, -1)
+        self.committed: dict[Tier, Generation] = {}
         self.assigned = 0
 
     @rule(event=events)
     def happens(self, event: Event) -> None:
         outcome = reduce(self.state, event)
-        if outcome.prepare:
-            generation, _ = outcome.prepare
-            assert self.state.assignment
-            assert generation.incarnation == self.state.assignment.incarnation == outcome.state.seen
-            assert outcome.state.preparing[generation].ranks == set(self.state.assignment.ranks)
+        if outcome.to_ranks:
+            assert outcome.to_ranks["type"] == "refused"
+            assert outcome.to_ranks["incarnation"] < outcome.to_ranks["seen"]
         if (
             outcome.state.assignment != self.state.assignment
             or outcome.state.committed != self.state.committed
@@ -460,13 +405,12 @@ class AnyHistory(RuleBasedStateMachine):
         assigned = state.assignment.incarnation if state.assignment else 0
         assert assigned >= self.assigned
         self.assigned = assigned
-        if state.committed:
-            assert state.committed[Tier.REMOTE].generation >= self.committed
-            self.committed = state.committed[Tier.REMOTE].generation
+        for tier, before in self.committed.items():
+            assert state.committed[tier].generation >= before
+        self.committed = {tier: one.generation for tier, one in state.committed.items()}
 
     @invariant()
     def nothing_grows_without_end(self) -> None:
-        assert len(self.state.preparing) <= MAX_PREPARING
         assert len(self.state.ranks) <= 64
         assert set(self.state.ranks) <= set(range(6))
 
