@@ -69,16 +69,18 @@ class _Data(DefaultSavePlanner):
 
 
 def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any = None) -> Staged:
-    """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share."""
+    """Plans the generation with all ranks of `group` (None: alone) and copies this rank's share. Nothing is
+    done on the disk, which may hang.
+    """
     rank = dist.get_rank(group) if group is not None else 0
     world = dist.get_world_size(group) if group is not None else 1
     folder = root / generation.name
-    folder.mkdir(parents=True, exist_ok=True)
     writer = FileSystemWriter(folder, sync_files=True)
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
-    mine = writer.prepare_local_plan(planner.create_local_plan())
+    # Not given to the writer, which would but make the folder now.
+    mine = planner.create_local_plan()
     plans: list[Any] = [None] * world
     metadata = None
     if group is None:
@@ -105,6 +107,7 @@ def _copy(value: Any) -> Any:
 
 def write(staged: Staged) -> None:
     """Makes this rank's share durable. OSError when the disk refuses."""
+    staged.folder.mkdir(parents=True, exist_ok=True)
     results = staged.writer.write_data(staged.plan, staged.data)
     results.wait()
     written = results.value()
