@@ -51,24 +51,26 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
     return MemoryJob(hub, folder, store=hub_pb2.StoreUse(**USE))
 
 
-def target(host: Host) -> Path:
-    """Where the claim belongs on a node."""
-    path = host.settings.stores_dir / CLAIM
+def target(host: Host, claim: str = CLAIM) -> Path:
+    """Where a claim belongs on a node."""
+    path = host.settings.stores_dir / claim
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def mount(disk: Path, *hosts: Host) -> None:
+def mount(disk: Path, *hosts: Host, claim: str = CLAIM) -> None:
     for host in hosts:
-        subprocess.run(["mount", "--bind", str(disk), str(target(host))], check=True, timeout=20)
+        subprocess.run(["mount", "--bind", str(disk), str(target(host, claim))], check=True, timeout=20)
 
 
-async def tell(hub: FakeHub, *hosts: Host, probe: bool = False) -> None:
-    """The hub says where the store is."""
+async def tell(
+    hub: FakeHub, *hosts: Host, probe: bool = False, name: str = "disk", claim: str = CLAIM
+) -> None:
+    """The hub says where a store is."""
     for host in hosts:
         await hub.until(lambda node, said: node == host.node and said.HasField("hello"))  # noqa: B023
-        volume = hub_pb2.ClaimedVolume(claim=CLAIM, path=PART)
-        store = hub_pb2.Store(name="disk", version="1", volume=volume, conditional=True, probe=probe)
+        volume = hub_pb2.ClaimedVolume(claim=claim, path=PART)
+        store = hub_pb2.Store(name=name, version="1", volume=volume, conditional=True, probe=probe)
         hub.send(host.node, store=store)
 
 

@@ -1,0 +1,133 @@
+"""A CheckpointStore on a file system that hangs, as a disk or an NFS server does that does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration import freezing
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import FakeHub, eventually
+from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, reads, saved, state
+from tests.integration.agents.test_remote_volume import CLAIM, PART, USE, mount, names, tell, tried
+
+from convoy_agents.tiercheck import alarms
+from convoy_agents.tiercheck.stores import calls
+from convoy_agents.tiercheck.stores.base import FOLDERS, GRACE_SECONDS, Store
+from convoy_agents.tiercheck.stores.volume import Volume
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_controllers.checkpoint.retention import Keep
+
+A, B, C, D, E = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444", "eeee-5555"
+OTHER = {"claim": "other", "name": "other"}
+SILENT = f"claim {CLAIM}, folder {PART}: it does not answer within"
+PATIENCE = 40.0
+"""Seconds: more than the longest pause before an upload is tried again."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The volume as its own server sees it."""
+    if os.geteuid():
+        pytest.skip("mounts need root")
+    with freezing.disk(tmp_path, 256) as made:
+        yield made
+
+
+@pytest.fixture
+def job(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryJob:
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 1.0)
+    return MemoryJob(hub, folder, store=hub_pb2.StoreUse(**USE))
+
+
+def is_clean(disk: Path, *steps: int) -> None:
+    """These generations of incarnation 1 are there and whole, and after a sweep nothing else is."""
+    store = Store(Volume(disk, PART), "default", JOB)
+    old = time.time() - 2 * GRACE_SECONDS
+    for path in (disk / PART).rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a sweep of an agent's own
+            os.utime(path, (old, old))
+    store.sweep(Keep(len(steps)))
+    left = store.inventory()
+    assert set(left.records) == {Generation(1, step) for step in steps}
+    used = {key for one in left.records.values() for key in one.shards.values()}
+    assert store.kept("manifests").sizes.keys() == used == set(left.manifests)
+    chunks = {chunk.digest: chunk for one in left.manifests.values() for chunk in one.chunks}
+    assert store.kept("chunks").sizes.keys() == chunks.keys()
+    for chunk in chunks.values():
+        store.get_chunk(chunk)
+    assert not any(store.kept(name).unfinished for name in FOLDERS)
+
+
+async def stored(ranks: list[Rank], step: int) -> None:
+    for rank in ranks:
+        await rank.stands(Tier.REMOTE, 1, step, PATIENCE)
+
+
+async def test_saves_go_on_beside_a_disk_that_hangs_and_get_there_when_it_answers(
+    make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, disk: Path, tmp_path: Path
+) -> None:
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    mount(disk, one, two, three, four)
+    await tell(hub, one, two, three, four)
+    (other := tmp_path / "other").mkdir()
+    mount(other, one, claim=OTHER["claim"])
+    await tell(hub, one, **OTHER)
+    neighbour = MemoryJob(hub, folder, 0, store=hub_pb2.StoreUse(**{**USE, "name": "other"}), name="other")
+    beside = await neighbour.begin(1, [(E, one)])
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
+    with freezing.frozen(disk):
+        await saved(ranks, 1, 20, Tier.LOCAL, Tier.PEER)
+        assert SILENT in await hub.trouble(A, "NOT_STORED")
+        mark = len(hub.heard)
+        report = await tried(hub, one)
+        assert not report.reached and SILENT in report.message
+        await saved(ranks, 1, 30, Tier.LOCAL, Tier.PEER)
+        # A store that answers is used meanwhile, by the same agent.
+        await saved(beside, 1, 10, Tier.REMOTE)
+        assert names(disk, "records") == {"gen-1-10"}
+    await stored(ranks, 30)
+    await hub.untroubled(A, mark)
+    assert (await tried(hub, one)).reached
+    await one.stop()
+    await two.stop()
+    # Threads that hung may still put what nobody waits for any more.
+    await eventually(lambda: not any(path.name.startswith(".") for path in disk.rglob("*")))
+    again = await job.form(2, [(C, three), (D, four)])
+    for shards in await reads(again):
+        assert shards == {"0": state(30, 0), "1": state(30, 1)}
+    is_clean(disk, 10, 30)
+
+
+async def test_an_incarnation_begins_with_what_is_in_memory_while_the_disk_hangs(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    mount(disk, one, two)
+    await tell(hub, one, two)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
+    with freezing.frozen(disk):
+        again = await job.begin(2, [(A, one), (B, two)])
+        for number, rank in enumerate(again):
+            assert (await rank.restore())["generation"] == [1, 10]
+            assert await rank.read(str(number)) == state(10, number)
+        await saved(again, 2, 20, Tier.LOCAL, Tier.PEER)
+        assert names(disk, "records") == {"gen-1-10"}
+    for rank in again:
+        await rank.stands(Tier.REMOTE, 2, 20, PATIENCE)
+    assert names(disk, "records") == {"gen-1-10", "gen-2-20"}
