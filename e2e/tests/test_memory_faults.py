@@ -1,0 +1,107 @@
+"""What a job in the memory of nodes does not mind: a kubelet that is killed, networks that lose and delay."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.node import Node
+from e2e.tests.faults import half_open, kill_named, poor_network
+from e2e.tests.jobs import Jobs
+from e2e.tests.survival import training
+from e2e.tests.test_memory import copied, spec, state, watermark
+from e2e.tests.test_survival import undisturbed
+from e2e.tests.watching import moment
+
+STEPS = 1500
+"""More than are made while the network is poor."""
+
+
+def mark(jobs: Jobs, name: str, tier: str) -> int:
+    """The newest step that stands at a tier; -1 for none."""
+    return int((watermark(jobs, name, tier) or {"step": -1})["step"])
+
+
+def until_saved(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float = 60) -> None:
+    """Waits until a tier's watermark has moved so often."""
+    for _ in range(times):
+        last = mark(jobs, name, tier)
+        jobs.wait(lambda: mark(jobs, name, tier) > last, seconds, f"{tier} after step {last}")  # noqa: B023
+
+
+def pod_folder(node: Node, uid: str) -> str:
+    """What a node has of a pod: its folder and its mounts; empty when nothing."""
+    look = 'ls -d "/var/lib/kubelet/pods/$1" 2>/dev/null; grep -F "$1" /proc/self/mountinfo; true'
+    return node.run(["sh", "-c", look, "look", uid]).strip()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_kubelet_that_is_killed_disturbs_nobody_and_takes_down_what_it_has_put_up(
+    cluster: Cluster, jobs: Jobs
+) -> None:
+    with training(cluster, jobs, "kubelet", None, **spec("kubelet", 100_000)) as job:
+        copied(jobs, "kubelet")
+        pod = job.pods[1]
+        node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
+
+        def process() -> str:
+            return node.run(["cat", "/run/kubelet.pid"])
+
+        def beat() -> float:
+            lease = cluster.get("--namespace=kube-node-lease", "lease", node.name)
+            return moment(lease["spec"]["renewTime"])
+
+        with undisturbed(job):
+            first, killed = process(), time.time()
+            kill_named(node, "kubelet")
+            jobs.wait(lambda: process() != first, 30, "another kubelet")
+            jobs.wait(lambda: beat() > killed, 60, "it reports")
+            until_saved(jobs, "kubelet", "peer")
+        assert pod_folder(node, uid)
+        came = job.delete_pod()
+        assert (came.reason, came.replaced) == ("PodDeleted", 1)
+        assert "continues after step" in jobs.log("kubelet-worker-0")
+        jobs.wait(lambda: not pod_folder(node, uid), 120, "its volumes are taken down")
+        until_saved(jobs, "kubelet", "peer")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs) -> None:
+    """Copies are made over it, and what is on its node brings the job back after the other one is lost."""
+    jobs.create("calm-poor", **spec("calm-poor", STEPS))
+    wanted = state(jobs, "calm-poor", 600)
+    jobs.delete("calm-poor")
+    with training(cluster, jobs, "poor", None, **spec("poor", STEPS)) as job:
+        copied(jobs, "poor")
+        with poor_network(cluster.node(job.pods[0].spec.node_name)):
+            with undisturbed(job):
+                until_saved(jobs, "poor", "peer", seconds=120)
+            assert job.kill_node(index=1, seconds=240).replaced == 1
+        assert state(jobs, "poor", 900) == wanted
+        assert jobs.status("poor")["restarts"]["counted"] == 0
+        log = jobs.log("poor-worker-0")
+        assert "continues after step" in log and "step 0" not in log
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
+    """No copy gets to one of the nodes, and nobody is told; then they do again."""
+    with training(cluster, jobs, "half-open", None, **spec("half-open", 100_000)) as job, undisturbed(job):
+        copied(jobs, "half-open")
+
+        def further(steps: int = 100) -> None:
+            jobs.wait_step("half-open", jobs.status("half-open")["progress"]["step"] + steps)
+
+        with half_open(cluster.node(job.pods[1].spec.node_name)):
+            further()
+            # What was under way has its copies by now, or does not get them.
+            held = mark(jobs, "half-open", "peer")
+            further()
+            assert mark(jobs, "half-open", "peer") == held < mark(jobs, "half-open", "local")
+        jobs.wait(lambda: mark(jobs, "half-open", "peer") > held, 120, "copies after it")
+        until_saved(jobs, "half-open", "peer")
