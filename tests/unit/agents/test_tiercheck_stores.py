@@ -887,6 +887,7 @@ def test_a_server_that_ignores_conditions_has_two_winners_which_the_probe_finds(
         (fault_proxy.refuse(403, "InvalidAccessKeyId", "an-access-key a-secret-key"), "Secret", False),
         (fault_proxy.refuse(400, "ExpiredToken", "a-session-token"), "expired", False),
         (fault_proxy.refuse(404, "NoSuchBucket"), "no such bucket", False),
+        (fault_proxy.refuse(403, "RequestTimeTooSkewed"), "clock is wrong; set it", False),
         (fault_proxy.refuse(507, "InsufficientStorage"), "is full", False),
         (fault_proxy.refuse(418, "Teapot"), "418 Teapot", False),
     ],

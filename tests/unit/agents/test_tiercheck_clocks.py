@@ -1,0 +1,55 @@
+"""An agent whose clock is wrong by more than the grace of a sweep."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.agents.test_tiercheck_stores import (
+    GRACE,
+    Place,
+    chunk_of,
+    noise,
+    place,
+    put,
+    record_of,
+    s3_place,
+    server,
+    shard,
+)
+
+from convoy_agents.tiercheck.stores import s3
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.retention import Keep
+
+__all__ = ["place", "server"]
+
+
+@pytest.mark.parametrize("off", [-3 * GRACE, 3 * GRACE], ids=["behind", "ahead"])
+def test_what_goes_from_a_bucket_is_told_by_the_bucket_s_clock(
+    server: int, monkeypatch: pytest.MonkeyPatch, off: float
+) -> None:
+    there = s3_place(f"http://127.0.0.1:{server}")
+    monkeypatch.setattr(s3, "time", SimpleNamespace(time=lambda: time.time() + off))
+    store = there.store()
+    for step in (1, 2):
+        assert store.commit(record_of(put(store, shard(step, [noise(step)]), [noise(step)])))
+    store.sweep(Keep(last=1))
+    assert there.held("records") == {"gen-1-2"}
+    assert there.held("chunks") == {chunk_of(noise(step)).digest for step in (1, 2)}, "all is young"
+    there.age_all()
+    store.sweep(Keep(last=1))
+    assert there.held("chunks") == {chunk_of(noise(2)).digest}
+
+
+def test_the_newest_is_told_by_incarnation_and_step(place: Place) -> None:
+    """However early it was saved by the clock of who saved it."""
+    store = place.store()
+    for generation, at in {(1, 8): 3e9, (1, 9): 2e9, (2, 3): 1.0}.items():
+        one = put(
+            store, shard(generation[1], [noise(generation)], incarnation=generation[0]), [noise(generation)]
+        )
+        assert store.commit(record_of(one, saved=at))
+    assert store.sweep(Keep(last=1)).records == (Generation(1, 8), Generation(1, 9))
+    assert place.held("records") == {"gen-2-3"}
