@@ -30,6 +30,7 @@ PACKAGES = {
     "conntrack": ("conntrack",),
     "iproute2": ("ip",),
     "util-linux": ("nsenter",),
+    "e2fsprogs": ("mkfs.ext4",),
     "buildah": ("buildah",),
     "debootstrap": ("debootstrap",),
     "gcc": ("gcc", "cc"),
