@@ -18,7 +18,9 @@ from tests.integration.agents.test_remote_volume import CLAIM, PART, USE, mount,
 
 from convoy_agents.tiercheck import alarms
 from convoy_agents.tiercheck.stores import calls
-from convoy_agents.tiercheck.stores.base import FOLDERS, GRACE_SECONDS, Store
+from convoy_agents.tiercheck.stores.part import FOLDERS
+from convoy_agents.tiercheck.stores.store import Store
+from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS
 from convoy_agents.tiercheck.stores.volume import Volume
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
