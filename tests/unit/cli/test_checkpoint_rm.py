@@ -9,6 +9,7 @@ from tests.unit.agents import fault_proxy
 from tests.unit.cli.saved import Bucket, chunk_of, job, noise
 
 from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.part import Part
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.records import Branch
@@ -30,10 +31,10 @@ def bucket(server: int, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 def failing(remove: Callable[..., None]) -> Callable[..., None]:
     """Deletes records, and nothing more."""
 
-    def some(store: Store, folder: str, names: Iterable[str]) -> None:
+    def some(part: Part, folder: str, names: Iterable[str]) -> None:
         if folder != "records":
             raise StoreError("the store stumbles", retriable=True)
-        remove(store, folder, names)
+        remove(part, folder, names)
 
     return some
 
@@ -96,7 +97,7 @@ def test_a_store_that_fails_says_so_and_the_next_try_finishes(
     others = filled(bucket)
     bucket.cluster.about = None
     with monkeypatch.context() as broken:
-        broken.setattr(Store, "_remove", failing(Store._remove))
+        broken.setattr(Part, "remove", failing(Part.remove))
         found = bucket.run("rm", "job", "--yes", *GONE)
         assert found.exit_code == 1 and "the store stumbles" in found.output
     assert not bucket.store.inventory().records, "the records went first"
