@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +21,10 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.install import bring_up
 from e2e.tests.faults import kill_named, kill_rank
-from e2e.tests.jobs import PLURAL, SMALL, Jobs, restricted_namespace
+from e2e.tests.jobs import PLURAL, SMALL, Jobs, memory, restricted_namespace
+from e2e.tests.objects import STORE, checkpoint_store, objects
 from e2e.tests.survival import EXAMPLES, leader, restore
 from e2e.tests.traces import traces
-from e2e.tests.volumes import shared_volume
 
 NAME = "soak"
 COMMAND = "make soak"
@@ -40,25 +40,21 @@ RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "
 class Kind:
     """A kind of job, and how it ends."""
 
-    spec: Callable[[str], dict[str, Any]]
-    """Of the name of the claim."""
+    spec: dict[str, Any]
     ends: tuple[str, str]
     """Phase and reason; two empty texts when it is deleted before."""
 
 
-def _gpt(steps: int, **role: Any) -> Callable[[str], dict[str, Any]]:
-    def spec(claim: str) -> dict[str, Any]:
-        return {
-            "engine": {"name": "gpt", "params": {**SMALL, "steps": steps}},
-            "roles": [{"name": "worker", "replicas": 2, **role}],
-            "checkpoint": {"interval": "3s", "tiers": {"remote": {"claimName": claim}}},
-            "recovery": RECOVERY,
-        }
-
-    return spec
+def _gpt(steps: int, **role: Any) -> dict[str, Any]:
+    return {
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": steps}},
+        "roles": [{"name": "worker", "replicas": 2, **role}],
+        "checkpoint": memory("3s", remote={"store": STORE, "every": "10s"}),
+        "recovery": RECOVERY,
+    }
 
 
-def _script(claim: str) -> dict[str, Any]:
+def _script() -> dict[str, Any]:
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
     pod = spec["roles"][0]["template"]["spec"]
     pod["containers"][0]["env"].append({"name": "STEPS", "value": "1500"})
@@ -66,7 +62,7 @@ def _script(claim: str) -> dict[str, Any]:
     return {"engine": None, "recovery": RECOVERY, **spec}
 
 
-def _crash(claim: str) -> dict[str, Any]:
+def _crash() -> dict[str, Any]:
     container = {"image": "convoy/torch:dev", "command": ["python", "-c", "raise SystemExit('broken')"]}
     role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [container]}}}
     return {"engine": None, "roles": [role], "recovery": {"maxRestarts": 2}}
@@ -75,8 +71,8 @@ def _crash(claim: str) -> dict[str, Any]:
 KINDS = {
     "trains": Kind(_gpt(200), ("Succeeded", "Completed")),
     "elastic": Kind(_gpt(150, replicas=3, minReplicas=2), ("Succeeded", "Completed")),
-    "script": Kind(_script, ("Succeeded", "Completed")),
-    "crashes": Kind(_crash, ("Failed", "MaxRestartsExceeded")),
+    "script": Kind(_script(), ("Succeeded", "Completed")),
+    "crashes": Kind(_crash(), ("Failed", "MaxRestartsExceeded")),
     "rests": Kind(_gpt(150), ("Succeeded", "Completed")),
     "deleted": Kind(_gpt(1_000_000), ("", "")),
 }
@@ -88,6 +84,7 @@ class Life:
 
     name: str
     kind: str
+    uid: str
     made: float
     deleted: bool = False
     over: bool = False
@@ -103,7 +100,6 @@ class Soak:
 
     cluster: Cluster
     jobs: Jobs
-    claim: str
     chance: random.Random
     progress: Progress
     lives: list[Life] = field(default_factory=list)
@@ -126,8 +122,8 @@ class Soak:
             number = len(self.lives)
             kind = list(KINDS)[number % len(KINDS)]
             name = f"{kind}-{number}"
-            self.jobs.create(name, **KINDS[kind].spec(self.claim))
-            self.lives.append(Life(name, kind, time.monotonic()))
+            made = self.jobs.create(name, **KINDS[kind].spec)
+            self.lives.append(Life(name, kind, made["metadata"]["uid"], time.monotonic()))
 
     def _look(self, life: Life) -> None:
         status = self.jobs.status(life.name)
@@ -231,12 +227,12 @@ def bench(minutes: float, seed: int, found: Figures) -> None:
     cluster = bring_up(NAME, NODES, progress)
     try:
         jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
-        with shared_volume(cluster, jobs.namespace) as claim, _script_file(jobs):
-            soak = Soak(cluster, jobs, claim, random.Random(seed), progress)
-            with Watch(cluster) as memory:
+        with objects(cluster) as server, checkpoint_store(cluster, server), _script_file(jobs):
+            soak = Soak(cluster, jobs, random.Random(seed), progress)
+            with Watch(cluster) as watch:
                 _churn(soak, minutes * 60)
                 missing = _calm_down(soak)
-            _record(soak, memory.seen, missing, found)
+            _record(soak, watch.seen, missing, found)
     finally:
         cluster.down()
 
@@ -274,14 +270,15 @@ def _left(soak: Soak) -> list[str]:
     """Objects and traces on nodes that nobody needs any more."""
     soak.jobs.delete_all()
     objects = soak.cluster.get("-n", soak.jobs.namespace, "pods,trainingjobs")["items"]
+    uids = soak.pods | {life.uid for life in soak.lives}
     until = time.monotonic() + 90
-    while any((found := traces(soak.cluster, soak.pods)).values()) and time.monotonic() < until:
+    while any((found := traces(soak.cluster, uids)).values()) and time.monotonic() < until:
         time.sleep(2)
     names = [f"{one['kind']} {one['metadata']['name']}" for one in objects]
     return names + [line for lines in found.values() for line in lines]
 
 
-def _record(soak: Soak, memory: Memory, missing: list[str], found: Figures) -> None:
+def _record(soak: Soak, resident: Memory, missing: list[str], found: Figures) -> None:
     wrong = [life.name for life in soak.lives if life.over and not life.right]
     left = _left(soak)
     for name in (*missing, *wrong, *left):
@@ -292,7 +289,7 @@ def _record(soak: Soak, memory: Memory, missing: list[str], found: Figures) -> N
         found.add(Metric(f"faults: {blow}", "faults"), count)
     found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(missing) + len(wrong))
     found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
-    for name, (most, growth) in memory.verdicts().items():
+    for name, (most, growth) in resident.verdicts().items():
         found.add(Metric(f"resident memory of an {name}, last third, the largest", "MiB", 300), most)
         words = f"growth of an {name}'s memory, last third of its samples over the first, the most"
         found.add(Metric(words, "ratio", 1.1), growth)

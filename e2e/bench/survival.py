@@ -17,7 +17,6 @@ from e2e.cluster.progress import Progress
 from e2e.install import bring_up
 from e2e.tests.jobs import Jobs, restricted_namespace
 from e2e.tests.survival import Subject, apart, leader, own_script, restore, training
-from e2e.tests.volumes import shared_volume
 from e2e.tests.watching import Recovery
 
 NAME = "survival"
@@ -38,7 +37,7 @@ class Scenario:
     """Seconds to the end of the next step."""
     strike: Callable[[Subject], Recovery]
     own: bool = False
-    """The unmodified script of examples/torchrun.yaml instead of the engine with checkpoints."""
+    """The unmodified script of examples/torchrun.yaml instead of the engine with its state in memory."""
     elastic: bool = False
     restores: bool = False
     """The target is for all but the reading of the checkpoint."""
@@ -90,19 +89,14 @@ def bench(only: list[str], repeats: int, stock: bool, found: Figures) -> None:
 
 def _one(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recovery:
     with ExitStack() as stack:
-        spec: dict[str, Any] = {}
-        volume = None
-        if scenario.own:
-            spec = stack.enter_context(own_script(jobs, name))
-        else:
-            volume = stack.enter_context(shared_volume(cluster, jobs.namespace))
+        spec = stack.enter_context(own_script(jobs, name)) if scenario.own else {}
         if scenario.elastic:
             role = {"name": "worker", "replicas": NODES, "minReplicas": 2, "template": apart(name)}
             spec["roles"] = [role]
         elif scenario.strike is _kill_leader:
             role = {"name": "worker", "replicas": 2, "template": apart(name, beside=leader(cluster)[1])}
             spec["roles"] = [role]
-        job = stack.enter_context(training(cluster, jobs, name, volume, **spec))
+        job = stack.enter_context(training(cluster, jobs, name, **spec))
         came = scenario.strike(job)
         return replace(came, restored=_restored(jobs.log(job.pods[0].metadata.name)))
 

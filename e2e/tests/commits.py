@@ -1,71 +1,87 @@
-"""Every commit record that a job ever wrote, also those that were collected since."""
+"""Every commit record that a job ever wrote to its store, also those that were swept since."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from convoy_controllers.checkpoint import records
+from convoy_controllers.checkpoint.generation import Generation
 
 LOOK_SECONDS = 0.1
 """Far less than a record lives: two generations are kept, and they are seconds apart."""
+UNDER_WAY_SECONDS = 1.0
+"""For which a commit that was under way when a later incarnation began may go on. Less than the time between
+two saves: who commits a further time is seen."""
 
 
-@dataclass(frozen=True)
-class Commit:
-    """A COMMIT record."""
+@dataclass
+class Store:
+    """What one job has said in a store; times are Unix seconds."""
 
-    at: float
-    """Unix seconds at which it was written."""
-    parent: tuple[int, int] | None
-    """(incarnation, step) of the generation before it."""
+    at: dict[Generation, float] = field(default_factory=dict)
+    """When each generation was committed."""
+    begun: dict[int, float] = field(default_factory=dict)
+    """By incarnation, when it said that it begins: from then on nobody older commits."""
+    parents: dict[int, Generation | None] = field(default_factory=dict)
+    """By incarnation, what it said that it goes on from."""
 
-
-class Records(dict[tuple[int, int], Commit]):
-    """By (incarnation, step)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun: dict[int, float] = {}
-        """By incarnation, Unix seconds at which it said that it begins."""
+    def audit(self, restored: dict[int, Generation]) -> None:
+        """Nothing was committed once a later incarnation had begun, and each has gone on from the newest
+        generation of those before it, or from a newer one that the last of them had only in memory.
+        `restored`: by incarnation, what its ranks say.
+        """
+        for generation, at in self.at.items():
+            later = [begun for other, begun in self.begun.items() if other > generation.incarnation]
+            assert all(at < begun + UNDER_WAY_SECONDS for begun in later), f"{generation} is a late commit"
+        for incarnation, generation in restored.items():
+            begun = self.begun[incarnation]
+            before = [one for one, at in self.at.items() if one.incarnation < incarnation and at < begun]
+            assert before and generation >= max(before), (incarnation, generation, sorted(self.at))
+            assert generation.incarnation == max(before).incarnation, (incarnation, generation, self.begun)
+            assert self.parents[incarnation] == generation
 
 
 @contextmanager
-def commits(volume: Path) -> Iterator[Records]:
-    """The records below a volume's folder, kept up to date while the block runs."""
-    found = Records()
+def commits(folder: Path) -> Iterator[Store]:
+    """What the one job of a store says there, kept up to date while the block runs. `folder`: the store's."""
+    found = Store()
     over = threading.Event()
 
-    def begun() -> None:
-        for file in volume.glob("*/branch-*.json"):
-            incarnation = int(file.stem.partition("-")[2])
-            try:
-                at = file.stat().st_mtime
-            except FileNotFoundError:
-                continue
-            # It is written again once it knows where it goes on from.
-            found.begun[incarnation] = min(at, found.begun.get(incarnation, at))
-
-    def look() -> None:
+    def follow() -> None:
         while True:
-            begun()
-            for file in volume.glob("*/gen-*-*/COMMIT.json"):
-                try:
-                    record, at = json.loads(file.read_text()), file.stat().st_mtime
-                except FileNotFoundError:
-                    continue
-                parent = record["parent"]
-                key = (record["incarnation"], record["step"])
-                found.setdefault(key, Commit(at, tuple(parent) if parent else None))
+            _look(folder, found)
             if over.wait(LOOK_SECONDS):
                 return
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     try:
         yield found
     finally:
         over.set()
         thread.join(10)
+        _look(folder, found)
+
+
+def _look(folder: Path, found: Store) -> None:
+    for text, at in _texts(folder, "branches/[0-9]*"):
+        branch = records.branch(text)
+        # It is written again once it knows where it goes on from.
+        found.begun[branch.incarnation] = min(at, found.begun.get(branch.incarnation, at))
+        if branch.decided:
+            found.parents[branch.incarnation] = branch.parent
+    for text, at in _texts(folder, "records/gen-*"):
+        found.at.setdefault(records.record(text).generation, at)
+
+
+def _texts(folder: Path, below: str) -> Iterator[tuple[bytes, float]]:
+    """The texts there, and when each was written."""
+    for file in sorted(folder.glob(f"*/*/{below}")):
+        try:
+            yield records.unseal(file.read_bytes()), file.stat().st_mtime
+        except FileNotFoundError:
+            continue

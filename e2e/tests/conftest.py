@@ -14,7 +14,6 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
 from e2e.install import bring_up
 from e2e.tests.jobs import Jobs, restricted_namespace
-from e2e.tests.volumes import shared_volume
 
 NAME = "e2e"
 NODES = int(os.environ.get("CONVOY_E2E_NODES", "3"))
@@ -44,11 +43,3 @@ def jobs(cluster: Cluster, namespace: str) -> Iterator[Jobs]:
     made = Jobs.of(cluster, namespace)
     yield made
     made.delete_all()
-
-
-@pytest.fixture
-def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
-    """A ReadWriteMany claim on a disk that all nodes share; the jobs that use it go before it does."""
-    with shared_volume(cluster, jobs.namespace) as name:
-        yield name
-        jobs.delete_all()

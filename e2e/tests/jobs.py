@@ -19,6 +19,11 @@ SMALL = {"steps": 40, "batch": 4, "context": 64, "layers": 2, "width": 64, "head
 """Parameters of `gpt` that train in seconds."""
 
 
+def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
+    """A `spec.checkpoint` that keeps the state in the memory of the job's nodes, and in `more` tiers."""
+    return {"interval": interval, "tiers": {"local": {}, "peer": {}, **more}}
+
+
 class Late(AssertionError):
     """What was waited for did not come; carries what was there instead."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,18 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from kubernetes.client import ApiException
 
+from convoy_controllers.checkpoint.generation import Generation
 from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import COMPONENTS
 from e2e.install import NAMESPACE
 from e2e.tests.faults import kill_rank
-from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.jobs import SMALL, Jobs, memory
 from e2e.tests.watching import Recovery, Watched, recovery
 
 ENDLESS = {**SMALL, "steps": 1_000_000}
 EXAMPLES = files.CHECKOUT / "examples"
 STEPPING = ("productive", "recompute")
+_RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)")
+_STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
 def apart(job: str, beside: str = "") -> dict[str, Any]:
@@ -65,10 +70,37 @@ class Subject:
         """Its pods by index."""
         return self.jobs.pods(self.name)
 
-    def strike(self, blow: Callable[[], None], seconds: float = 60) -> Recovery:
-        """Deals a blow and waits until the job makes steps again."""
+    @property
+    def restored(self) -> dict[int, Generation]:
+        """By incarnation, what its rank 0 says that it goes on from, as far as its pod is still there."""
+        found = {}
+        for pod in self.pods:
+            try:
+                log = self.jobs.log(pod.metadata.name)
+            except ApiException:
+                continue  # it has no container yet
+            for into, incarnation, step in _RESTORED.findall(log):
+                found[int(into)] = Generation(int(incarnation), int(step))
+        return found
+
+    def told(self, *tiers: str) -> Generation | None:
+        """The newest generation that its status promises at any of these tiers."""
+        marks = [watermark(self.jobs.status(self.name), tier) for tier in tiers]
+        known = [Generation(mark["incarnation"], mark["step"]) for mark in marks if mark]
+        return max(known, default=None)
+
+    def strike(
+        self,
+        blow: Callable[[], None],
+        seconds: float = 60,
+        spared: tuple[str, ...] = ("local", "peer", "remote"),
+    ) -> Recovery:
+        """Deals a blow and waits until the job makes steps again, from nothing older than what its status had
+        promised at the tiers that the blow has `spared`.
+        """
         status = self.jobs.status(self.name)
         incarnation, before = status["incarnation"], {pod.metadata.uid for pod in self.pods}
+        promised = self.told(*spared)
         at = time.time()
         blow()
 
@@ -77,6 +109,9 @@ class Subject:
             return now.get("incarnation", 0) > incarnation and now["goodput"]["cause"] in STEPPING
 
         self.seen.until(back, seconds, f"{self.name} makes steps again")
+        if promised:
+            into, restored = self.seen.status["incarnation"], self.restored
+            assert into in restored and restored[into] >= promised, (into, promised, restored)
         return recovery(self.seen, at, before, incarnation)
 
     def kill_rank(self, rank: int = 1) -> Recovery:
@@ -91,36 +126,51 @@ class Subject:
         return self.strike(lambda: delete(name, self.jobs.namespace, grace_period_seconds=0))
 
     def kill_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """kill -9 of process 1 of the node that holds a pod."""
+        """kill -9 of process 1 of the node that holds a pod; its memory is lost."""
         node = self.cluster.node(self.pods[index].spec.node_name)
-        return self.strike(node.kill, seconds)
+        return self.strike(node.kill, seconds, ("peer", "remote"))
 
     def cut_node(self, index: int = 1, seconds: float = 90) -> Recovery:
-        """Pulls the cable of the node that holds a pod."""
+        """Pulls the cable of the node that holds a pod; nobody reaches its memory."""
         node = self.cluster.node(self.pods[index].spec.node_name)
-        return self.strike(node.cut, seconds)
+        return self.strike(node.cut, seconds, ("peer", "remote"))
+
+
+def watermark(status: dict[str, Any], tier: str) -> dict[str, Any] | None:
+    """The newest generation at a tier, by a job's status."""
+    found: dict[str, Any] | None = ((status.get("checkpoint") or {}).get("watermarks") or {}).get(tier)
+    return found
+
+
+def state(jobs: Jobs, name: str, seconds: float = 300) -> str:
+    """The digest of every weight and every moment of the optimizer that rank 0 prints at the end of a job."""
+    jobs.wait_phase(name, "Succeeded", seconds)
+    found = _STATE.findall(jobs.log(f"{name}-worker-0"))
+    assert found
+    return str(found[-1])
 
 
 @contextmanager
-def training(
-    cluster: Cluster, jobs: Jobs, name: str, volume: str | None, *, replicas: int = 2, **spec: Any
-) -> Iterator[Subject]:
-    """An endless job, its pods on different nodes, that has made steps and, with a volume, a checkpoint."""
-    if volume:
-        spec.setdefault("checkpoint", {"interval": "2s", "tiers": {"remote": {"claimName": volume}}})
+def training(cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **spec: Any) -> Iterator[Subject]:
+    """An endless job, its pods on different nodes, that has made steps and, if it is of an engine, has a
+    checkpoint at each of its tiers: in memory, unless `spec` says otherwise.
+    """
     role = {"name": "worker", "replicas": replicas, "template": apart(name)}
     spec.setdefault("roles", [role])
     spec.setdefault("engine", {"name": "gpt", "params": ENDLESS})
+    if spec["engine"]:
+        spec.setdefault("checkpoint", memory())
+    tiers = spec.get("checkpoint", {}).get("tiers", {})
     jobs.create(name, **spec)
     with Watched(jobs, name) as seen:
         try:
             seen.until(
                 lambda: (
                     seen.status.get("goodput", {}).get("cause") == "productive"
-                    and (not volume or seen.status.get("checkpoint"))
+                    and all(watermark(seen.status, tier) for tier in tiers)
                 ),
                 120,
-                f"{name} trains and has a checkpoint",
+                f"{name} trains and has its checkpoints",
             )
             yield Subject(cluster, jobs, name, seen)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -13,12 +14,21 @@ from e2e.cluster.cluster import Cluster
 from e2e.tests.clocked import clocked, lives, stepping
 from e2e.tests.jobs import Jobs
 from e2e.tests.survival import Subject, restore
+from e2e.tests.volumes import shared_volume
 from e2e.tests.watching import Watched, moment
 
 SECONDS, SHARE = 0.5, 0.05
 """What a cause may be off by: the larger of the two."""
 STEPS = 250
 NAME = "ledger"
+
+
+@pytest.fixture
+def volume(cluster: Cluster, jobs: Jobs) -> Iterator[str]:
+    """A claim of the script's own; the job that uses it goes before it does."""
+    with shared_volume(cluster, jobs.namespace) as name:
+        yield name
+        jobs.delete_all()
 
 
 @pytest.mark.full

@@ -10,7 +10,8 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.tests.faults import kill_rank
-from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.jobs import SMALL, Jobs, memory
+from e2e.tests.survival import apart
 from e2e.tests.traces import traces
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -60,19 +61,19 @@ def test_an_unmodified_torchrun_script_trains_in_an_image_without_convoy(jobs: J
     assert status["progress"]["step"] > 0, "steps are seen without any change in the script"
 
 
-def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(
-    jobs: Jobs, volume: str
-) -> None:
-    checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
+def test_suspend_gives_the_pods_back_and_resume_continues_from_the_checkpoint(jobs: Jobs) -> None:
     jobs.create(
-        "paused", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=checkpoint
+        "paused",
+        engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}},
+        checkpoint=memory("1h"),
+        roles=[{"name": "worker", "replicas": 2, "template": apart("paused")}],
     )
     jobs.wait_step("paused", 1)
     jobs.patch("paused", suspend=True)
     status = jobs.wait_phase("paused", "Suspended", 60)
     assert jobs.pods("paused") == []
     saved = status["checkpoint"]["step"]
-    assert saved >= 1 and status["checkpoint"]["tier"] == "remote"
+    assert saved >= 1 and status["checkpoint"]["tier"] == "peer"
     # While it is suspended its parameters may change: so few more steps that the end can be waited for.
     jobs.patch("paused", engine={"params": {"steps": saved + 30}}, suspend=False)
     status = jobs.wait_phase("paused", "Succeeded", 120)
@@ -96,20 +97,21 @@ def test_a_deadline_fails_the_job_and_ttl_deletes_it(jobs: Jobs) -> None:
     jobs.wait(lambda: jobs.get("short") is None and not jobs.pods("short"), 60, "short deleted by its TTL")
 
 
-def test_deletion_leaves_no_object_process_mount_or_cgroup(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    checkpoint = {"interval": "10s", "tiers": {"remote": {"claimName": volume}}}
-    jobs.create("gone", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=checkpoint)
-    jobs.wait_step("gone", 3)
-    uids = [pod.metadata.uid for pod in jobs.pods("gone")]
+def test_deletion_leaves_no_object_process_mount_cgroup_or_memory(cluster: Cluster, jobs: Jobs) -> None:
+    endless = {**SMALL, "steps": 100_000}
+    jobs.create("gone", engine={"name": "gpt", "params": endless}, checkpoint=memory())
+    jobs.wait(lambda: jobs.status("gone").get("checkpoint"), 60, "a checkpoint")
+    job = (jobs.get("gone") or {})["metadata"]["uid"]
+    uids = [job, *(pod.metadata.uid for pod in jobs.pods("gone"))]
     before = traces(cluster, uids)
     assert all(before.values()), f"the looking works: {before}"
+    assert any(job in line for line in before["mounts"]), f"it has memory: {before['mounts']}"
     jobs.delete("gone")
     jobs.wait(lambda: not any(traces(cluster, uids).values()), 60, f"no trace, but {traces(cluster, uids)}")
 
 
-def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    checkpoint = {"interval": "2s", "tiers": {"remote": {"claimName": volume}}}
-    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 250}}, checkpoint=checkpoint)
+def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
+    jobs.create("tough", engine={"name": "gpt", "params": {**SMALL, "steps": 250}}, checkpoint=memory())
     jobs.wait(lambda: jobs.status("tough").get("checkpoint"), 60, "a checkpoint")
     before = [pod.metadata.uid for pod in jobs.pods("tough")]
     pod = jobs.pods("tough")[1]

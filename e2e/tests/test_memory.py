@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,31 +11,21 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
 from e2e.tests.faults import kill_named
-from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.jobs import SMALL, Jobs, memory
 from e2e.tests.objects import checkpoint_store, objects
-from e2e.tests.survival import apart, restore, training
+from e2e.tests.survival import apart, restore, state, training, watermark
 from e2e.tests.volumes import STORE, volume_store
 
-MEMORY = {"interval": "1s", "tiers": {"local": {}, "peer": {}}}
 STEPS = 700
-STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
 def spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
     """A job of ranks on different nodes that keeps its state in their memory."""
     return {
         "engine": {"name": "gpt", "params": {**SMALL, "steps": steps, "held_out_every": steps}},
-        "checkpoint": MEMORY,
+        "checkpoint": memory("1s"),
         "roles": [{"name": "worker", "replicas": replicas, "template": apart(name)}],
     }
-
-
-def state(jobs: Jobs, name: str, seconds: float = 300) -> str:
-    """What rank 0 says of its state at the end of a job."""
-    jobs.wait_phase(name, "Succeeded", seconds)
-    found = STATE.findall(jobs.log(f"{name}-worker-0"))
-    assert found
-    return str(found[-1])
 
 
 def step(jobs: Jobs, name: str) -> int:
@@ -48,18 +37,11 @@ def in_memory(node: Node) -> list[str]:
     return node.run(["sh", "-c", "ls /run/convoy/memory 2>/dev/null; true"]).split()
 
 
-def watermark(jobs: Jobs, name: str, tier: str) -> dict[str, Any] | None:
-    """The newest generation at a tier, by the job's status."""
-    marks = (jobs.status(name).get("checkpoint") or {}).get("watermarks") or {}
-    found: dict[str, Any] | None = marks.get(tier)
-    return found
-
-
 def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
     """Waits until a generation of an incarnation has its copies."""
 
     def mark() -> Any:
-        peer = watermark(jobs, name, "peer")
+        peer = watermark(jobs.status(name), "peer")
         return peer if peer and peer["incarnation"] >= incarnation else None
 
     found: dict[str, Any] = jobs.wait(mark, 60, f"copies of incarnation {incarnation}")
@@ -97,22 +79,6 @@ def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, j
     jobs.wait(lambda: not any(in_memory(node) for node in cluster.nodes), 60, "memory is given back")
 
 
-def test_a_suspended_job_goes_on_from_memory(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("asleep", **spec("asleep", 100_000))
-    try:
-        copied(jobs, "asleep")
-        jobs.patch("asleep", suspend=True)
-        jobs.wait_phase("asleep", "Suspended", 60)
-        saved = jobs.status("asleep")["checkpoint"]
-        assert saved["tier"] == "peer"
-        assert any(in_memory(node) for node in cluster.nodes)
-        jobs.patch("asleep", suspend=False)
-        jobs.wait_step("asleep", saved["step"] + 10)
-        assert f"continues after step {saved['step']} " in jobs.log("asleep-worker-0")
-    finally:
-        jobs.delete("asleep")
-
-
 def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
     small = {"interval": "1s", "tiers": {"local": {"memory": "9Mi"}}}
     jobs.create("large", **{**spec("large", 100_000, replicas=1), "checkpoint": small})
@@ -131,10 +97,10 @@ def all_memory_is_lost(
     jobs.create(f"calm-{name}", **spec(f"calm-{name}", STEPS))
     wanted = state(jobs, f"calm-{name}")
     jobs.delete(f"calm-{name}")
-    tiers = {"local": {}, "peer": {}, "remote": {"store": store, "every": "1s"}}
-    jobs.create(name, **{**spec(name, STEPS), "checkpoint": {"interval": "1s", "tiers": tiers}})
+    stored = memory("1s", remote={"store": store, "every": "1s"})
+    jobs.create(name, **{**spec(name, STEPS), "checkpoint": stored})
     try:
-        jobs.wait(lambda: watermark(jobs, name, "remote"), 60, "a generation in the store")
+        jobs.wait(lambda: watermark(jobs.status(name), "remote"), 60, "a generation in the store")
         jobs.patch(name, suspend=True)
         jobs.wait_phase(name, "Suspended", 60)
         holding = [node for node in cluster.nodes if in_memory(node)]
@@ -188,13 +154,13 @@ def pace(jobs: Jobs, name: str) -> float:
 def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     """A node killed and started again each minute, one more than there are ranks: the same weights."""
     world = min(3, len(cluster.nodes) - 1)
-    with training(cluster, jobs, "paced", None, **spec("paced", 100_000, world)):
+    with training(cluster, jobs, "paced", **spec("paced", 100_000, world)):
         # As many as take ten minutes when nothing happens: more than that with faults.
         steps = round(pace(jobs, "paced") * 60 * MINUTES)
     jobs.create("calm-long", **spec("calm-long", steps, world))
     wanted = state(jobs, "calm-long", 1800)
     jobs.delete("calm-long")
-    with training(cluster, jobs, "stormy", None, **spec("stormy", steps, world)) as job:
+    with training(cluster, jobs, "stormy", **spec("stormy", steps, world)) as job:
         began = time.monotonic()
         for number in range(MINUTES):
             time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # a fault a minute

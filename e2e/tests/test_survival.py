@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
-from e2e.tests.commits import Records, commits
+from e2e.tests.commits import commits
 from e2e.tests.faults import kill_named, kill_rank
-from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.jobs import SMALL, Jobs, memory
+from e2e.tests.objects import checkpoint_store, objects
 from e2e.tests.survival import (
     ENDLESS,
     STEPPING,
@@ -31,32 +27,34 @@ from e2e.tests.survival import (
     leader,
     own_script,
     restore,
+    state,
     training,
+    watermark,
 )
+from e2e.tests.volumes import STORE, volume_store
 
 
-def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    with training(cluster, jobs, "rank", volume) as job:
+def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
+    with training(cluster, jobs, "rank") as job:
         came = job.kill_rank()
         assert (came.reason, came.replaced, came.incarnations) == ("RankKilled", 0, 1)
-        assert "continues after step" in jobs.log("rank-worker-0")
 
 
 def test_a_killed_rank_of_an_unmodified_script_too(cluster: Cluster, jobs: Jobs) -> None:
-    with own_script(jobs, "script") as spec, training(cluster, jobs, "script", None, **spec) as job:
+    with own_script(jobs, "script") as spec, training(cluster, jobs, "script", **spec) as job:
         came = job.kill_rank()
         assert (came.reason, came.replaced) == ("RankKilled", 0)
 
 
-def test_of_a_deleted_pod_only_itself_is_replaced(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    with training(cluster, jobs, "pod", volume) as job:
+def test_of_a_deleted_pod_only_itself_is_replaced(cluster: Cluster, jobs: Jobs) -> None:
+    with training(cluster, jobs, "pod") as job:
         came = job.delete_pod()
         assert (came.reason, came.replaced) == ("PodDeleted", 1)
         assert job.seen.status["restarts"]["counted"] == 0
 
 
-def test_a_dead_node_s_pod_moves(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    with training(cluster, jobs, "node", volume) as job:
+def test_a_dead_node_s_pod_moves(cluster: Cluster, jobs: Jobs) -> None:
+    with training(cluster, jobs, "node") as job:
         dead = job.pods[1].spec.node_name
         came = job.kill_node()
         restarts = job.seen.status["restarts"]
@@ -70,11 +68,9 @@ def test_a_dead_node_s_pod_moves(cluster: Cluster, jobs: Jobs, volume: str) -> N
 
 
 @pytest.mark.full
-def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(
-    cluster: Cluster, jobs: Jobs, volume: str
-) -> None:
+def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(cluster: Cluster, jobs: Jobs) -> None:
     role = {"name": "worker", "replicas": 3, "minReplicas": 2, "template": apart("elastic")}
-    with training(cluster, jobs, "elastic", volume, roles=[role]) as job:
+    with training(cluster, jobs, "elastic", roles=[role]) as job:
         job.kill_node()
         status = job.seen.status
         assert (status["reason"], status["ready"]) == ("Shrunk", "2/3")
@@ -84,12 +80,14 @@ def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(
             120,
             "the job is whole again",
         )
-        assert job.seen.status["restarts"]["last"]["reason"] == "Regrow"
+        status = job.seen.status
+        assert status["restarts"]["last"]["reason"] == "Regrow"
+        assert set(range(2, status["incarnation"] + 1)) == job.restored.keys(), "none began anew"
 
 
 @pytest.mark.full
 def test_a_strict_job_moves_only_when_its_worker_must_have_stopped(cluster: Cluster, jobs: Jobs) -> None:
-    with own_script(jobs, "strict") as spec, training(cluster, jobs, "strict", None, **spec) as job:
+    with own_script(jobs, "strict") as spec, training(cluster, jobs, "strict", **spec) as job:
         pod = job.pods[1]
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
         came = job.cut_node()
@@ -109,15 +107,20 @@ def ranks_of(cluster: Cluster, node: str, uid: str) -> list[str]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fencing", ["Commit", "Strict"])
 def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_replaced(
-    cluster: Cluster, jobs: Jobs, volume: str, fencing: str
+    cluster: Cluster, jobs: Jobs, fencing: str
 ) -> None:
-    """A job of one worker, its volume within its reach: nobody but the volume can tell it to stop."""
-    name = f"alone-{fencing.lower()}"
+    """A job of one worker, its store a volume within its reach: nobody but the store can stop its agent. What
+    it does in vain lies in its node's memory, ahead by its steps; when the node is back, nobody reads it.
+    """
+    tiers = {"local": {}, "remote": {"store": STORE, "every": "1s"}}
+    spec = {"checkpoint": {"interval": "2s", "tiers": tiers}, "recovery": {"fencing": fencing}}
     with (
-        training(cluster, jobs, name, volume, replicas=1, recovery={"fencing": fencing}) as job,
-        commits(cluster.shared_dir / volume) as records,
+        volume_store(cluster) as folder,
+        training(cluster, jobs, f"alone-{fencing.lower()}", replicas=1, **spec) as job,
+        commits(folder) as store,
     ):
         node, uid = job.pods[0].spec.node_name, job.pods[0].metadata.uid
         old = job.seen.status["incarnation"]
@@ -125,36 +128,23 @@ def test_a_node_that_is_cut_off_with_all_it_needs_commits_nothing_once_it_is_rep
         # Alone, it has no neighbour whose answer gives its silence a meaning: its kubelet is waited for.
         job.cut_node(index=0, seconds=180)
         job.seen.until(
-            lambda: job.seen.status["checkpoint"]["incarnation"] > old, 60, "a commit of the incarnation"
+            lambda: (mark := watermark(job.seen.status, "remote")) and mark["incarnation"] > old,
+            60,
+            "the incarnation has stored a generation",
         )
-        jobs.wait(lambda: not ranks_of(cluster, node, uid), 60, "the old worker found out")
+        if fencing == "Strict":
+            assert ranks_of(cluster, node, uid) == []
         restore(cluster)
+        jobs.wait(lambda: not ranks_of(cluster, node, uid), 60, "the old worker has ended")
         job.kill_rank(rank=0)
-        own = [record for (incarnation, _), record in records.items() if incarnation == old]
-        assert any(record.at > cut + 1 for record in own), "cut off, it could commit"
-        lineage(records, job)
-
-
-def lineage(records: Records, job: Subject) -> None:
-    """By the commit records: none after a later incarnation began, no dead parent, no restore from one."""
-    assert len(records.begun) >= 3, records.begun
-    for (incarnation, _), record in records.items():
-        later = [at for other, at in records.begun.items() if other > incarnation]
-        assert all(record.at < at for at in later), "a late commit"
-        assert record.parent is None or record.parent in records
-    log = "\n".join(job.jobs.log(pod.metadata.name) for pod in job.pods)
-    found = re.findall(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)", log)
-    assert found
-    for into, incarnation, step in [tuple(map(int, one)) for one in found]:
-        before = [key for key in records if key[0] < into and records[key].at < records.begun[into]]
-        assert (incarnation, step) == max(before), (into, sorted(records))
+        assert any(at > cut + 1 for one, at in store.at.items() if one.incarnation == old), "it could commit"
+        assert len(job.restored) >= 2, "by way of the store, then from memory"
+        store.audit(job.restored)
 
 
 @pytest.mark.full
-def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(
-    cluster: Cluster, jobs: Jobs, volume: str
-) -> None:
-    with training(cluster, jobs, "agent", volume) as job:
+def test_an_agent_that_is_killed_or_replaced_disturbs_nobody(cluster: Cluster, jobs: Jobs) -> None:
+    with training(cluster, jobs, "agent") as job:
         incarnation = job.seen.status["incarnation"]
         node = cluster.node(job.pods[1].spec.node_name)
         step = job.seen.status["progress"]["step"]
@@ -176,8 +166,8 @@ def goes_on(job: Subject, step: int) -> None:
     job.seen.until(lambda: job.seen.status["checkpoint"]["step"] > saved, 60, "commits go on")
 
 
-def test_the_leader_may_vanish(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    with training(cluster, jobs, "without-leader", volume) as job:
+def test_the_leader_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
+    with training(cluster, jobs, "without-leader") as job:
         with undisturbed(job):
             kill_named(cluster.node(leader(cluster)[1]), "convoy-operator")
             goes_on(job, job.seen.status["progress"]["step"])
@@ -188,13 +178,15 @@ OUTAGE_SECONDS = 60.0
 
 
 @pytest.mark.full
-def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    """Training and commits go on, and a Strict job is not stopped by its agents."""
+def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
+    """Training and commits go on, to the store too, and a Strict job is not stopped by its agents."""
     with (
+        objects(cluster) as found,
+        checkpoint_store(cluster, found) as name,
         own_script(jobs, "strict-outage") as spec,
-        training(cluster, jobs, "strict-outage", None, **spec) as strict,
-        training(cluster, jobs, "outage", volume) as job,
-        commits(cluster.shared_dir / volume) as records,
+        training(cluster, jobs, "strict-outage", **spec) as strict,
+        training(cluster, jobs, "outage", checkpoint=memory(remote={"store": name, "every": "1s"})) as job,
+        commits(found.bucket) as store,
         undisturbed(strict),
         undisturbed(job),
     ):
@@ -203,7 +195,7 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs, volume: str) ->
         cluster.components.stop("kube-apiserver")
         time.sleep(OUTAGE_SECONDS)  # the outage itself: there is nothing to wait for
         restore(cluster)
-        late = [record for record in records.values() if began + 30 < record.at < began + OUTAGE_SECONDS]
+        late = [at for at in store.at.values() if began + 30 < at < began + OUTAGE_SECONDS]
         assert len(late) > 3, "an interval of 2 s: commits go on to the end"
         strict.seen.until(lambda: strict.seen.status["progress"]["step"] > step + 100, 60, "steps went on")
         goes_on(job, job.seen.status["progress"]["step"])
@@ -225,10 +217,10 @@ FAILOVER_SECONDS = 15.0
 
 
 @pytest.mark.full
-def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs, volume: str) -> None:
+def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs) -> None:
     """Between restarts and in the middle of them: each pod is made once, and a leader is soon there."""
     chance = random.Random(5)
-    with training(cluster, jobs, "leaders", volume) as job:
+    with training(cluster, jobs, "leaders") as job:
         lost = 0
         for number in range(KILLS):
             blow = ("none", "rank", "pod")[number % 3]
@@ -264,10 +256,8 @@ def test_the_leader_is_killed_at_random_moments(cluster: Cluster, jobs: Jobs, vo
 
 
 @pytest.mark.full
-def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs, volume: str) -> None:
-    checkpoint = {"interval": "1h", "tiers": {"remote": {"claimName": volume}}}
-    params = {**ENDLESS}
-    jobs.create("drained", engine={"name": "gpt", "params": params}, checkpoint=checkpoint,
+def test_a_drained_pod_saves_its_state_and_moves(cluster: Cluster, jobs: Jobs) -> None:
+    jobs.create("drained", engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1h"),
                 roles=[{"name": "worker", "replicas": 2, "template": apart("drained")}])  # fmt: skip
     try:
         jobs.wait_step("drained", 20)
@@ -315,12 +305,10 @@ def test_a_rank_that_runs_out_of_memory_says_so(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("world", [pytest.param(2, marks=pytest.mark.full), 3])
-def test_faults_do_not_change_a_bit_of_the_curve(
-    cluster: Cluster, jobs: Jobs, volume: str, world: int
-) -> None:
+def test_faults_do_not_change_a_bit_of_the_curve(cluster: Cluster, jobs: Jobs, world: int) -> None:
     spec: dict[str, Any] = {
         "engine": {"name": "gpt", "params": {**SMALL, "steps": 120, "held_out_every": 4}},
-        "checkpoint": {"interval": "2s", "tiers": {"remote": {"claimName": volume}}},
+        "checkpoint": memory(),
         "roles": [{"name": "worker", "replicas": world}],
     }
     curves, states = [], []
@@ -328,34 +316,15 @@ def test_faults_do_not_change_a_bit_of_the_curve(
         jobs.create(name, **spec)
         if name.startswith("struck"):
             strike_once(cluster, jobs, name)
-        status = jobs.wait_phase(name, "Succeeded", 240)
-        curves.append(held_out(jobs.log(f"{name}-worker-0")))
-        states.append(last_state(cluster.shared_dir / volume, status["incarnation"], 120))
-        assert status["incarnation"] == (2 if name.startswith("struck") else 1)
+        states.append(state(jobs, name, 240))
+        log = jobs.log(f"{name}-worker-0")
+        curves.append(held_out(log))
+        again = name.startswith("struck")
+        assert jobs.status(name)["incarnation"] == (2 if again else 1)
+        assert ("continues after step" in log) == again
     calm, struck = curves
     assert len(calm) == 30 and calm == struck
     assert states[0] == states[1], "every weight and every moment of the optimizer, by its bytes"
-
-
-def last_state(volume: Path, incarnation: int, step: int) -> dict[str, str]:
-    """Digests of the tensors in the one generation of that name on a volume, but for what nobody has seeded:
-    Python's own generators."""
-    (record,) = volume.glob(f"*/gen-{incarnation}-{step}/COMMIT.json")
-    with tempfile.NamedTemporaryFile() as file:
-        dcp_to_torch_save(record.parent, file.name)
-        state = torch.load(file.name, weights_only=False)
-    found = dict(tensors({"model": state["model"], "optimizer": state["optimizer"]}))
-    assert len(found) > 20
-    return found
-
-
-def tensors(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(path, digest) of every tensor below."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from tensors(inner, f"{name}.{key}")
-    elif isinstance(value, torch.Tensor):
-        yield name, hashlib.sha256(value.numpy().tobytes()).hexdigest()
 
 
 def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What pods leave behind on nodes."""
+"""What jobs and their pods leave behind on nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ true
 
 
 def traces(cluster: Cluster, uids: Collection[str]) -> dict[str, list[str]]:
-    """What the nodes hold of pods: mounts, cgroups, processes, and what the agent keeps of them."""
+    """What the nodes hold of pods and jobs: mounts (memory for checkpoints is one), cgroups, processes, and
+    what the agent keeps of them.
+    """
     found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
     names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}
     for node in cluster.nodes:
