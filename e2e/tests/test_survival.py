@@ -82,7 +82,7 @@ def test_an_elastic_job_goes_on_without_a_dead_node_and_regrows(cluster: Cluster
         )
         status = job.seen.status
         assert status["restarts"]["last"]["reason"] == "Regrow"
-        assert set(range(2, status["incarnation"] + 1)) == job.restored.keys(), "none began anew"
+        assert status["incarnation"] in job.restored, "it did not begin anew"
 
 
 @pytest.mark.full
