@@ -238,6 +238,7 @@ class Operator:
             self.metrics,
             leads=lambda: self.leads,
             leader_address=lambda: self.elector.address,
+            renewals=lambda: self.elector.renewals,
             own_address=self.settings.hub_address,
         )
         return HubServer(self.settings, authority, enrolment, sessions)

@@ -141,6 +141,8 @@ class Elector:
         self._watchdog = watchdog
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
+        self.renewals = 0
+        """How often the Lease was seen renewed, or taken."""
         self._holder = ""
         self._acquired = ""
         self.observed = asyncio.Event()
@@ -220,6 +222,7 @@ class Elector:
         seen = (self._holder, record.renew_time or "")
         if seen != self._seen:
             self._seen, self._seen_at = seen, time.monotonic()
+            self.renewals += 1
 
     def _expired(self, record: LeaderElectionRecord) -> bool:
         """Whether the Lease has stood unchanged before our eyes for as long as its holder asked for."""

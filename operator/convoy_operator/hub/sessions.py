@@ -39,13 +39,17 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         *,
         leads: Callable[[], bool],
         leader_address: Callable[[], str],
+        renewals: Callable[[], int],
         own_address: str,
     ) -> None:
-        """`leader_address`: as the Lease names it, empty for nobody; `own_address`: this replica's."""
+        """`leader_address`: as the Lease names it, empty for nobody; `renewals`: how often the Lease was seen
+        renewed; `own_address`: this replica's.
+        """
         self._agents = agents
         self._metrics = metrics
         self._leads = leads
         self._leader_address = leader_address
+        self._renewals = renewals
         self._own_address = own_address
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
@@ -79,15 +83,18 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         """Where an agent had better go; None as soon as this replica leads.
 
         One that nobody answered at the leader's address stays for a while: either another leads soon, or it
-        is sent here again.
+        is sent here again. Where the Lease is renewed meanwhile, the leader is well, and it was the way there
+        that was cut: it is sent there once more.
         """
-        deadline = asyncio.get_running_loop().time() + HOLD_SECONDS
+        deadline, before = asyncio.get_running_loop().time() + HOLD_SECONDS, self._renewals()
         while not self._leads():
             address = self._leader_address()
             if address not in ("", unreachable, self._own_address):
                 return address
             if asyncio.get_running_loop().time() >= deadline:
-                return self._own_address
+                # What the last leader did at its end may have been seen just now.
+                alive = address and self._renewals() > before + 1
+                return address if alive else self._own_address
             await asyncio.sleep(_LOOK)
         return None
 

@@ -455,18 +455,23 @@ class TestAgents:
             async def read(self) -> wire.AgentMessage | None:
                 return left.pop(0) if left else None
 
-        sessions = Sessions(self.agents, Metrics(), leads=lambda: True, leader_address=str, own_address="own")
+        sessions = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
         await sessions._listen(Context(), first)  # type: ignore[arg-type]
         assert self.agents.slots((self.pod,))["u"].incarnation == 9
 
     @pytest.mark.parametrize(
-        ("addresses", "unreachable", "leads_at", "found", "seconds"),
+        ("addresses", "unreachable", "dies_at", "leads_at", "found", "seconds"),
         [
-            (["", "own"], "", 1.0, None, 1.0),
-            (["other"], "", 99.0, "other", 0.0),
-            (["dead"], "dead", 3.0, None, 3.0),
-            (["dead"] * 20 + ["next"], "dead", 99.0, "next", 2.0),
-            (["dead"], "dead", 99.0, "own", 5.0),
+            (["", "own"], "", 0.0, 1.0, None, 1.0),
+            (["other"], "", 99.0, 99.0, "other", 0.0),
+            (["dead"], "dead", 0.0, 3.0, None, 3.0),
+            (["dead"] * 20 + ["next"], "dead", 0.0, 99.0, "next", 2.0),
+            (["dead"], "dead", 0.0, 99.0, "own", 5.0),
+            (["dead"], "dead", 1.0, 99.0, "own", 5.0),
+            (["well"], "well", 99.0, 99.0, "well", 5.0),
+            ([""], "well", 99.0, 99.0, "own", 5.0),
         ],
     )
     def test_who_does_not_lead_sends_agents_on_or_keeps_them_until_somebody_does(
@@ -474,6 +479,7 @@ class TestAgents:
         virtual: Any,
         addresses: list[str],
         unreachable: str,
+        dies_at: float,
         leads_at: float,
         found: str | None,
         seconds: float,
@@ -486,6 +492,7 @@ class TestAgents:
                 Metrics(),
                 leads=lambda: now() - began >= leads_at,
                 leader_address=lambda: addresses.pop(0) if len(addresses) > 1 else addresses[0],
+                renewals=lambda: int(min(now() - began, dies_at)),
                 own_address="own",
             )
             assert await sessions._elsewhere(unreachable) == found

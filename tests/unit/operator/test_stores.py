@@ -533,7 +533,9 @@ class TestTrying:
             async def read(self) -> wire.AgentMessage | None:
                 return left.pop(0) if left else None
 
-        sessions = Sessions(it.agents, Metrics(), leads=lambda: True, leader_address=str, own_address="own")
+        sessions = Sessions(
+            it.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
         await sessions._listen(Context(), stream)  # type: ignore[arg-type]
         assert it.seen().probe.reached and it.seen().probe.node == "n0"
 
