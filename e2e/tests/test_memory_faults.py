@@ -10,8 +10,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
 from e2e.tests.faults import half_open, kill_named, poor_network
 from e2e.tests.jobs import Jobs
-from e2e.tests.survival import training
-from e2e.tests.test_memory import copied, spec, state, watermark
+from e2e.tests.survival import state, training, watermark
+from e2e.tests.test_memory import copied, spec
 from e2e.tests.test_survival import undisturbed
 from e2e.tests.watching import moment
 
@@ -21,7 +21,7 @@ STEPS = 1500
 
 def mark(jobs: Jobs, name: str, tier: str) -> int:
     """The newest step that stands at a tier; -1 for none."""
-    return int((watermark(jobs, name, tier) or {"step": -1})["step"])
+    return int((watermark(jobs.status(name), tier) or {"step": -1})["step"])
 
 
 def until_saved(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float = 60) -> None:
@@ -42,7 +42,7 @@ def pod_folder(node: Node, uid: str) -> str:
 def test_a_kubelet_that_is_killed_disturbs_nobody_and_takes_down_what_it_has_put_up(
     cluster: Cluster, jobs: Jobs
 ) -> None:
-    with training(cluster, jobs, "kubelet", None, **spec("kubelet", 100_000)) as job:
+    with training(cluster, jobs, "kubelet", **spec("kubelet", 100_000)) as job:
         copied(jobs, "kubelet")
         pod = job.pods[1]
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
@@ -75,7 +75,7 @@ def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs
     jobs.create("calm-poor", **spec("calm-poor", STEPS))
     wanted = state(jobs, "calm-poor", 600)
     jobs.delete("calm-poor")
-    with training(cluster, jobs, "poor", None, **spec("poor", STEPS)) as job:
+    with training(cluster, jobs, "poor", **spec("poor", STEPS)) as job:
         copied(jobs, "poor")
         with poor_network(cluster.node(job.pods[0].spec.node_name)):
             with undisturbed(job):
@@ -91,7 +91,7 @@ def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs
 @pytest.mark.timeout(600)
 def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
     """No copy gets to one of the nodes, and nobody is told; then they do again."""
-    with training(cluster, jobs, "half-open", None, **spec("half-open", 100_000)) as job, undisturbed(job):
+    with training(cluster, jobs, "half-open", **spec("half-open", 100_000)) as job, undisturbed(job):
         copied(jobs, "half-open")
 
         def further(steps: int = 100) -> None:
