@@ -49,13 +49,16 @@ class Store:
 def commits(folder: Path) -> Iterator[Store]:
     """What the one job of a store says there, kept up to date while the block runs. `folder`: the store's."""
     found = Store()
-    over = threading.Event()
+    over, broken = threading.Event(), list[Exception]()
 
     def follow() -> None:
-        while True:
-            _look(folder, found)
-            if over.wait(LOOK_SECONDS):
-                return
+        try:
+            while True:
+                _look(folder, found)
+                if over.wait(LOOK_SECONDS):
+                    return
+        except Exception as error:  # raised where the test ends
+            broken.append(error)
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()
@@ -64,6 +67,8 @@ def commits(folder: Path) -> Iterator[Store]:
     finally:
         over.set()
         thread.join(10)
+        for error in broken:
+            raise error
         _look(folder, found)
 
 

@@ -30,11 +30,10 @@ LOCAL_TRIES = 2
 PARTIAL_SECONDS = 150.0
 """For the other ranks of a pod to seal what one has sealed; then it is given up."""
 
-log = structlog.get_logger()
-
-
 Decide = Callable[[str, Tier, Generation, Verdict, int], None]
 """(pod uid, tier, generation, verdict, latest incarnation seen)"""
+
+log = structlog.get_logger()
 
 
 class Asks(Protocol):

@@ -13,7 +13,6 @@ from convoy_controllers.plan import Assign, CommitView
 class Generation:
     """One that was committed."""
 
-    incarnation: int
     step: int
     shards: list[set[str]]
     """By pod that saved, the machines that have its share in memory."""
@@ -32,9 +31,9 @@ class Saves:
     ) -> dict[str, CommitView]:
         """Keeps what the pods of these assignments have saved. What agents know then, by tier."""
         memories = [(plan.node, plan.memory) for plan in plans if plan.memory is not None]
-        self._memory = Generation(incarnation, step, [{node, *memory.hosts} for node, memory in memories])
+        self._memory = Generation(step, [{node, *memory.hosts} for node, memory in memories])
         tiers = {"local"}
-        if all(memory.copies for _, memory in memories):
+        if memories and all(memory.copies for _, memory in memories):
             tiers.add("peer")
         store = next((memory.store for _, memory in memories), None)
         if store is not None and now >= self._stored_at + store.every_seconds:
@@ -46,6 +45,13 @@ class Saves:
         """The memory of a machine is gone."""
         for holders in self._memory.shards if self._memory else ():
             holders.discard(machine)
+
+    def go_on(self, reached: Callable[[str], bool]) -> int:
+        """As `newest`, for a run that goes on from there: what it has not found is no state any more."""
+        found = self.newest(reached)
+        if self._memory is not None and self._memory.step != found:
+            self._memory = None
+        return found
 
     def newest(self, reached: Callable[[str], bool]) -> int:
         """The step that a restore finds in the memory of the machines that are reached, or in the store; 0

@@ -163,7 +163,8 @@ class GangTraining:
     def _begin(self, gang: Gang) -> None:
         if gang.broken or not self._together(gang):
             return
-        gang.go(self._kernel.now, self._newest(gang))
+        saves = self._jobs[gang.job_uid].saves
+        gang.go(self._kernel.now, saves.go_on(lambda node: self._reaches(self._home(gang), node)))
         self._later(gang, gang.program.step_seconds, self._first)
 
     def _first(self, gang: Gang) -> None:
@@ -307,8 +308,11 @@ class GangTraining:
 
     def _newest(self, gang: Gang) -> int:
         """The step that its ranks go on from; 0 without any."""
-        home = next(worker.node for uid in sorted(gang.world) if (worker := self._workers.by_uid.get(uid)))
-        return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(home, node))
+        return self._jobs[gang.job_uid].saves.newest(lambda node: self._reaches(self._home(gang), node))
+
+    def _home(self, gang: Gang) -> str:
+        """The machine of one of its workers."""
+        return next(worker.node for uid in sorted(gang.world) if (worker := self._workers.by_uid.get(uid)))
 
     def _together(self, gang: Gang) -> bool:
         workers = [self._workers.by_uid.get(uid) for uid in gang.world]

@@ -18,6 +18,8 @@ from convoy_crds.trainingjob import Role, TrainingJob
 LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
+OWN_ENV = frozenset(value for name, value in vars(terms).items() if name.startswith("ENV_"))
+"""What a template says of these does not count: they are Convoy's to say, or no business of a cluster's."""
 WORKER_UID = 65532
 """The conventional `nonroot` user of distroless images."""
 
@@ -46,7 +48,6 @@ def _container(
     job: TrainingJob, engine: Engine | None, user: dict[str, Any], grace_seconds: int
 ) -> dict[str, Any]:
     environment = _environment(job, grace_seconds)
-    ours = {entry["name"] for entry in environment}
     mounts: list[dict[str, Any]] = [
         {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
         {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
@@ -58,7 +59,7 @@ def _container(
         "name": user.get("name", "worker"),
         "image": user.get("image") or (engine.spec.image if engine else ""),
         "command": list(LAUNCHER),
-        "env": [entry for entry in user.get("env", ()) if entry.get("name") not in ours] + environment,
+        "env": [entry for entry in user.get("env", ()) if entry.get("name") not in OWN_ENV] + environment,
         "volumeMounts": [
             *user.get("volumeMounts", ()),
             *(m for m in mounts if m["mountPath"] not in own_paths),

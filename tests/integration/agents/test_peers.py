@@ -116,7 +116,7 @@ async def test_an_agent_vouches_for_members_of_its_jobs_alone(
     assert beat.heartbeat.vouched[0].age_ms < 5000
 
 
-async def test_a_call_that_is_given_up_counts_no_longer(
+async def test_a_call_that_is_given_up_is_not_held(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)

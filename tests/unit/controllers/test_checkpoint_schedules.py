@@ -32,6 +32,7 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
         pytest.param(Rules(branches=False), id="nobody says where it began"),
         pytest.param(Rules(acknowledged=False), id="a copy counts when it is sent"),
         pytest.param(Rules(recorded=False), id="copies count before the record has spread"),
+        pytest.param(Rules(waits=False), id="a restore does not wait for who may know better"),
     ],
 )
 def test_a_broken_rule_is_found(rules: Rules) -> None:

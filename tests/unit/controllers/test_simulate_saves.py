@@ -11,6 +11,7 @@ from convoy_controllers.simulate.faults import Faults
 from convoy_controllers.simulate.happenings import Committed, FirstStep, Happening
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
+from convoy_controllers.simulate.saves import Generation, Saves
 from convoy_controllers.testing.builders import make_engine, make_job
 
 PEER = {"local": {}, "peer": {}}
@@ -96,3 +97,12 @@ def test_agents_tell_each_tier() -> None:
     newest, stored = course.commits[-1], course.commits[3]
     assert course.marks() == {"local": newest, "peer": newest, "remote": stored}
     assert Course({"local": {}}).marks().keys() == {"local"}
+
+
+def test_what_a_run_has_not_found_when_it_went_on_is_no_state_of_it_any_more() -> None:
+    saves = Saves()
+    saves._memory = Generation(5, [{"one"}, {"two"}])
+    assert saves.newest(lambda node: node == "one") == 0
+    assert saves.go_on(lambda node: True) == 5
+    assert saves.go_on(lambda node: node == "one") == 0
+    assert saves.newest(lambda node: True) == 0

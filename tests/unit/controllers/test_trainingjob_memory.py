@@ -103,7 +103,20 @@ def test_the_pods_are_told_where_to_save() -> None:
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert environment[terms.ENV_CHECKPOINT_TIERS] == "local,peer"
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "30"
-    assert terms.ENV_CHECKPOINT_DIR not in environment
+
+
+def test_a_template_does_not_say_what_is_convoy_s_to_say() -> None:
+    own = [
+        {"name": terms.ENV_CHECKPOINT_DIR, "value": "/mine"},
+        {"name": terms.ENV_SOCKET, "value": "/mine"},
+        {"name": "MINE", "value": "1"},
+    ]
+    template = {"spec": {"containers": [{"name": "worker", "env": own}]}}
+    job = make_job(roles=[{"name": "worker", "replicas": 1, "template": template}])
+    made = ToyCluster(job, make_engine()).step().create[0]
+    environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
+    assert terms.ENV_CHECKPOINT_DIR not in environment and environment["MINE"] == "1"
+    assert environment[terms.ENV_SOCKET] != "/mine"
 
 
 def test_watermarks_only_grow_and_the_farthest_tier_of_the_newest_counts() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from pathlib import Path
 
 import pytest
@@ -172,6 +174,65 @@ def test_rank_0_seals_nothing_without_the_parts_of_all(root: Path) -> None:
     with pytest.raises(TimeoutError, match="the part of a rank"):
         snapshot.seal(staged, 0.0)
     assert chosen(root, 3) == NEWER
+
+
+def test_a_rank_that_cannot_write_keeps_nobody_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    first, second = FolderCheckpoints(root, 2, 0, 0.0), FolderCheckpoints(root, 2, 1, 0.0)
+    first.choose()
+    staged = [one.stage_last({"weights": torch.zeros(4)}, 25) for one in (first, second)]
+    staged[0].world = 2
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "parts", lambda _: None)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            waits = pool.submit(first.finish_last, staged[0], 60.0)
+            patch.setattr(snapshot, "write", full)
+            assert not second.finish_last(staged[1], 60.0)
+            assert not waits.result(timeout=30)
+    assert chosen(root, 3) == NEWER
+
+
+def test_another_rank_s_last_step_is_saved_once_rank_0_has_committed_it(root: Path) -> None:
+    second = FolderCheckpoints(root, 1, 1, 0.0)
+    staged = second.stage_last({"weights": torch.zeros(4)}, 30)
+    assert not second.finish_last(staged, 0.0), "its part alone is no checkpoint"
+    second._flying = second._done = NEWER
+    assert second.finish_last(None, 0.0)
+
+
+def test_a_save_that_is_still_being_written_is_waited_for_no_longer_than_was_asked(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints, goes_on = opened(root), threading.Event()
+    checkpoints.choose()
+    monkeypatch.setattr(snapshot, "write", lambda _: goes_on.wait(60))
+    monkeypatch.setattr(snapshot, "seal", lambda *_: None)
+    assert checkpoints.start({"weights": torch.zeros(4)}, 25)
+    assert checkpoints.stage_last({"weights": torch.zeros(4)}, 26, 0.1) is None
+    assert not checkpoints.finish_last(None, 0.1)
+    assert "DOES NOT SAVE STEP 26" in capsys.readouterr().err
+    goes_on.set()
+    checkpoints.settle()
+
+
+def test_what_failed_saves_have_left_makes_room_for_the_next(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = root / "gen-1-30"
+    left.mkdir()
+    (left / DATA).write_bytes(b"half")
+    checkpoints = opened(root)
+    checkpoints.choose()
+
+    def full(*_: object) -> None:
+        assert not left.exists()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot, "write", full)
+    assert not checkpoints.finish_last(checkpoints.stage_last({"weights": torch.zeros(4)}, 25))
+    assert storage.generations(root)[:2] == [OLDER, NEWER] and not left.exists()
 
 
 def test_a_step_that_is_saved_is_not_saved_again(root: Path) -> None:

@@ -81,7 +81,7 @@ def test_it_dials_again_and_hears_what_is_said(agent: Agent, monkeypatch: pytest
         heard.set()
 
     rank = RankLink(agent.path, {"type": "hello"}, on_message)
-    for said in ({"type": "committed"}, {"type": "refused", "incarnation": 1, "step": 5, "seen": 2}):
+    for said in ({"type": "unknown"}, {"type": "refused", "incarnation": 1, "step": 5, "seen": 2}):
         agent.accept()
         assert agent.hear()["type"] == "hello"
         assert not told.stale

@@ -43,7 +43,8 @@ def run(
     checkpoints: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Folder for checkpoints; the job continues from what it finds there."
+            metavar="FOLDER",
+            help="Folder for checkpoints; the job continues from what it finds there. Of one run at a time.",
         ),
     ] = None,
 ) -> None:

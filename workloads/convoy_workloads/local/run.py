@@ -58,10 +58,9 @@ def run_local(
 
     `engine`: the entry that `spec.engine.name` names. `checkpoint_dir`: the job continues from what it finds
     there and leaves its checkpoints there; without it they live as long as this call. One run at a time uses
-    it. `out` (default: stdout)
-    gets what the ranks print, how far they are and, at the end, the loss curve. `folder` (default: the
-    current one): the ranks' working directory, from which relative paths of their command are taken. Ctrl-C
-    and SIGTERM let the ranks save their state; the job then ends with 75.
+    it. `out` (default: stdout) gets what the ranks print, how far they are and, at the end, the loss curve.
+    `folder` (default: the current one): the ranks' working directory, from which relative paths of their
+    command are taken. Ctrl-C and SIGTERM let the ranks save their state; the job then ends with 75.
 
     LocalError: the manifest cannot be run, or not with this folder. Main thread only, since it takes those
     signals.

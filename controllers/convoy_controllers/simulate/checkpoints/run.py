@@ -152,19 +152,23 @@ class Run:
         everybody = all(self._answers(machine) or not machine.powered for machine in self.machines.values())
         if formation.asked is None:
             formation.asked = self.kernel.now
-        heard = everybody or self.kernel.now - formation.asked >= UNHEARD_SECONDS
-        if formation.number > 1 and not (remote and heard) and restore.doubtful(held, formation.number):
+        silent = formation.number > 1 and not (everybody and remote)
+        doubt = silent and restore.doubtful(held, formation.number)
+        late = self.kernel.now - formation.asked >= UNHEARD_SECONDS
+        if doubt and self.rules.waits and not (remote and late):
             self._retry(formation)
             return
         found = restore.plan(held)
         chosen = found if isinstance(found, restore.Restore) else None
-        told = [machine for machine in self.machines.values() if self._answers(machine)]
-        witnesses = {(machine.name, machine.deaths) for machine in told} | (
-            {(REMOTE, 0)} if remote else set()
-        )
-        self.truth.judge(chosen, self.shape, everybody, remote, witnesses)
+        # Who may know better counts, whether it answers or not, until it has been waited for in vain.
+        asked = {
+            (machine.name, machine.deaths)
+            for machine in self.machines.values()
+            if self._answers(machine) or not (doubt and late)
+        }
+        self.truth.judge(chosen, self.shape, everybody, remote, asked | {(REMOTE, 0)})
         known = merge(held.values())
-        said = [machine.memory.marks for machine in told]
+        said = [machine.memory.marks for machine in self.machines.values() if self._answers(machine)]
         marks = restore.standing(held, chosen.record, said) if chosen else {}
         records = [known.records[one] for one in set(marks.values())]
         self._begin(formation, chosen, tuple(known.branches.values()), marks, records)

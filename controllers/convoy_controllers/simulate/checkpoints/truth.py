@@ -68,10 +68,10 @@ class Truth:
             limit = self.began.get(limit.incarnation)
         return generation is None
 
-    def forgotten(self, chosen: Generation | None, left: set[tuple[str, int]]) -> bool:
+    def forgotten(self, chosen: Generation | None, asked: set[tuple[str, int]]) -> bool:
         """Whether nobody was asked who was told of an incarnation after the one that saved this."""
         after = [number for number in self.began if chosen is not None and number > chosen.incarnation]
-        return chosen is not None and not any(self.witnesses.get(number, set()) & left for number in after)
+        return chosen is not None and not any(self.witnesses.get(number, set()) & asked for number in after)
 
     def judge(
         self,
@@ -79,16 +79,16 @@ class Truth:
         shape: Shape,
         everybody: bool,
         remote: bool,
-        left: set[tuple[str, int]],
+        asked: set[tuple[str, int]],
     ) -> None:
         """Broken unless the choice is the run's own, whole, and as new as was promised.
 
-        `everybody`: whether all memory that was not lost was asked. `remote`: whether the store was. `left`:
-        who was asked, as in `witnesses`.
+        `everybody`: whether all memory that was not lost was asked. `remote`: whether the store was. `asked`:
+        who was, or had to be waited for, as in `witnesses`.
         """
         self.restores += 1
         chosen = found.record.generation if found else None
-        lost = self.forgotten(chosen, left) or (chosen is None and not self.marks)
+        lost = self.forgotten(chosen, asked) or (chosen is None and not self.marks)
         if not self.on_the_line(chosen) and not lost:
             raise Broken(f"{chosen} is restored, which is off the line {self.began}")
         if found is not None:

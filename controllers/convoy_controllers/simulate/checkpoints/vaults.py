@@ -31,6 +31,8 @@ class Rules:
     """A copy counts once its host has said that it is whole, not when it is sent."""
     recorded: bool = True
     """A slot says that its copies are there once it knows the generation's record."""
+    waits: bool = True
+    """A restore waits for those who may know better and do not answer."""
 
 
 @dataclass(slots=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from convoy_workloads.runtime.checkpointer import DECISION_SECONDS
 from convoy_workloads.runtime.errors import DataError
 from convoy_workloads.runtime.folder import storage
 from convoy_workloads.runtime.folder.records import CommitRecord, doomed
 from convoy_workloads.runtime.generation import Generation, Record
 from convoy_workloads.runtime.saying import say
+from convoy_workloads.runtime.tiers.together import all_hold
 
+WAIT_SECONDS = 120.0
+"""For the save before to be written, and for the other ranks' parts, unless the caller says otherwise."""
 SLOW_SECONDS = 30.0
 """A save that takes longer, and longer than it may be late, is complained about."""
 
@@ -34,6 +37,8 @@ class FolderCheckpoints:
         """The newest that was begun."""
         self._done: Generation | None = None
         """The newest that this rank has done its share for; rank 0's is to commit it."""
+        self._missed = False
+        """Whether the last step that was to be saved was not, since the save before was not written yet."""
         self._slow: Generation | None = None
         self._thread: threading.Thread | None = None
         self.stall_seconds = 0.0
@@ -72,39 +77,38 @@ class FolderCheckpoints:
         """Saves `state` beside the training; all ranks call it at the same step, while none is `busy`. False:
         already saved.
         """
-        staged = self._stage(state, step)
+        staged = self._stage(state, step, WAIT_SECONDS)
         if staged is None:
             return False
-        arguments = (staged, DECISION_SECONDS)
+        arguments = (staged, WAIT_SECONDS)
         self._thread = threading.Thread(target=self._finish, args=arguments, name="convoy-save", daemon=True)
         self._thread.start()
         return True
 
     def stage_last(
-        self, state: dict[str, Any], step: int, timeout: float = DECISION_SECONDS, *, end: bool = False
+        self, state: dict[str, Any], step: int, timeout: float = WAIT_SECONDS, *, end: bool = False
     ) -> Any:
-        """The quick half of the last save; `finish_last` needs no process group. None: already saved."""
-        return self._stage(state, step)
+        """The quick half of the last save; `finish_last` needs no process group. None: already saved, or the
+        save before is not written within `timeout` seconds.
+        """
+        return self._stage(state, step, timeout)
 
-    def finish_last(self, staged: Any, timeout: float = DECISION_SECONDS) -> bool:
+    def finish_last(self, staged: Any, timeout: float = WAIT_SECONDS) -> bool:
         """The slow half; the other ranks have `timeout` seconds for theirs. Whether the last step is
         committed.
         """
         if staged is not None:
             self._finish(staged, timeout)
-        return self.settle()
+        if self._missed or not self.settle(timeout):
+            return False
+        if self._flying is None:
+            return True
+        return storage.sealed(self.root / self._flying.name, timeout)
 
-    def settle(self) -> bool:
-        """Waits for the save in flight. Whether this rank has done its share, or there is none.
-
-        RuntimeError when the folder has not taken it in `DECISION_SECONDS`.
-        """
-        if self._thread is not None:
-            self._thread.join(DECISION_SECONDS)
-            if self._thread.is_alive():
-                raise RuntimeError(f"{self.root} has not taken a checkpoint within {DECISION_SECONDS:.0f} s")
-            self._thread = None
-        if self._flying is None or self._flying == self._done:
+    def settle(self, timeout: float = WAIT_SECONDS) -> bool:
+        """Waits for the save in flight. Whether this rank has done its share, or there is none."""
+        over = self._over(timeout)
+        if self._flying is None or (over and self._flying == self._done):
             return True
         say(f"checkpoint {self._flying.name} is not committed: the job would continue from an older one")
         return False
@@ -144,10 +148,24 @@ class FolderCheckpoints:
 
         snapshot.load(state, self.root / record.generation.name, self._group)
 
-    def _stage(self, state: dict[str, Any], step: int) -> Any:
+    def _over(self, timeout: float) -> bool:
+        """Whether no save of this rank is being written, within so many seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+            self._thread = None
+        return True
+
+    def _stage(self, state: dict[str, Any], step: int, timeout: float) -> Any:
         from convoy_workloads.runtime.folder import snapshot  # noqa: PLC0415
 
         generation = Generation(self.incarnation, step)
+        if not all_hold(lambda: self._over(timeout), self._group):
+            self._missed = True
+            say(f"RANK {self._rank} DOES NOT SAVE STEP {step}: the save before still goes to {self.root}")
+            return None
+        self._missed = False
         self.settle()
         if self._flying == generation:
             return None
@@ -162,15 +180,27 @@ class FolderCheckpoints:
         from convoy_workloads.runtime.folder import snapshot  # noqa: PLC0415
 
         try:
+            if self._rank == 0:
+                self._clear(staged.generation)
             snapshot.write(staged)
             if self._rank == 0:
                 snapshot.seal(staged, seconds)
         except Exception as error:  # a full disk must not end the training
             say(f"CHECKPOINT {staged.generation.name} FAILED: {type(error).__name__}: {error}")
+            storage.give_up(staged.folder, self._rank)
             return
         self._done = staged.generation
         if self._rank == 0:
             self._collect(staged.generation)
+
+    def _clear(self, coming: Generation) -> None:
+        """Deletes what saves before this one have left that failed: on a full disk it holds the room."""
+        with contextlib.suppress(OSError):
+            records, unreadable = storage.records(self.root)
+            kept = self._spared.union(unreadable, (one.generation for one in records))
+            for old in storage.generations(self.root):
+                if old < coming and old not in kept:
+                    storage.remove(self.root, old)
 
     def _collect(self, newest: Generation) -> None:
         """Deletes what is superseded by a committed generation."""

@@ -28,18 +28,17 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from convoy_workloads.runtime.folder.records import CommitRecord
 from convoy_workloads.runtime.folder.storage import (
     COMMIT,
+    LOOK_SECONDS,
     METADATA,
     PART,
     digest,
     digests,
+    given_up,
     sync_folder,
     write_json,
 )
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.state import drop_unsaved
-
-LOOK_SECONDS = 0.02
-"""Between two looks for the parts of the other ranks."""
 
 
 @dataclass
@@ -133,10 +132,12 @@ def parts(staged: Staged) -> list[dict[str, Any]] | None:
 
 def seal(staged: Staged, seconds: float) -> None:
     """Writes `.metadata` and COMMIT once every part is there. On rank 0. TimeoutError when one is still
-    missing after so many seconds.
+    missing after so many seconds, RuntimeError as soon as a rank says that it will not come.
     """
     deadline = time.monotonic() + seconds
     while (found := parts(staged)) is None:
+        if given_up(staged.folder):
+            raise RuntimeError(f"{staged.folder}: another rank could not write its part")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{staged.folder}: the part of a rank does not appear")
         time.sleep(LOOK_SECONDS)

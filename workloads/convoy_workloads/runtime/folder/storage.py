@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from convoy_workloads.runtime.errors import DataError
@@ -22,6 +23,10 @@ METADATA = ".metadata"
 """DCP's own index of the generation."""
 PART = "part-{rank}.json"
 """What one rank wrote: sizes and digests of its files, and DCP's results."""
+FAILED = "failed-{rank}"
+"""There once a rank could not write its part."""
+LOOK_SECONDS = 0.02
+"""Between two looks for what other ranks write."""
 _BROKEN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 """What is wrong with a file itself. Any other OSError may be the disk's or the network's, and pass: a
 generation that is passed over for it is lost for good."""
@@ -141,6 +146,27 @@ def records(root: Path) -> tuple[list[CommitRecord], dict[Generation, str]]:
 def newest_incarnation(root: Path) -> int:
     """The highest incarnation that has left a generation below `root`; 0 for none."""
     return max((one.incarnation for one in generations(root)), default=0)
+
+
+def give_up(folder: Path, rank: int) -> None:
+    """Says that a rank could not write its part. Where that cannot be said either, others wait for it."""
+    with suppress(OSError):
+        (folder / FAILED.format(rank=rank)).touch()
+
+
+def given_up(folder: Path) -> bool:
+    """Whether a rank could not write its part."""
+    return any(folder.glob(FAILED.format(rank="*")))
+
+
+def sealed(folder: Path, seconds: float) -> bool:
+    """Whether its COMMIT record is there, within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not (folder / COMMIT).exists():
+        if given_up(folder) or time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
 
 
 def fault(folder: Path, record: CommitRecord, share: int = 0, shares: int = 1) -> str:
