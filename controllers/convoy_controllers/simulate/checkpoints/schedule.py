@@ -19,26 +19,26 @@ NOTICE_SECONDS = 5.0
 def play(seed: int, rules: Rules | None = None, seconds: float = SECONDS) -> Truth:
     """One schedule; truth.Broken at the moment a promise does not hold."""
     run = Run(seed, _shape(seed), rules)
-    rng = run.rng
+    rng = run.world.rng
     run.form()
-    end = run.kernel.now + seconds
-    while run.kernel.now < end:
-        run.kernel.run(run.kernel.now + rng.expovariate(1 / 6))
+    end = run.world.kernel.now + seconds
+    while run.world.kernel.now < end:
+        run.world.kernel.run(run.world.kernel.now + rng.expovariate(1 / 6))
         _trouble(run)
     _calm(run)
-    run.kernel.run(run.kernel.now + 60)
-    formation = run.now
+    run.world.kernel.run(run.world.kernel.now + 60)
+    formation = run.world.now
     if formation is None or not formation.running:
         raise AssertionError("the job does not come back")
-    saved = dict(run.truth.marks)
-    run.kernel.run(run.kernel.now + QUIET_SECONDS)
+    saved = dict(run.world.truth.marks)
+    run.world.kernel.run(run.world.kernel.now + QUIET_SECONDS)
     for tier in (Tier.LOCAL, Tier.PEER):
-        if run.truth.marks.get(tier) == saved.get(tier):
+        if run.world.truth.marks.get(tier) == saved.get(tier):
             raise Stuck(f"nothing gets to the {tier.value} tier any more: {saved.get(tier)}")
     # The last word: all memory of the ranks' nodes stays, and what was promised must be there.
     run.fail(formation)
-    run.kernel.run(run.kernel.now + 30)
-    return run.truth
+    run.world.kernel.run(run.world.kernel.now + 30)
+    return run.world.truth
 
 
 def _shape(seed: int) -> Shape:
@@ -49,14 +49,14 @@ def _shape(seed: int) -> Shape:
 
 
 def _trouble(run: Run) -> None:
-    rng = run.rng
-    machine = run.machines[rng.choice(sorted(run.machines))]
+    rng = run.world.rng
+    machine = run.world.machines[rng.choice(sorted(run.world.machines))]
     kind = rng.choices(
         ["rank", "node", "agent", "cut", "heal", "store", "all", "cut all", "nothing"],
         [20, 20, 15, 10, 15, 5, 1, 3, 11],
     )[0]
-    if kind == "rank" and run.now is not None:
-        run.fail(run.now)
+    if kind == "rank" and run.world.now is not None:
+        run.fail(run.world.now)
     elif kind == "node":
         _kill(run, machine)
     elif kind == "agent" and machine.up:
@@ -64,16 +64,16 @@ def _trouble(run: Run) -> None:
     elif kind == "cut":
         _cut(run, machine)
     elif kind == "heal":
-        for one in run.machines.values():
+        for one in run.world.machines.values():
             one.cut = False
     elif kind == "store":
-        run.store_up = not run.store_up
+        run.world.store_up = not run.world.store_up
     elif kind == "all":
-        for one in run.machines.values():
+        for one in run.world.machines.values():
             _kill(run, one)
-    elif kind == "cut all" and run.now is not None:
-        for name in run.now.members:
-            _cut(run, run.machines[name])
+    elif kind == "cut all" and run.world.now is not None:
+        for name in run.world.now.members:
+            _cut(run, run.world.machines[name])
 
 
 def _kill(run: Run, machine: Machine) -> None:
@@ -81,7 +81,7 @@ def _kill(run: Run, machine: Machine) -> None:
     if not machine.powered:
         return
     machine.die()
-    run.truth.lost += 1
+    run.world.truth.lost += 1
     _notice(run, machine)
     life = machine.life
 
@@ -89,7 +89,7 @@ def _kill(run: Run, machine: Machine) -> None:
         if machine.life == life:
             machine.powered = True
 
-    run.kernel.after(run.rng.uniform(5, 60), boot)
+    run.world.kernel.after(run.world.rng.uniform(5, 60), boot)
 
 
 def _cut(run: Run, machine: Machine) -> None:
@@ -98,14 +98,16 @@ def _cut(run: Run, machine: Machine) -> None:
 
 
 def _notice(run: Run, machine: Machine) -> None:
-    formation = run.now
+    formation = run.world.now
     if formation is not None and machine.name in formation.members:
         if not machine.powered:
             formation.running = False
-        run.kernel.after(NOTICE_SECONDS, lambda: run.fail(formation) if run.now is formation else None)
+        run.world.kernel.after(
+            NOTICE_SECONDS, lambda: run.fail(formation) if run.world.now is formation else None
+        )
 
 
 def _calm(run: Run) -> None:
-    run.store_up = True
-    for machine in run.machines.values():
+    run.world.store_up = True
+    for machine in run.world.machines.values():
         machine.cut, machine.powered = False, True
