@@ -15,7 +15,7 @@ from e2e.tests.test_memory import copied, spec
 from e2e.tests.test_survival import undisturbed
 from e2e.tests.watching import moment
 
-STEPS = 1500
+STEPS = 600
 """More than are made while the network is poor."""
 
 
