@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +49,19 @@ class Rank:
     def kill(self) -> None:
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[list[Rank]]:
+    """Processes that are to end with the test: it adds them."""
+    ranks: list[Rank] = []
+    try:
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.kill()
+        for rank in ranks:
+            await rank.process.wait()
 
 
 def free_port() -> int:
@@ -113,13 +128,12 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    ranks: list[Rank] = []
-    try:
-        ranks += (calm := await train(folder, 1, 40, ["", ""]))
+    async with running() as ranks:
+        ranks.extend(calm := await train(folder, 1, 40, ["", ""]))
         wanted = await ended(calm)
         assert len(wanted) == 1
         lines = await job.form(1, [(A, one), (B, two)])
-        ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1))
+        ranks.extend(first := await train(folder, 1, 40, [A, B], slow=0.1))
         await first[0].until(r"STEP 8\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
         for uid in (A, B):
@@ -129,7 +143,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         for rank in first:
             rank.kill()
         lines = await job.form(2, [(A, one), (B, two)])
-        ranks += (second := await train(folder, 2, 40, [A, B], slow=0.1))
+        ranks.extend(second := await train(folder, 2, 40, [A, B], slow=0.1))
         await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
         # A node goes with its memory.
@@ -138,14 +152,9 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         await two.stop()
         members: list[tuple[str, Host]] = [(C, three), (A, one)]
         await job.form(3, members)
-        ranks += (third := await train(folder, 3, 40, [C, A]))
+        ranks.extend(third := await train(folder, 3, 40, [C, A]))
         await third[0].until(r"continues after step \d+ from gen-2-\d+, the same bits")
         assert await ended(third) == wanted
-    finally:
-        for rank in ranks:
-            rank.kill()
-        for rank in ranks:
-            await rank.process.wait()
 
 
 @pytest.mark.timeout(400)
@@ -153,17 +162,16 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]
-    ranks: list[Rank] = []
     # One that no journal replays: all saves are full ones.
     optimizer, before = "NAdam", 0
-    try:
-        ranks += (calm := await train(folder, 1, 60, ["", ""], optimizer=optimizer))
+    async with running() as ranks:
+        ranks.extend(calm := await train(folder, 1, 60, ["", ""], optimizer=optimizer))
         wanted = await ended(calm)
         for incarnation, percent in enumerate((0, 50, 99), 1):
             lines = await job.form(incarnation, [(A, one), (B, two)])
             dies = f"{10 * incarnation}:{percent}"
             now = await train(folder, incarnation, 60, [A, B], slow=0.05, optimizer=optimizer, dies=dies)
-            ranks += now
+            ranks.extend(now)
             if incarnation > 1:
                 await _goes_on(now[0], incarnation - 1, before)
             before = int((await now[1].until(r"DIES AT \d+")).split()[-1])
@@ -171,14 +179,9 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
             assert stand["marks"][Tier.LOCAL.value] < [incarnation, before]
             now[0].kill()
         await job.form(4, [(A, one), (B, two)])
-        ranks += (last := await train(folder, 4, 60, [A, B], optimizer=optimizer))
+        ranks.extend(last := await train(folder, 4, 60, [A, B], optimizer=optimizer))
         await _goes_on(last[0], 3, before)
         assert await ended(last) == wanted
-    finally:
-        for rank in ranks:
-            rank.kill()
-        for rank in ranks:
-            await rank.process.wait()
 
 
 async def _goes_on(rank: Rank, saved_by: int, before: int) -> None:
@@ -193,15 +196,14 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]
     members: list[tuple[str, Host]] = [(A, one), (B, two)]
-    ranks: list[Rank] = []
     replayed = 0
-    try:
-        ranks += (calm := await train(folder, 1, 60, ["", ""]))
+    async with running() as ranks:
+        ranks.extend(calm := await train(folder, 1, 60, ["", ""]))
         wanted = await ended(calm)
         incarnation, now = 1, ranks
         while replayed < 2:
             await job.form(incarnation, members)
-            ranks += (now := await train(folder, incarnation, 60, [A, B], slow=0.1))
+            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=0.1))
             if incarnation > 1:
                 await now[0].until(r"continues after step \d+ from gen-\d+-\d+, the same bits")
                 replayed += any("replayed" in line for line in now[0].lines)
@@ -215,11 +217,6 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
                 incarnation += 1
                 assert incarnation < 8, "a segment is the newest more often than not"
         assert await ended(now) == wanted
-    finally:
-        for rank in ranks:
-            rank.kill()
-        for rank in ranks:
-            await rank.process.wait()
 
 
 def _journalled(vault: Vault, incarnation: int) -> bool | None:
