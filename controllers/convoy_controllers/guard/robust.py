@@ -1,0 +1,67 @@
+"""Medians over groups, all groups at once, blind to NaN. Everything is vectorised over ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from convoy_controllers.guard.telemetry import Floats, Ints
+
+TO_SIGMA = 1.4826
+"""The standard deviation of a normal distribution by its median absolute deviation."""
+
+
+class Sorted:
+    """Values sorted within groups, of which medians are asked. `groups`: a number from 0 by value."""
+
+    def __init__(self, values: Floats, groups: Ints) -> None:
+        self._groups = groups
+        self._order = np.lexsort((values, groups))
+        self._values = values[self._order]
+        known = ~np.isnan(values)
+        kinds = int(groups.max()) + 1 if len(groups) else 0
+        self._starts = np.searchsorted(groups[self._order], np.arange(kinds))
+        self.counts: Ints = np.bincount(groups[known], minlength=kinds)
+        """Known values by group."""
+        self._known = known
+
+    def medians(self) -> Floats:
+        """By group; NaN where nothing is known."""
+        return self._between(self._starts, self.counts, np.full(len(self.counts), len(self._values)))
+
+    def others(self) -> Floats:
+        """By value: the median of the OTHER known values of its group; NaN where there is none."""
+        position = np.empty(len(self._values), dtype=np.int64)
+        position[self._order] = np.arange(len(self._values))
+        counts = self.counts[self._groups] - self._known
+        return self._between(
+            self._starts[self._groups], counts, np.where(self._known, position, len(self._values))
+        )
+
+    def _between(self, starts: Ints, counts: Ints, without: Ints) -> Floats:
+        """Medians of `counts` sorted values from `starts` on, the value at `without` left out."""
+        if len(self._values) == 0:
+            return np.full(len(starts), np.nan)
+        low = starts + np.maximum(counts - 1, 0) // 2
+        high = starts + counts // 2
+        last = len(self._values) - 1
+        low, high = low + (low >= without), high + (high >= without)
+        middle = 0.5 * (self._values[np.minimum(low, last)] + self._values[np.minimum(high, last)])
+        return np.where(counts > 0, middle, np.nan)
+
+
+def others_median(values: Floats, groups: Ints | None = None) -> Floats:
+    """By value, the median of the other known values of its group (default: all are one group)."""
+    return Sorted(values, np.zeros(len(values), dtype=np.int64) if groups is None else groups).others()
+
+
+def group_medians(values: Floats, groups: Ints) -> Floats:
+    """By group; NaN where nothing is known."""
+    return Sorted(values, groups).medians()
+
+
+def spread(values: Floats) -> float:
+    """The standard deviation as the median deviation tells it; NaN when nothing is known."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return float("nan")
+    return float(TO_SIGMA * np.median(np.abs(known - np.median(known))))

@@ -1,0 +1,226 @@
+"""Watches one residual of many units over windows: what is noise, what is each unit's own, who is slow since when.
+
+Scale, autocorrelation and baselines come from past windows only, and from units that are not suspected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from convoy_controllers.guard import evidence
+from convoy_controllers.guard.robust import TO_SIGMA, spread
+from convoy_controllers.guard.telemetry import Bools, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What counts as slow."""
+
+    delta: float = 0.02
+    """Slowness that nobody is blamed for. On shared devices 0.1."""
+    run_length: float = 1e6
+    """Windows that lie between two false alarms of a job, at least, in the mean."""
+    least_sigma: float = 0.003
+    cap: float = 0.05
+    """A unit's own baseline is never taken to be further off than this."""
+    settle: int = 64
+    """Windows that a baseline is learned from; it stands from then on, so that drift is told from it."""
+    lasting: int = 16
+    """Windows after the alarm for which slowness must have lasted to be persistent."""
+    share: float = 0.7
+    """Of those windows, how many must have been slow."""
+    clear: float = 1e3
+    """Evidence against slowness at which an alarm ends."""
+
+
+_MEMORY = 32
+"""Windows over which noise is averaged."""
+_LEVEL = 16
+_PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
+_MOST_RHO = 0.8
+_SUSPECTED = np.log(30.0)
+"""Evidence from which on nothing is learned from a unit."""
+_LEAST_TAU = 0.002
+_PRIOR_TAUS = 2.0
+_BASELINE_TAUS = 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watch:
+    """What is known after some windows. Arrays by unit."""
+
+    windows: int
+    sigma: float
+    """Of one window's residual of a healthy unit, around its own level; NaN: nothing known."""
+    rho: float
+    """Lag-1 autocorrelation."""
+    level: Floats
+    """Where it has been lately."""
+    seen: Floats
+    """Windows in `level`."""
+    deviation: Floats
+    """Of the last window from the level before it."""
+    mean: Floats
+    """Over the first windows, from which the baseline comes."""
+    counted: Floats
+    """Windows in `mean`."""
+    sums: Floats
+    against: Floats
+    """Evidence that an alarm is over."""
+    since: Ints
+    """First step of the present suspicion; 0: none."""
+    alarmed: Bools
+    after: Ints
+    """Windows since the alarm, in which it was heard."""
+    hits: Ints
+    """How many of them were slow."""
+    size: Floats
+    """Mean residual since the suspicion began, above its baseline."""
+    episodes: Ints
+    """Alarms so far."""
+
+    @classmethod
+    def begin(cls, units: int) -> Watch:
+        """Nothing known of any unit."""
+        zeros, numbers = np.zeros(units), np.zeros(units, dtype=np.int64)
+        return cls(
+            windows=0,
+            sigma=float("nan"),
+            rho=_PRIOR_RHO,
+            level=zeros,
+            seen=zeros,
+            deviation=np.full(units, np.nan),
+            mean=zeros,
+            counted=zeros,
+            sums=evidence.none(units),
+            against=evidence.none(units),
+            since=numbers,
+            alarmed=np.zeros(units, dtype=np.bool_),
+            after=numbers,
+            hits=numbers,
+            size=zeros,
+            episodes=numbers,
+        )
+
+    @property
+    def evidence(self) -> Floats:
+        """Logarithm, by unit."""
+        return evidence.mixed(self.sums)
+
+    def noise(self, rules: Rules) -> float:
+        """Standard deviation that independent noise would need to mislead as much as this noise does."""
+        sigma = max(self.sigma, rules.least_sigma)
+        return float(sigma * np.sqrt((1 + self.rho) / (1 - self.rho)))
+
+    def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
+        """By unit: its own offset, shrunk and capped, and how far off that may still be."""
+        noise = self.noise(rules) ** 2 / np.maximum(self.counted, 1)
+        known = (self.counted > 0) & (self.evidence < _SUSPECTED)
+        between = spread(np.where(known, self.mean, np.nan))
+        variance = 0.0 if np.isnan(between) else between**2 - float(np.median(noise))
+        tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
+        weight = np.where(self.counted > 0, tau**2 / (tau**2 + noise), 0.0)
+        most = min(_BASELINE_TAUS * tau, rules.cap)
+        offset = np.clip(weight * self.mean, -most, most)
+        return offset, np.minimum(_PRIOR_TAUS * tau * np.sqrt(1 - weight), rules.cap)
+
+    def allowed(self, rules: Rules) -> Floats:
+        """By unit, the residual up to which it is taken to be healthy."""
+        offset, doubt = self.baseline(rules)
+        return np.asarray(offset + np.minimum(doubt, rules.cap) + np.log1p(rules.delta))
+
+    def persistent(self, rules: Rules) -> Bools:
+        """Who has been slow for long, and most of that time."""
+        return np.asarray(
+            self.alarmed & (self.after >= rules.lasting) & (self.hits >= rules.share * self.after)
+        )
+
+
+def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rules) -> Watch:
+    """After one more window, which began with step `first`.
+
+    `residual`: by unit, NaN where it tells nothing. `family`: units of all watches of the job.
+    """
+    if watch.windows == 0:
+        return _learned(watch, residual, rules)
+    allowed = watch.allowed(rules)
+    z = (residual - allowed) / watch.noise(rules)
+    sums = evidence.gather(watch.sums, z)
+    strength = evidence.mixed(sums)
+    heard = ~np.isnan(residual)
+    alarmed = watch.alarmed | (strength >= np.log(family * rules.run_length))
+    raised = alarmed & ~watch.alarmed
+    suspected = (strength > 0) | alarmed
+    since = np.where(suspected, np.where(watch.since > 0, watch.since, first), 0)
+    age = np.where(watch.since > 0, np.maximum((watch.after + 1), 1), 1)
+    baseline = allowed - np.log1p(rules.delta)
+    weight = np.maximum(1.0 / age, 1.0 / _MEMORY)
+    step = np.where(heard, residual - baseline - watch.size, 0.0)
+    size = np.where(suspected, watch.size + weight * step, 0.0)
+    against = np.where(watch.alarmed, evidence.gather(watch.against, -z), -np.inf)
+    over = watch.alarmed & (evidence.mixed(against) >= np.log(rules.clear))
+    beyond = alarmed & ~over
+    moved = replace(
+        watch,
+        sums=np.where(over, -np.inf, sums),
+        against=np.where(beyond, against, -np.inf),
+        since=np.where(over, 0, since),
+        alarmed=beyond,
+        after=np.where(beyond, watch.after + (heard & watch.alarmed), 0),
+        hits=np.where(beyond, watch.hits + (heard & watch.alarmed & (z > 0)), 0),
+        size=np.where(over, 0.0, size),
+        episodes=watch.episodes + raised,
+    )
+    return _learned(moved, residual, rules)
+
+
+def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
+    """With what unsuspected units tell of the noise and of themselves."""
+    heard = ~np.isnan(residual)
+    trusted = heard & ~watch.alarmed & (watch.evidence < _SUSPECTED)
+    fresh = watch.windows + 1
+    pace = np.sqrt(1 + 1 / np.clip(watch.seen, 1, _LEVEL))
+    deviation = np.where(heard & (watch.seen > 0), (residual - watch.level) / pace, np.nan)
+    if watch.windows == 0:
+        sigma = spread(residual)
+    else:
+        sigma = _sigma(watch, deviation[trusted])
+    weight = np.where(heard, 1 / np.minimum(watch.seen + 1, _LEVEL), 0.0)
+    known = np.where(heard, residual, 0.0)
+    learns = trusted & (watch.counted < rules.settle)
+    counted = watch.counted + learns
+    return replace(
+        watch,
+        windows=fresh,
+        sigma=sigma,
+        rho=_rho(watch, deviation, trusted),
+        level=watch.level + weight * (known - watch.level),
+        seen=watch.seen + heard,
+        deviation=np.where(heard, deviation, watch.deviation),
+        mean=np.where(learns, watch.mean + (known - watch.mean) / np.maximum(counted, 1), watch.mean),
+        counted=counted,
+    )
+
+
+def _sigma(watch: Watch, deviations: Floats) -> float:
+    known = deviations[~np.isnan(deviations)]
+    if not len(known):
+        return watch.sigma
+    now = float(TO_SIGMA * np.median(np.abs(known)))
+    if np.isnan(watch.sigma):
+        return now
+    weight = 1 / min(watch.windows + 1, _MEMORY)
+    return watch.sigma + weight * (now - watch.sigma)
+
+
+def _rho(watch: Watch, deviation: Floats, trusted: Bools) -> float:
+    """By how often two windows deviate to the same side (quadrant correlation), blind to how far."""
+    both = trusted & ~np.isnan(deviation) & ~np.isnan(watch.deviation)
+    if not both.any():
+        return watch.rho
+    agree = float(np.mean(np.sign(deviation[both]) * np.sign(watch.deviation[both])))
+    now = np.sin(np.pi / 2 * agree)
+    weight = 1 / min(watch.windows + _PRIOR_RHO_WINDOWS, _MEMORY + _PRIOR_RHO_WINDOWS)
+    return float(np.clip(watch.rho + weight * (now - watch.rho), 0.0, _MOST_RHO))

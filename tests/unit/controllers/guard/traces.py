@@ -1,0 +1,89 @@
+"""Reads the extracts of public traces as tables (tests/data/straggler/README.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from convoy_controllers.guard.telemetry import Floats, Group, Layout, Table
+
+FOLDER = Path(__file__).parents[3] / "data" / "straggler"
+UNIT = 2e-5
+"""Seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Compute by step, stage, replica, way (forward, backward) and micro-batch, in seconds."""
+
+    compute: Floats
+    wall: Floats
+    optimizer: Floats
+    kinds: dict[str, Floats]
+    """Collectives of a stage's replicas, by step, stage and replica."""
+
+    @property
+    def layout(self) -> Layout:
+        _, stages, replicas, _, _ = self.compute.shape
+        stage, replica = np.divmod(np.arange(stages * replicas), replicas)
+        return Layout.of(stage.tolist(), replica.tolist())
+
+    def rank(self, stage: int, replica: int) -> int:
+        return stage * self.compute.shape[2] + replica
+
+    def tables(self) -> list[Table]:
+        steps, stages, replicas, _, _ = self.compute.shape
+        size = stages * replicas
+        micro = self.compute.reshape(steps, size, -1)
+        unknown, zero = np.full(size, np.nan), np.zeros(size)
+        tables = []
+        for number in range(steps):
+            own, optimizer = micro[number].sum(axis=1), self.optimizer[number].reshape(-1)
+            # What was added to compute holds the step up at least as much as its slowest rank.
+            wall = np.maximum(np.full(size, self.wall[number]), (own + optimizer).max())
+            tables.append(
+                Table(
+                    first=number + 1,
+                    last=number + 1,
+                    wall=wall,
+                    compute=own,
+                    optimizer=optimizer,
+                    data=zero,
+                    wait=wall - own - optimizer,
+                    save=zero,
+                    host=zero,
+                    tokens=unknown,
+                    clock=np.ones(size),
+                    throttled=np.zeros(size, dtype=np.bool_),
+                    micro=micro[number],
+                    groups=self._groups(number, stages, replicas),
+                )
+            )
+        return tables
+
+    def _groups(self, step: int, stages: int, replicas: int) -> tuple[Group, ...]:
+        return tuple(
+            Group(
+                f"{kind}-{stage}",
+                kind,
+                np.arange(stage * replicas, (stage + 1) * replicas),
+                0,
+                1,
+                np.asarray(seconds[step, stage], dtype=np.float64),
+            )
+            for kind, seconds in self.kinds.items()
+            for stage in range(stages)
+        )
+
+
+def read(name: str) -> Trace:
+    """AR or SE."""
+    with np.load(FOLDER / f"{name}.npz") as held:
+        return Trace(
+            compute=held["compute_20us"] * UNIT,
+            wall=held["wall"].astype(np.float64),
+            optimizer=held["optimizer"].astype(np.float64),
+            kinds={kind: held[kind] for kind in ("reduce_scatter", "all_gather")},
+        )
