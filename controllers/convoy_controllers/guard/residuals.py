@@ -14,7 +14,7 @@ import numpy as np
 
 from convoy_controllers.guard.cells import Cells, within_cells
 from convoy_controllers.guard.robust import Sorted, group_medians, others_median
-from convoy_controllers.guard.telemetry import Floats, Ints, Layout, Table
+from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
 MODELS = ("peers", "cells", "tokens")
 FEWEST = 4
@@ -55,9 +55,8 @@ def with_tokens(compute: Floats, tokens: Floats, groups: Ints) -> Peers | None:
     return Peers(logs - slope * x - ordered.others(), ordered.counts[groups])
 
 
-def compute_residuals(table: Table, layout: Layout, cells: Cells | None) -> dict[str, Peers]:
-    """By model, those that this table allows."""
-    groups = layout.peers
+def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[str, Peers]:
+    """By model, those that this table allows. `groups`: of peers, as the layout numbers them."""
     plain = against_peers(table.compute, groups)
     found = {"peers": plain}
     if cells is not None and table.micro is not None:

@@ -225,7 +225,5 @@ def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
         any_one = next(iter(by_rank.values()))
         seconds = [by_rank[rank].seconds if rank in by_rank else np.nan for rank in any_one.members]
         members = np.asarray(any_one.members, dtype=np.int64)
-        groups.append(
-            Group(name, any_one.kind, members, any_one.bytes, any_one.count, np.asarray(seconds))
-        )
+        groups.append(Group(name, any_one.kind, members, any_one.bytes, any_one.count, np.asarray(seconds)))
     return tuple(groups)

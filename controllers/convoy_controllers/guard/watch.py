@@ -67,10 +67,15 @@ class Watch:
     counted: Floats
     """Windows in `mean`."""
     sums: Floats
+    """Of evidence, shifts by units."""
+    strength: Floats
+    """Logarithm of the evidence that it is slow."""
     against: Floats
-    """Evidence that an alarm is over."""
+    """Of evidence that an alarm is over, shifts by units."""
     since: Ints
     """First step of the present suspicion; 0: none."""
+    told: Ints
+    """Windows since then, in which it was heard."""
     alarmed: Bools
     after: Ints
     """Windows since the alarm, in which it was heard."""
@@ -95,19 +100,16 @@ class Watch:
             mean=zeros,
             counted=zeros,
             sums=evidence.none(units),
+            strength=np.full(units, -np.inf),
             against=evidence.none(units),
             since=numbers,
+            told=numbers,
             alarmed=np.zeros(units, dtype=np.bool_),
             after=numbers,
             hits=numbers,
             size=zeros,
             episodes=numbers,
         )
-
-    @property
-    def evidence(self) -> Floats:
-        """Logarithm, by unit."""
-        return evidence.mixed(self.sums)
 
     def noise(self, rules: Rules) -> float:
         """Standard deviation that independent noise would need to mislead as much as this noise does."""
@@ -117,7 +119,7 @@ class Watch:
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
         """By unit: its own offset, shrunk and capped, and how far off that may still be."""
         noise = self.noise(rules) ** 2 / np.maximum(self.counted, 1)
-        known = (self.counted > 0) & (self.evidence < _SUSPECTED)
+        known = (self.counted > 0) & (self.strength < _SUSPECTED)
         between = spread(np.where(known, self.mean, np.nan))
         variance = 0.0 if np.isnan(between) else between**2 - float(np.median(noise))
         tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
@@ -151,35 +153,47 @@ def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rule
     strength = evidence.mixed(sums)
     heard = ~np.isnan(residual)
     alarmed = watch.alarmed | (strength >= np.log(family * rules.run_length))
-    raised = alarmed & ~watch.alarmed
     suspected = (strength > 0) | alarmed
-    since = np.where(suspected, np.where(watch.since > 0, watch.since, first), 0)
-    age = np.where(watch.since > 0, np.maximum((watch.after + 1), 1), 1)
-    baseline = allowed - np.log1p(rules.delta)
-    weight = np.maximum(1.0 / age, 1.0 / _MEMORY)
-    step = np.where(heard, residual - baseline - watch.size, 0.0)
-    size = np.where(suspected, watch.size + weight * step, 0.0)
-    against = np.where(watch.alarmed, evidence.gather(watch.against, -z), -np.inf)
-    over = watch.alarmed & (evidence.mixed(against) >= np.log(rules.clear))
-    beyond = alarmed & ~over
+    against, over = _endings(watch, z, rules)
+    again = watch.alarmed & heard
+    stays = alarmed & ~over
+    excess = residual - allowed + np.log1p(rules.delta)
+    told = np.where(watch.since > 0, watch.told, 0) + heard
+    weight = np.where(heard, 1 / np.clip(told, 1, _MEMORY), 0.0)
+    size = watch.size + weight * (np.where(heard, excess, 0.0) - watch.size)
+    sums[:, over] = -np.inf
     moved = replace(
         watch,
-        sums=np.where(over, -np.inf, sums),
-        against=np.where(beyond, against, -np.inf),
-        since=np.where(over, 0, since),
-        alarmed=beyond,
-        after=np.where(beyond, watch.after + (heard & watch.alarmed), 0),
-        hits=np.where(beyond, watch.hits + (heard & watch.alarmed & (z > 0)), 0),
-        size=np.where(over, 0.0, size),
-        episodes=watch.episodes + raised,
+        sums=sums,
+        strength=np.where(over, -np.inf, strength),
+        against=against,
+        since=np.where(suspected & ~over, np.where(watch.since > 0, watch.since, first), 0),
+        told=np.where(suspected & ~over, told, 0),
+        alarmed=stays,
+        after=np.where(stays, watch.after + again, 0),
+        hits=np.where(stays, watch.hits + (again & (z > 0)), 0),
+        size=np.where(suspected & ~over, size, 0.0),
+        episodes=watch.episodes + (alarmed & ~watch.alarmed),
     )
     return _learned(moved, residual, rules)
+
+
+def _endings(watch: Watch, z: Floats, rules: Rules) -> tuple[Floats, Bools]:
+    """Evidence against the alarms there are, and which of them end."""
+    over = np.zeros(len(z), dtype=np.bool_)
+    against = evidence.none(len(z))
+    ranks = np.nonzero(watch.alarmed)[0]
+    if len(ranks):
+        sums = evidence.gather(watch.against[:, ranks], -z[ranks])
+        over[ranks] = evidence.mixed(sums) >= np.log(rules.clear)
+        against[:, ranks] = sums
+    return against, over
 
 
 def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
     """With what unsuspected units tell of the noise and of themselves."""
     heard = ~np.isnan(residual)
-    trusted = heard & ~watch.alarmed & (watch.evidence < _SUSPECTED)
+    trusted = heard & ~watch.alarmed & (watch.strength < _SUSPECTED)
     fresh = watch.windows + 1
     pace = np.sqrt(1 + 1 / np.clip(watch.seen, 1, _LEVEL))
     deviation = np.where(heard & (watch.seen > 0), (residual - watch.level) / pace, np.nan)

@@ -1,0 +1,325 @@
+"""From alarms to findings: who or what is slow, and why. Exactly one cause each; Unknown is one.
+
+A finding with ranks accuses these and nobody else. Shifts of many at once, imbalance of the work and slow
+storage accuse nobody: no node is to be touched for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import numpy as np
+
+from convoy_controllers.guard.links import explain
+from convoy_controllers.guard.loss import Shares, mended
+from convoy_controllers.guard.robust import others_median
+from convoy_controllers.guard.signals import busy
+from convoy_controllers.guard.state import State
+from convoy_controllers.guard.telemetry import Bools, Floats, Table
+from convoy_controllers.guard.watch import Watch
+
+
+class Cause(StrEnum):
+    """Why it is slow."""
+
+    COMPUTE = "Compute"
+    THERMAL = "Thermal"
+    COMMUNICATION = "Communication"
+    INPUT = "Input"
+    HOST = "Host"
+    IMBALANCE = "Imbalance"
+    COMMON_MODE = "CommonMode"
+    UNKNOWN = "Unknown"
+
+
+class Verdict(IntEnum):
+    """On one rank in one window."""
+
+    HEALTHY = 0
+    SILENT = 1
+    """Not heard."""
+    TOO_FEW_PEERS = 2
+    """It cannot be judged."""
+    VICTIM = 3
+    """It waits for others."""
+    SUSPECT = 4
+    PERSISTENT = 5
+    """Slow for long, and most of that time: only this may lead to action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is slow."""
+
+    cause: Cause
+    place: str
+    """rank, node, link, group (of nodes: it cannot be told which), rack, class, replica, stages, replicas, job."""
+    ranks: tuple[int, ...]
+    """The culprits; empty: nobody is accused."""
+    where: tuple[int, ...]
+    """Numbers of the nodes, racks, classes or replicas, as the place says."""
+    since: int
+    """Step."""
+    slowdown: float
+    """0.1: takes 10 % longer. Of the step's own part for input and host; of the transfer for communication."""
+    lost: float
+    """Seconds by which the window would have been shorter for every rank, at most."""
+    persistent: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """On one window."""
+
+    first: int
+    last: int
+    findings: tuple[Finding, ...]
+    verdicts: np.ndarray
+    """By rank: a Verdict."""
+    model: str
+    sigma: float
+    """Noise of a rank's compute against what the model expects, in one window."""
+    shares: Shares
+
+
+_COMMON = 0.2
+"""Share of peers that, slow at once, are no stragglers."""
+_MOST_OF_A_NODE = 0.6
+_MOST_OF_A_RACK = 0.6
+_STORAGE = 0.8
+"""Share of ranks that wait for input, from which on it is the storage."""
+_EXPLAINS = 0.5
+"""Share of the slowness that clock or host must explain to be its cause."""
+_IMBALANCED = 0.05
+"""Share of the step that imbalance must cost to be told."""
+_SETTLED = 4
+"""Windows before imbalance is told."""
+
+
+def report(state: State, table: Table, too_few: Bools) -> Report:
+    """What the state's alarms come to."""
+    findings = [*_input(state, table), *_compute_and_host(state, table), *_communication(state, table)]
+    findings += _shifts(state, table, findings)
+    findings += _imbalance(state, table)
+    shares = state.shares
+    if shares is None:
+        raise ValueError("a report is made of a state that has seen its window")
+    return Report(
+        first=table.first,
+        last=table.last,
+        findings=tuple(findings),
+        verdicts=_verdicts(state, table, too_few, findings),
+        model=state.model,
+        sigma=state.compute.sigma,
+        shares=shares,
+    )
+
+
+def _input(state: State, table: Table) -> list[Finding]:
+    ranks, job = state.watches["data"], state.watches["job data"]
+    waiting = np.nan_to_num(table.data) > state.setting.rules.delta * busy(table)
+    if job.alarmed[0] and waiting[table.heard].mean() >= _STORAGE:
+        lost = float(np.nanmedian(table.data))
+        return [_everybody(Cause.INPUT, job, lost, state)]
+    accused = ranks.alarmed & ~_too_many(ranks.alarmed, state, table)
+    return _by_node(state, table, ranks, {Cause.INPUT: accused}, table.data - others_median(table.data))
+
+
+def _compute_and_host(state: State, table: Table) -> list[Finding]:
+    compute, host = state.compute, state.watches["host"]
+    common = _too_many(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
+    by_host = host.alarmed & ~_too_many(host.alarmed, state, table)
+    by_host &= ~compute.alarmed | (host.size >= _EXPLAINS * compute.size)
+    slow = compute.alarmed & ~common & ~by_host
+    hot = (state.throttled >= _EXPLAINS) | (state.heat >= _EXPLAINS * np.maximum(compute.size, 1e-3))
+    whole, blamed = _replicas(state, slow)
+    slow &= ~blamed
+    saved = table.compute - mended(table.compute, compute.alarmed, state.setting.peers)
+    findings = _by_node(state, table, compute, {Cause.THERMAL: slow & hot, Cause.COMPUTE: slow & ~hot}, saved)
+    findings += _by_node(state, table, host, {Cause.HOST: by_host}, table.host - others_median(table.host))
+    if (common & compute.alarmed).any():
+        findings.append(_common(state, compute, common, float(np.nanmax(saved, initial=0.0))))
+    return [*whole, *findings]
+
+
+def _replicas(state: State, slow: Bools) -> tuple[list[Finding], Bools]:
+    """Replicas that are slow as a whole: their samples, if nobody knows how long these are."""
+    watch, (names, numbers) = state.watches["replicas"], state.setting.places["replicas"]
+    size = np.bincount(numbers)
+    whole = watch.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
+    if whole.mean() > _COMMON:
+        whole = np.zeros_like(whole)
+    known = not np.isnan(state.recent["tokens"]).all()
+    persistent = watch.persistent(state.setting.rules)
+    findings = []
+    for place in np.nonzero(whole)[0]:
+        ranks = tuple(np.nonzero(numbers == place)[0].tolist()) if known else ()
+        findings.append(
+            Finding(
+                Cause.COMPUTE if known else Cause.IMBALANCE,
+                "replica",
+                ranks,
+                (int(names[place]),),
+                int(watch.since[place]),
+                float(np.expm1(watch.size[place])),
+                0.0,
+                bool(persistent[place]),
+            )
+        )
+    return findings, whole[numbers]
+
+
+def _communication(state: State, table: Table) -> list[Finding]:
+    watch, layout = state.watches["groups"], state.setting.layout
+    slow = np.nonzero(watch.alarmed)[0].tolist()
+    persistent = watch.persistent(state.setting.rules)
+    times = np.array([np.nanmin(group.seconds, initial=np.inf) for group in table.groups])
+    findings = []
+    for part, numbers in explain(table.groups, slow, layout):
+        nodes = set(part.where) if part.kind in ("node", "link") else set()
+        ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
+        size = float(np.median(watch.size[numbers]))
+        findings.append(
+            Finding(
+                Cause.COMMUNICATION,
+                part.kind,
+                ranks,
+                part.where,
+                int(watch.since[numbers].min()),
+                float(np.expm1(size)),
+                float(times[numbers].max() * -np.expm1(-max(size, 0.0))),
+                bool(persistent[numbers].all()),
+            )
+        )
+    return findings
+
+
+def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
+    """Of the job as a whole or a class of it, against its own past; and a slower step that nothing explains."""
+    step = float(np.nanmedian(busy(table)))
+    job, classes = state.watches["job compute"], state.watches["classes"]
+    findings = []
+    if job.alarmed[0]:
+        findings.append(_everybody(Cause.COMMON_MODE, job, step * -np.expm1(-job.size[0]), state))
+    elif classes.alarmed.any() and len(classes.alarmed) > 1:
+        findings.append(_places(state, classes, "classes", "class", step))
+    host, wall = state.watches["job host"], state.watches["job wall"]
+    if host.alarmed[0] and not findings:
+        findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
+    if wall.alarmed[0] and not findings and not known:
+        findings.append(_everybody(Cause.UNKNOWN, wall, step * -np.expm1(-wall.size[0]), state))
+    return findings
+
+
+def _imbalance(state: State, table: Table) -> list[Finding]:
+    shares = state.shares
+    if shares is None or state.windows < _SETTLED:
+        return []
+    found = {"stages": shares.stages, "replicas": shares.replicas}
+    return [
+        Finding(
+            Cause.IMBALANCE, place, (), (), table.first, share / (1 - share), share * shares.seconds, False
+        )
+        for place, share in found.items()
+        if share >= _IMBALANCED
+    ]
+
+
+def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
+    """By rank: more than a fifth of its peers, three at least, are slow at once."""
+    peers = state.setting.peers
+    slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
+    heard = np.bincount(peers[table.heard], minlength=peers.max() + 1)
+    return np.asarray((slow >= 3) & (slow > _COMMON * heard))[peers]
+
+
+def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:
+    """By rank: most of its rack, three nodes at least, are slow at once, and it is not the only rack."""
+    names, rack = state.setting.places["racks"]
+    nodes = state.setting.places["nodes"][1]
+    slow = np.bincount(rack[alarmed], minlength=len(names))
+    heard = np.bincount(rack[table.heard], minlength=len(names))
+    pairs = np.unique(np.stack([rack[alarmed], nodes[alarmed]]), axis=1)[0]
+    broad = np.bincount(pairs, minlength=len(names)) >= 3
+    return np.asarray(broad & (slow > _MOST_OF_A_RACK * heard) & (len(names) > 1))[rack]
+
+
+def _common(state: State, watch: Watch, common: Bools, lost: float) -> Finding:
+    slow = common & watch.alarmed
+    names, rack = state.setting.places["racks"]
+    racks = np.unique(rack[slow])
+    one = len(racks) < len(names)
+    return Finding(
+        Cause.COMMON_MODE,
+        "rack" if one else "job",
+        (),
+        tuple(names[racks].tolist()) if one else (),
+        int(watch.since[slow].min()),
+        float(np.expm1(np.median(watch.size[slow]))),
+        lost,
+        bool(watch.persistent(state.setting.rules)[slow].any()),
+    )
+
+
+def _everybody(cause: Cause, watch: Watch, lost: float, state: State) -> Finding:
+    """About the job as a whole."""
+    persistent = bool(watch.persistent(state.setting.rules)[0])
+    slowdown = float(np.expm1(watch.size[0]))
+    return Finding(cause, "job", (), (), int(watch.since[0]), slowdown, float(lost), persistent)
+
+
+def _places(state: State, watch: Watch, kind: str, place: str, step: float) -> Finding:
+    slow = watch.alarmed
+    size = float(np.median(watch.size[slow]))
+    return Finding(
+        Cause.COMMON_MODE,
+        place,
+        (),
+        tuple(state.setting.places[kind][0][slow].tolist()),
+        int(watch.since[slow].min()),
+        float(np.expm1(size)),
+        step * float(-np.expm1(-size)),
+        bool(watch.persistent(state.setting.rules)[slow].any()),
+    )
+
+
+def _by_node(
+    state: State, table: Table, watch: Watch, accused: dict[Cause, Bools], saved: Floats
+) -> list[Finding]:
+    """Accused ranks, those of one node and cause together. `saved`: seconds, by rank."""
+    names, numbers = state.setting.places["nodes"]
+    heard = np.bincount(numbers[table.heard], minlength=len(names))
+    persistent = watch.persistent(state.setting.rules)
+    findings = []
+    for cause, ranks in accused.items():
+        for node in np.unique(numbers[ranks]):
+            here = np.nonzero(ranks & (numbers == node))[0]
+            most = len(here) > 1 and len(here) >= _MOST_OF_A_NODE * heard[node]
+            findings.append(
+                Finding(
+                    cause,
+                    "node" if most else "rank",
+                    tuple(here.tolist()),
+                    (int(names[node]),),
+                    int(watch.since[here].min()),
+                    float(np.expm1(watch.size[here].max())),
+                    max(0.0, float(np.nan_to_num(saved[here]).max())),
+                    bool(persistent[here].any()),
+                )
+            )
+    return findings
+
+
+def _verdicts(state: State, table: Table, too_few: Bools, findings: Iterable[Finding]) -> np.ndarray:
+    verdicts = np.full(table.size, Verdict.HEALTHY, dtype=np.int8)
+    verdicts[too_few] = Verdict.TOO_FEW_PEERS
+    waits = np.nan_to_num(table.wait) > state.setting.rules.delta * np.nan_to_num(table.wall, nan=np.inf)
+    accused = [finding for finding in findings if finding.ranks]
+    if accused:
+        verdicts[waits] = Verdict.VICTIM
+    for finding in sorted(accused, key=lambda one: one.persistent):
+        verdicts[list(finding.ranks)] = Verdict.PERSISTENT if finding.persistent else Verdict.SUSPECT
+    verdicts[~table.heard] = Verdict.SILENT
+    return verdicts

@@ -1,0 +1,139 @@
+"""The online detector: a pure fold over tables. State and a table in, state and findings out; no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from convoy_controllers.guard import signals, watch
+from convoy_controllers.guard.causes import Report, report
+from convoy_controllers.guard.loss import Shares, shares
+from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
+from convoy_controllers.guard.robust import group_medians, others_median
+from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
+from convoy_controllers.guard.state import State
+from convoy_controllers.guard.telemetry import Floats, Table
+
+_BETTER = 0.8
+"""Noise of another model to that of plain peers, from which on it is used."""
+_RECENT = 1 / 8
+
+
+def advance(state: State, table: Table) -> tuple[State, Report]:
+    """After one more table of the same incarnation. ValueError: it is of another number of ranks."""
+    size = state.setting.layout.size
+    if table.size != size:
+        raise ValueError(f"a table of {table.size} ranks, for a job of {size}")
+    state = _known_communicators(state, table)
+    residuals, counts = _compute(state, table)
+    residuals |= {
+        "data": against_all(share(table.data, table)),
+        "host": against_all(share(table.host, table)),
+    }
+    more, pasts = _many(state, table, residuals)
+    residuals |= more
+    watches = {
+        name: watch.advance(one, residuals[name], table.first, state.family, state.setting.rules)
+        for name, one in state.watches.items()
+    }
+    state = replace(
+        state,
+        watches=watches,
+        pasts=pasts,
+        recent=residuals,
+        windows=state.windows + 1,
+        model=_model(watches, state),
+        heat=_toward(state.heat, _heat(table)),
+        throttled=_toward(state.throttled, np.where(table.heard, table.throttled, np.nan)),
+    )
+    state = replace(state, shares=_shares(state, table))
+    return state, report(state, table, counts < FEWEST)
+
+
+def _compute(state: State, table: Table) -> tuple[dict[str, Floats], Floats]:
+    """Residuals by model, and how many peers each rank has."""
+    found = compute_residuals(table, state.setting.peers, state.setting.cells)
+    counts = found["peers"].count
+    nothing = np.full(table.size, np.nan)
+    return {
+        model: np.where(counts >= FEWEST, found[model].residual, np.nan) if model in found else nothing
+        for model in MODELS
+    }, counts
+
+
+def _many(
+    state: State, table: Table, residuals: Mapping[str, Floats]
+) -> tuple[dict[str, Floats], dict[str, Past]]:
+    """Residuals of the job, of places and of communicators; and the pasts that some are held against."""
+    rules, places = state.setting.rules, state.setting.places
+    values = {
+        "compute": np.log(np.maximum(table.compute, 1e-9)),
+        "groups": signals.transfers(table.groups),
+        "job host": middle(share(table.host, table)),
+        "job wall": np.log(np.maximum(middle(table.wall - table.save), 1e-9)),
+    }
+    shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
+    load = residuals["peers" if np.isnan(residuals["tokens"]).all() else "tokens"]
+    like = signals.likes(table.groups)
+    found = {
+        "groups": signals.slow_transfers(values["groups"], like, state.pasts["groups"]),
+        "job compute": middle(shift["compute"]),
+        "job data": middle(share(table.data, table)),
+        "job host": shift["job host"],
+        "job wall": shift["job wall"],
+        "racks": signals.of_places(shift["compute"], places["racks"][1]),
+        "classes": group_medians(shift["compute"], places["classes"][1]),
+        "replicas": signals.of_places(load, places["replicas"][1]),
+    }
+    pasts = {name: past.learned(values[name], rules.settle) for name, past in state.pasts.items()}
+    return found, pasts
+
+
+def _known_communicators(state: State, table: Table) -> State:
+    """Others than before, of which all is learned anew."""
+    names = tuple(group.name for group in table.groups)
+    if names == state.communicators:
+        return state
+    return replace(
+        state,
+        communicators=names,
+        watches={**state.watches, "groups": watch.Watch.begin(len(names))},
+        pasts={**state.pasts, "groups": Past.begin(len(names))},
+    )
+
+
+def _model(watches: Mapping[str, watch.Watch], state: State) -> str:
+    """The one with the least noise so far; plain peers where others are hardly better."""
+    rules = state.setting.rules
+    noise = {
+        name: watches[name].noise(rules) * (1 if name == MODELS[0] else 1 / _BETTER)
+        for name in MODELS
+        if not np.isnan(watches[name].sigma)
+    }
+    return min(noise, key=lambda name: noise[name], default=MODELS[0])
+
+
+def _heat(table: Table) -> Floats:
+    clock = np.log(np.clip(table.clock, 0.05, 1.0))
+    return others_median(clock) - clock
+
+
+def _toward(before: Floats, now: Floats) -> Floats:
+    return np.asarray(before + _RECENT * np.where(np.isnan(now), 0.0, now - before))
+
+
+def _shares(state: State, table: Table) -> Shares:
+    setting = state.setting
+    micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
+    now = shares(busy(table), state.compute.alarmed, setting.peers, setting.shape, micro)
+    before = state.shares
+    if before is None:
+        return now
+    pace = max(_RECENT / 4, 1 / state.windows)
+    return Shares(*(old + pace * (new - old) for old, new in zip(_tuple(before), _tuple(now), strict=True)))
+
+
+def _tuple(one: Shares) -> tuple[float, float, float, float]:
+    return one.named, one.stages, one.replicas, one.seconds

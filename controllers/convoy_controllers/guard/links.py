@@ -1,0 +1,93 @@
+"""Which part of the network explains the slow communicators: the smallest cover, found greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from convoy_controllers.guard.telemetry import Group, Layout
+
+_MOST_PAIRS = 64
+"""Nodes of a communicator whose pairs are all suspected; of larger ones, none is."""
+_EXCEPTIONS = 0.1
+"""Share of the communicators through a part that may be quick although the part is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of the network."""
+
+    kind: str
+    """node, link, rack; group: it cannot be told which."""
+    where: tuple[int, ...]
+    """One node, two nodes, one rack; all nodes of the group."""
+
+
+_NARROW = ("node", "link", "rack", "group")
+
+
+def parts(group: Group, layout: Layout) -> set[Part]:
+    """Those that a communicator's traffic passes."""
+    nodes = sorted({int(node) for node in layout.node[group.members]})
+    racks = sorted({int(rack) for rack in layout.rack[group.members]})
+    found = {Part("node", (node,)) for node in nodes}
+    if len(nodes) <= _MOST_PAIRS:
+        found |= {Part("link", pair) for pair in combinations(nodes, 2)}
+    if len(racks) > 1:
+        found |= {Part("rack", (rack,)) for rack in racks}
+    return found
+
+
+def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> list[tuple[Part, list[int]]]:
+    """Parts that explain the slow communicators (by number), each with those it explains.
+
+    A part is named only if nearly all communicators through it are slow, and one at least that no other part
+    could explain as well. Where several parts would explain the same, it cannot be told: `group`.
+    """
+    left = set(slow)
+    passes = [parts(group, layout) for group in groups]
+    through: dict[Part, set[int]] = {}
+    for number, found in enumerate(passes):
+        for part in found:
+            through.setdefault(part, set()).add(number)
+    sick = set(left)
+    fit = {
+        part: numbers
+        for part, numbers in through.items()
+        if len(numbers - sick) <= _EXCEPTIONS * len(numbers) and numbers & sick
+    }
+    answer: list[tuple[Part, list[int]]] = []
+    while left:
+        best = max((len(numbers & left) for numbers in fit.values()), default=0)
+        equal = [part for part, numbers in fit.items() if len(numbers & left) == best and best]
+        chosen = _one(equal)
+        if chosen is None:
+            number = min(left)
+            nodes = sorted({int(node) for node in layout.node[groups[number].members]})
+            answer.append((Part("group", tuple(nodes)), [number]))
+            left.discard(number)
+            continue
+        answer.append((chosen, sorted(fit[chosen] & left)))
+        left -= fit[chosen]
+    return answer
+
+
+def _one(equal: list[Part]) -> Part | None:
+    """The one that is meant where several explain as much; None: it cannot be told.
+
+    A link is meant only where its ends are not, a node where its rack is not: what a wider part explains
+    as well is the narrower one's; two of the same kind are not told apart.
+    """
+    nodes = [part for part in equal if part.kind == "node"]
+    links = [part for part in equal if part.kind == "link"]
+    racks = [part for part in equal if part.kind == "rack"]
+    if len(nodes) == 1:
+        return nodes[0]
+    if not nodes and len(links) == 1:
+        return links[0]
+    if not nodes and len(racks) == 1:
+        return racks[0]
+    if len(nodes) == 2 and len(links) == 1 and links[0].where == (nodes[0].where + nodes[1].where):
+        return links[0]
+    return racks[0] if len(racks) == 1 and len(nodes) > 2 else None

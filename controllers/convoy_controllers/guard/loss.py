@@ -1,0 +1,86 @@
+"""What slowness costs: the step with the slow ranks, or stages, or replicas as the others are, beside the step as is.
+
+The model is that of a pipeline of S stages and M micro-batches (1F1B; S = 1: plain data parallel): a replica
+takes `(sum of stages + (M - 1) x slowest stage) / M`, the step as long as its slowest replica. Gradients and
+other waiting come on top and are not changed. As in the what-if analysis of Lin et al., OSDI 2025.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from convoy_controllers.guard.robust import Sorted, group_medians
+from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Of the step's own part: how much shorter it would be. 0 to 1."""
+
+    named: float
+    """With the named ranks as their peers are."""
+    stages: float
+    """With stages alike besides."""
+    replicas: float
+    """With replicas alike besides, stages as they are."""
+    seconds: float
+    """The step's own part as it is."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Where ranks stand, prepared."""
+
+    cell: Ints
+    """By rank, the number of its (replica, stage); replicas are blocks of `stages`."""
+    stages: int
+    replicas: int
+
+    @classmethod
+    def of(cls, layout: Layout) -> Shape:
+        """Of a layout."""
+        _, stage = np.unique(layout.stage, return_inverse=True)
+        _, replica = np.unique(layout.replica, return_inverse=True)
+        stages, replicas = int(stage.max()) + 1, int(replica.max()) + 1
+        return cls(replica.reshape(-1) * stages + stage.reshape(-1), stages, replicas)
+
+    def step(self, compute: Floats, micro: int) -> Floats:
+        """Seconds by replica. Ranks of one cell work in step: the slowest counts."""
+        grid = np.zeros(self.stages * self.replicas)
+        np.maximum.at(grid, self.cell, np.nan_to_num(compute))
+        return self.times(grid.reshape(self.replicas, self.stages), micro)
+
+    @staticmethod
+    def times(grid: Floats, micro: int) -> Floats:
+        """Seconds by replica, of times by replica and stage."""
+        return np.asarray((grid.sum(axis=1) + (micro - 1) * grid.max(axis=1)) / micro)
+
+
+def mended(compute: Floats, slow: Bools, groups: Ints) -> Floats:
+    """The times with those of slow ranks as the median of their other peers, where that is less."""
+    others = Sorted(np.where(slow, np.nan, compute), groups).others()
+    return np.where(slow & ~np.isnan(others), np.fmin(compute, others), compute)
+
+
+def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int) -> Shares:
+    """What mending would save. `micro`: micro-batches of a step."""
+    now = float(shape.step(compute, micro).max())
+    if now <= 0:
+        return Shares(0.0, 0.0, 0.0, 0.0)
+    better = mended(compute, slow, groups)
+    grid = np.full(shape.stages * shape.replicas, np.nan)
+    np.fmax.at(grid, shape.cell, better)
+    grid = grid.reshape(shape.replicas, shape.stages)
+    stage = group_medians(grid.reshape(-1), np.tile(np.arange(shape.stages), shape.replicas))
+    stage, grid = np.nan_to_num(stage), np.nan_to_num(grid)
+    rest = float(shape.times(grid, micro).max())
+    even = grid * (stage.mean() / np.maximum(stage, 1e-12)) if stage.all() else grid
+    alike = np.broadcast_to(stage, grid.shape)
+    return Shares(
+        named=1 - rest / now,
+        stages=max(0.0, (rest - float(shape.times(even, micro).max())) / now),
+        replicas=max(0.0, (rest - float(shape.times(alike, micro).max())) / now),
+        seconds=now,
+    )

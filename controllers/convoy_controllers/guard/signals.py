@@ -1,0 +1,107 @@
+"""What a table tells besides compute against peers: input, the host, communicators, and shifts of many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from convoy_controllers.guard.robust import group_medians, others_median
+from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
+
+_ENOUGH = 4
+"""Windows, before a level is compared with; also communicators that are alike, for one to be compared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """The mean of the first windows, by unit; it stands from then on."""
+
+    mean: Floats
+    count: Floats
+
+    @classmethod
+    def begin(cls, units: int) -> Past:
+        """Nothing known."""
+        return cls(np.zeros(units), np.zeros(units))
+
+    def shift(self, values: Floats) -> Floats:
+        """How far values are from it; NaN as long as little is known."""
+        return np.where(self.count >= _ENOUGH, values - self.mean, np.nan)
+
+    def learned(self, values: Floats, most: int) -> Past:
+        """With one more window, if fewer than `most` are in it."""
+        learns = ~np.isnan(values) & (self.count < most)
+        count = self.count + learns
+        step = np.where(learns, values, self.mean) - self.mean
+        return replace(self, mean=self.mean + step / np.maximum(count, 1), count=count)
+
+
+def busy(table: Table) -> Floats:
+    """Seconds that a rank works, by rank."""
+    return np.maximum(table.compute + np.nan_to_num(table.optimizer), 1e-9)
+
+
+def share(values: Floats, table: Table) -> Floats:
+    """Logarithm of how much longer a rank's own part of the step is for these seconds."""
+    return np.log1p(np.maximum(values, 0.0) / np.nanmedian(busy(table)))
+
+
+def against_all(values: Floats) -> Floats:
+    """By rank, beyond what the others have."""
+    return values - others_median(values)
+
+
+def middle(values: Floats) -> Floats:
+    """The median of the known, as an array of one; NaN when nothing is known."""
+    known = values[~np.isnan(values)]
+    return np.array([np.median(known) if len(known) else np.nan])
+
+
+def of_places(values: Floats, place: Ints) -> Floats:
+    """By place (rack, replica; numbered from 0), its median beyond those of the other places; needs four."""
+    medians = group_medians(values, place)
+    return medians - others_median(medians) if len(medians) >= _ENOUGH else np.full(len(medians), np.nan)
+
+
+def numbered(values: Ints) -> tuple[Ints, Ints]:
+    """The different values, and by element the number of its own."""
+    kinds, numbers = np.unique(values, return_inverse=True)
+    return kinds, numbers.reshape(-1).astype(np.int64)
+
+
+def transfers(groups: Sequence[Group]) -> Floats:
+    """By communicator, the logarithm of seconds per call that the transfer took.
+
+    Who comes last waits for nobody, so the least of the members' own durations is the transfer itself; no two
+    clocks are compared. NaN: nobody was heard.
+    """
+    times = np.full(len(groups), np.nan)
+    for number, group in enumerate(groups):
+        known = group.seconds[~np.isnan(group.seconds)]
+        if len(known) and known.min() > 0 and group.count:
+            times[number] = np.log(known.min() / group.count)
+    return times
+
+
+def likes(groups: Sequence[Group]) -> Ints:
+    """By communicator, the number of those that move as much among as many; -1: not known how much."""
+    known: dict[tuple[str, int, int], int] = {}
+    numbers = [
+        known.setdefault((one.kind, len(one.members), one.bytes // max(one.count, 1)), len(known))
+        if one.bytes
+        else -1
+        for one in groups
+    ]
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def slow_transfers(times: Floats, like: Ints, past: Past) -> Floats:
+    """By communicator, beyond those alike where there are four, else beyond its own past."""
+    residual = past.shift(times)
+    for number in np.unique(like[like >= 0]):
+        same = like == number
+        if (~np.isnan(times[same])).sum() >= _ENOUGH:
+            residual[same] = times[same] - others_median(times[same])
+    return residual
