@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 
 from convoy_controllers.guard.links import explain
-from convoy_controllers.guard.loss import Shares, mended
+from convoy_controllers.guard.loss import IMBALANCED, Shares, mended
 from convoy_controllers.guard.robust import others_median
 from convoy_controllers.guard.signals import busy
 from convoy_controllers.guard.state import State
@@ -92,10 +92,10 @@ _STORAGE = 0.8
 """Share of ranks that wait for input, from which on it is the storage."""
 _EXPLAINS = 0.5
 """Share of the slowness that clock or host must explain to be its cause."""
-_IMBALANCED = 0.05
-"""Share of the step that imbalance must cost to be told."""
+_OFTEN = 0.7
+"""Share of the last windows in which imbalance must have cost as much as is told."""
 _SETTLED = 4
-"""Windows before imbalance is told."""
+"""Windows with the same ranks named, before imbalance is told."""
 
 
 def report(state: State, table: Table, too_few: Bools) -> Report:
@@ -134,7 +134,7 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     by_host &= ~compute.alarmed | (host.size >= _EXPLAINS * compute.size)
     slow = compute.alarmed & ~common & ~by_host
     hot = (state.throttled >= _EXPLAINS) | (state.heat >= _EXPLAINS * np.maximum(compute.size, 1e-3))
-    whole, blamed = _replicas(state, slow)
+    whole, blamed = _replicas(state, table, slow)
     slow &= ~blamed
     saved = table.compute - mended(table.compute, compute.alarmed, state.setting.peers)
     findings = _by_node(state, table, compute, {Cause.THERMAL: slow & hot, Cause.COMPUTE: slow & ~hot}, saved)
@@ -144,14 +144,14 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     return [*whole, *findings]
 
 
-def _replicas(state: State, slow: Bools) -> tuple[list[Finding], Bools]:
+def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], Bools]:
     """Replicas that are slow as a whole: their samples, if nobody knows how long these are."""
     watch, (names, numbers) = state.watches["replicas"], state.setting.places["replicas"]
     size = np.bincount(numbers)
     whole = watch.alarmed & (size > 1) & (np.bincount(numbers[slow], minlength=len(size)) != 1)
     if whole.mean() > _COMMON:
         whole = np.zeros_like(whole)
-    known = not np.isnan(state.recent["tokens"]).all()
+    known = not np.isnan(table.tokens).all()
     persistent = watch.persistent(state.setting.rules)
     findings = []
     for place in np.nonzero(whole)[0]:
@@ -164,7 +164,7 @@ def _replicas(state: State, slow: Bools) -> tuple[list[Finding], Bools]:
                 (int(names[place]),),
                 int(watch.since[place]),
                 float(np.expm1(watch.size[place])),
-                0.0,
+                float(np.nanmedian(busy(table)) * -np.expm1(-watch.size[place])),
                 bool(persistent[place]),
             )
         )
@@ -178,7 +178,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
     times = np.array([np.nanmin(group.seconds, initial=np.inf) for group in table.groups])
     findings = []
     for part, numbers in explain(table.groups, slow, layout):
-        nodes = set(part.where) if part.kind in ("node", "link") else set()
+        nodes = set(part.where) if part.kind in ("node", "inside", "link") else set()
         ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
         size = float(np.median(watch.size[numbers]))
         findings.append(
@@ -208,14 +208,14 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     host, wall = state.watches["job host"], state.watches["job wall"]
     if host.alarmed[0] and not findings:
         findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
-    if wall.alarmed[0] and not findings and not known:
+    if wall.persistent(state.setting.rules)[0] and not findings and not known:
         findings.append(_everybody(Cause.UNKNOWN, wall, step * -np.expm1(-wall.size[0]), state))
     return findings
 
 
 def _imbalance(state: State, table: Table) -> list[Finding]:
     shares = state.shares
-    if shares is None or state.windows < _SETTLED:
+    if shares is None or state.unchanged < _SETTLED:
         return []
     found = {"stages": shares.stages, "replicas": shares.replicas}
     return [
@@ -223,7 +223,7 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
             Cause.IMBALANCE, place, (), (), table.first, share / (1 - share), share * shares.seconds, False
         )
         for place, share in found.items()
-        if share >= _IMBALANCED
+        if share >= IMBALANCED and state.often[place] >= _OFTEN
     ]
 
 

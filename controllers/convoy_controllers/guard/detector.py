@@ -9,7 +9,7 @@ import numpy as np
 
 from convoy_controllers.guard import signals, watch
 from convoy_controllers.guard.causes import Report, report
-from convoy_controllers.guard.loss import Shares, shares
+from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
 from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
@@ -48,7 +48,7 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
         heat=_toward(state.heat, _heat(table)),
         throttled=_toward(state.throttled, np.where(table.heard, table.throttled, np.nan)),
     )
-    state = replace(state, shares=_shares(state, table))
+    state = _with_shares(state, table)
     return state, report(state, table, counts < FEWEST)
 
 
@@ -124,15 +124,22 @@ def _toward(before: Floats, now: Floats) -> Floats:
     return np.asarray(before + _RECENT * np.where(np.isnan(now), 0.0, now - before))
 
 
-def _shares(state: State, table: Table) -> Shares:
+def _with_shares(state: State, table: Table) -> State:
     setting = state.setting
     micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
     now = shares(busy(table), state.compute.alarmed, setting.peers, setting.shape, micro)
+    costly = {
+        "stages": float(now.stages >= IMBALANCED),
+        "replicas": float(now.replicas >= IMBALANCED),
+    }
     before = state.shares
-    if before is None:
-        return now
-    pace = max(_RECENT / 4, 1 / state.windows)
-    return Shares(*(old + pace * (new - old) for old, new in zip(_tuple(before), _tuple(now), strict=True)))
+    if before is None or (state.compute.alarmed != state.named).any():
+        # Another picture: what was so far had somebody else in it.
+        return replace(state, shares=now, often=costly, named=state.compute.alarmed, unchanged=1)
+    pace = max(_RECENT / 4, 1 / (state.unchanged + 1))
+    mixed = Shares(*(old + pace * (new - old) for old, new in zip(_tuple(before), _tuple(now), strict=True)))
+    often = {place: old + pace * (costly[place] - old) for place, old in state.often.items()}
+    return replace(state, shares=mixed, often=often, unchanged=state.unchanged + 1)
 
 
 def _tuple(one: Shares) -> tuple[float, float, float, float]:

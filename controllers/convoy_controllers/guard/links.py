@@ -19,18 +19,17 @@ class Part:
     """Of the network."""
 
     kind: str
-    """node, link, rack; group: it cannot be told which."""
+    """node (its way out), inside (of a node), link, rack; group: it cannot be told which."""
     where: tuple[int, ...]
     """One node, two nodes, one rack; all nodes of the group."""
-
-
-_NARROW = ("node", "link", "rack", "group")
 
 
 def parts(group: Group, layout: Layout) -> set[Part]:
     """Those that a communicator's traffic passes."""
     nodes = sorted({int(node) for node in layout.node[group.members]})
     racks = sorted({int(rack) for rack in layout.rack[group.members]})
+    if len(nodes) == 1:
+        return {Part("inside", (nodes[0],))}
     found = {Part("node", (node,)) for node in nodes}
     if len(nodes) <= _MOST_PAIRS:
         found |= {Part("link", pair) for pair in combinations(nodes, 2)}
@@ -82,6 +81,8 @@ def _one(equal: list[Part]) -> Part | None:
     nodes = [part for part in equal if part.kind == "node"]
     links = [part for part in equal if part.kind == "link"]
     racks = [part for part in equal if part.kind == "rack"]
+    if len(equal) == 1:
+        return equal[0]
     if len(nodes) == 1:
         return nodes[0]
     if not nodes and len(links) == 1:

@@ -15,6 +15,10 @@ from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 
 
+IMBALANCED = 0.05
+"""Share of the step that imbalance must cost to be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shares:
     """Of the step's own part: how much shorter it would be. 0 to 1."""

@@ -11,7 +11,7 @@ from convoy_controllers.guard.cells import Cells
 from convoy_controllers.guard.loss import Shape, Shares
 from convoy_controllers.guard.residuals import MODELS
 from convoy_controllers.guard.signals import Past, numbered
-from convoy_controllers.guard.telemetry import Floats, Ints, Layout
+from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
 from convoy_controllers.guard.watch import Rules, Watch
 
 RANKS = (*MODELS, "data", "host")
@@ -57,11 +57,17 @@ class State:
     """By rank, lately: logarithm of how much slower its clock is than the others'."""
     throttled: Floats
     """By rank, share of the last windows in which it was."""
+    often: Mapping[str, float]
+    """Of these windows, the share in which stages and replicas were imbalanced."""
+    named: Bools
+    """Ranks that were alarmed in them."""
     communicators: tuple[str, ...] = ()
     model: str = MODELS[0]
     """The one whose noise is least."""
     shares: Shares | None = None
-    """Of the last windows, averaged."""
+    """Averaged over the last windows, since others were named."""
+    unchanged: int = 0
+    """How many these are."""
     windows: int = 0
     recent: Mapping[str, Floats] = field(default_factory=dict)
     """Residuals of the last window, by watch."""
@@ -90,4 +96,6 @@ def begin(layout: Layout, rules: Rules | None = None) -> State:
         pasts={name: Past.begin(count) for name, count in pasts.items()},
         heat=np.zeros(size),
         throttled=np.zeros(size),
+        often={"stages": 0.0, "replicas": 0.0},
+        named=np.zeros(size, dtype=np.bool_),
     )

@@ -42,6 +42,8 @@ _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
 _SUSPECTED = np.log(30.0)
 """Evidence from which on nothing is learned from a unit."""
+_WARM_UP = 12
+"""Residuals from which noise is known well enough for a verdict."""
 _LEAST_TAU = 0.002
 _PRIOR_TAUS = 2.0
 _BASELINE_TAUS = 3.0
@@ -113,7 +115,9 @@ class Watch:
 
     def noise(self, rules: Rules) -> float:
         """Standard deviation that independent noise would need to mislead as much as this noise does."""
-        sigma = max(self.sigma, rules.least_sigma)
+        # Of few residuals it is not known well, and rather too large.
+        known = 1 + 2 / np.sqrt(max(1, min(self.windows, _MEMORY) * len(self.level)))
+        sigma = max(self.sigma * known, rules.least_sigma)
         return float(sigma * np.sqrt((1 + self.rho) / (1 - self.rho)))
 
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
@@ -145,7 +149,9 @@ def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rule
 
     `residual`: by unit, NaN where it tells nothing. `family`: units of all watches of the job.
     """
-    if watch.windows == 0:
+    if np.isnan(residual).all():
+        return watch
+    if watch.windows * len(residual) < _WARM_UP:
         return _learned(watch, residual, rules)
     allowed = watch.allowed(rules)
     z = (residual - allowed) / watch.noise(rules)

@@ -1,0 +1,138 @@
+"""What goes wrong in synthetic telemetry, and what a detector ought to say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong from window `onset` to `end`."""
+
+    kind: str
+    """One of KINDS."""
+    where: tuple[int, ...] = ()
+    """Ranks, nodes, racks or replicas, as the kind says."""
+    size: float = 0.1
+    """0.1: takes 10 % longer; for input and host: of the compute; for links: of the transfer."""
+    onset: int = 1
+    end: int = 1 << 60
+    period: int = 60
+    """Windows of a sawtooth, or between bursts."""
+
+
+KINDS: dict[str, tuple[str, str]] = {
+    "slow": ("Compute", "ranks"),
+    "drift": ("Compute", "ranks"),
+    "bursts": ("Compute", "ranks"),
+    "thermal": ("Thermal", "ranks"),
+    "replica": ("Compute", "replicas"),
+    "nic": ("Communication", "nodes"),
+    "link": ("Communication", "nodes"),
+    "uplink": ("Communication", "racks"),
+    "storage": ("Input", ""),
+    "loader": ("Input", "ranks"),
+    "hog": ("Host", "nodes"),
+    "pauses": ("", ""),
+    "checkpoint": ("", ""),
+    "sequences": ("Imbalance", ""),
+    "cap": ("CommonMode", ""),
+    "hot rack": ("CommonMode", "racks"),
+    "lost telemetry": ("", ""),
+}
+"""By kind: the cause that is to be told (none: nothing is), and what `where` numbers."""
+_BURST = 10
+
+
+@dataclass(slots=True, eq=False)
+class Effects:
+    """All faults of one window together. Arrays by rank."""
+
+    compute: Floats
+    """Logarithm."""
+    data: Floats
+    host: Floats
+    clock: Floats
+    throttled: Bools
+    silent: Bools
+    save: float
+    work: float
+    nodes: dict[tuple[int, ...], float]
+    """Factor of transfers through a node, or between two neighbours of a ring."""
+    racks: dict[int, float]
+
+    @classmethod
+    def of(cls, faults: Sequence[Fault], layout: Layout, window: int, rng: np.random.Generator) -> Effects:
+        """Those in force in `window`."""
+        size = layout.size
+        none = np.zeros(size, dtype=np.bool_)
+        effects = cls(*(np.zeros(size) for _ in range(3)), np.ones(size), none, none.copy(), 0.0, 0.0, {}, {})
+        for fault in faults:
+            if fault.onset <= window < fault.end:
+                effects._add(fault, layout, window - fault.onset, rng)
+        return effects
+
+    def transfer(self, members: Ints, layout: Layout) -> float:
+        """Factor of a communicator's transfer: its slowest part counts."""
+        nodes = [int(node) for node in layout.node[members]]
+        if len(set(nodes)) == 1:
+            return 1.0
+        ring = zip(nodes, nodes[1:] + nodes[:1], strict=True)
+        links = {(min(pair), max(pair)) for pair in ring}
+        factors = [self.nodes.get((node,), 1.0) for node in nodes] + [
+            self.nodes.get(link, 1.0) for link in links
+        ]
+        racks = {int(rack) for rack in layout.rack[members]}
+        if len(racks) > 1:
+            factors += [self.racks.get(rack, 1.0) for rack in racks]
+        return max(factors)
+
+    def _add(self, fault: Fault, layout: Layout, age: int, rng: np.random.Generator) -> None:
+        where, log = list(fault.where), float(np.log1p(fault.size))
+        match fault.kind:
+            case "slow":
+                self.compute[where] += log
+            case "drift":
+                self.compute[where] += log * min(1.0, age / fault.period)
+            case "bursts":
+                self.compute[where] += log if age % fault.period < _BURST else 0.0
+            case "thermal":
+                hot = 0.5 + 0.5 * (age % fault.period) / fault.period
+                self.compute[where] += log * hot
+                self.clock[where] = np.exp(-log * hot)
+                self.throttled[where] = True
+            case "replica":
+                self.compute[np.isin(layout.replica, where)] += log
+            case "nic":
+                self.nodes |= {(node,): 1 + fault.size for node in where}
+            case "link":
+                self.nodes[min(where), max(where)] = 1 + fault.size
+            case "uplink":
+                self.racks |= {rack: 1 + fault.size for rack in where}
+            case "storage":
+                self.data += fault.size * rng.gamma(8, 1 / 8) * np.exp(rng.normal(0, 0.2, len(self.data)))
+            case "loader":
+                self.data[where] += fault.size * rng.gamma(8, 1 / 8, len(where))
+            case "hog":
+                ranks = np.isin(layout.node, where)
+                self.host[ranks] += fault.size * rng.gamma(8, 1 / 8, int(ranks.sum()))
+                self.compute[ranks] += 0.2 * log
+            case "pauses":
+                self.host += np.where(rng.random(len(self.host)) < 0.02, fault.size, 0.0)
+            case "checkpoint":
+                self.save += fault.size if age % fault.period == 0 else 0.0
+            case "sequences":
+                self.work += fault.size
+            case "cap":
+                self.compute += log
+            case "hot rack":
+                self.compute[np.isin(layout.rack, where)] += log
+            case "lost telemetry":
+                self.silent |= rng.random(len(self.silent)) < fault.size
+            case other:
+                raise ValueError(f"no fault is called {other}; known are {', '.join(KINDS)}")

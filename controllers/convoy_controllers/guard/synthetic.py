@@ -1,0 +1,176 @@
+"""Telemetry of jobs that never ran, with the truth beside it: for tests, benches and the simulator.
+
+Noise as two public traces have it (tests/data/straggler): a rank's window deviates by 0.5 % with a lag-1
+autocorrelation of 0.2, a micro-batch by 1 %, ranks differ by 0.7 % for good, the work of micro-batches by
+nothing or by 20 %, which stages answer to differently. Single windows are late for no reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from convoy_controllers.guard.faults import Effects, Fault
+from convoy_controllers.guard.telemetry import Floats, Group, Layout, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is drawn; the ranks of a node are neighbours in tensor, then data, then pipeline order."""
+
+    stages: int = 4
+    replicas: int = 8
+    lanes: int = 1
+    """Ranks that share a stage of a replica (tensor parallel)."""
+    per_node: int = 8
+    per_rack: int = 4
+    """Nodes."""
+    micro: int = 8
+    seconds: float = 1.0
+    """Of a rank's compute in one window, in the mean."""
+    sigma: float = 0.005
+    rho: float = 0.2
+    micro_sigma: float = 0.01
+    offset: float = 0.007
+    work: float = 0.0
+    """Spread of the micro-batches' work."""
+    last_stage: float = 1.0
+    """Times as long as the others."""
+    classes: int = 1
+    """Of hardware; each further one takes 30 % longer. Replicas are of one class."""
+    tokens: bool = False
+    """Ranks tell of them."""
+    groups: bool = True
+    """Ranks tell of communicators."""
+
+    @property
+    def size(self) -> int:
+        """Ranks."""
+        return self.stages * self.replicas * self.lanes
+
+    def layout(self) -> Layout:
+        """Where its ranks stand."""
+        rank = np.arange(self.size)
+        replica = rank // self.lanes % self.replicas
+        node = rank // self.per_node
+        return Layout(
+            stage=rank // (self.lanes * self.replicas),
+            replica=replica,
+            node=node,
+            rack=node // self.per_rack,
+            hardware=replica % self.classes,
+        )
+
+
+def play(job: Job, faults: Sequence[Fault], windows: int, seed: int) -> Iterator[Table]:
+    """Tables of that many windows of one step each."""
+    return _Play(job, faults, seed).tables(windows)
+
+
+class _Play:
+    def __init__(self, job: Job, faults: Sequence[Fault], seed: int) -> None:
+        self._job, self._faults, self._rng = job, faults, np.random.default_rng(seed)
+        self._layout = job.layout()
+        self._offset = self._rng.normal(0, job.offset, job.size)
+        self._offset += np.log(1.3) * self._layout.hardware
+        self._noise = self._rng.normal(0, job.sigma, job.size)
+        # How much longer a stage is for work that is twice as much: attention, or the loss.
+        self._answer = 1 + 0.4 * np.cos(np.arange(job.stages) * 2.4)
+        self._weight = np.where(np.arange(job.stages) == job.stages - 1, job.last_stage, 1.0)
+
+    def tables(self, windows: int) -> Iterator[Table]:
+        return (self._table(number) for number in range(1, windows + 1))
+
+    def _table(self, number: int) -> Table:
+        job, rng, layout = self._job, self._rng, self._layout
+        effects = Effects.of(self._faults, layout, number, rng)
+        micro, load = self._micro(effects)
+        compute = micro.sum(axis=1)
+        optimizer = 0.02 * job.seconds * np.exp(rng.normal(0, 0.02, job.size))
+        data = job.seconds * (0.001 * rng.exponential(1, job.size) + effects.data)
+        host = job.seconds * (0.01 * rng.gamma(20, 1 / 20, job.size) + effects.host)
+        own = compute + data + host
+        slowest = np.zeros((job.replicas, job.stages))
+        np.maximum.at(slowest, (layout.replica, layout.stage), own)
+        replica = (slowest.sum(axis=1) + (job.micro - 1) * slowest.max(axis=1)) / job.micro
+        groups = self._groups(own, effects)
+        traffic = max((float(np.min(group.seconds)) for group in groups), default=0.05 * job.seconds)
+        save = effects.save * job.seconds
+        wall = np.full(job.size, replica.max() + traffic + optimizer.max() + save)
+        silent = effects.silent
+        columns = [wall, compute, optimizer, data, wall - own - optimizer - save, host]
+        wall, compute, optimizer, data, wait, host = (np.where(silent, np.nan, one) for one in columns)
+        micro[silent] = np.nan
+        tokens = np.round(4096 * job.micro * load[layout.replica])
+        for group in groups:
+            group.seconds[silent[group.members]] = np.nan
+        return Table(
+            first=number,
+            last=number,
+            wall=wall,
+            compute=compute,
+            optimizer=optimizer,
+            data=data,
+            wait=wait,
+            save=np.where(silent, np.nan, save),
+            host=host,
+            tokens=np.where(silent | (not job.tokens), np.nan, tokens),
+            clock=np.where(silent, np.nan, effects.clock),
+            throttled=effects.throttled & ~silent,
+            micro=micro,
+            groups=tuple(groups),
+        )
+
+    def _micro(self, effects: Effects) -> tuple[Floats, Floats]:
+        """Times by rank and micro-batch, forwards and then backwards; and the mean work by replica."""
+        job, rng, layout = self._job, self._rng, self._layout
+        fresh = rng.normal(0, job.sigma * np.sqrt(1 - job.rho**2), job.size)
+        self._noise = job.rho * self._noise + fresh
+        late = np.where(rng.random(job.size) < 0.002, rng.exponential(0.2, job.size), 0.0)
+        work = rng.normal(0, job.work + effects.work, (job.replicas, job.micro))
+        load = np.exp(work)
+        # Work counts linearly in one part and squared in another.
+        answer = self._answer[:, None, None]
+        stage = np.log((1 - 0.3 * answer) * load + 0.3 * answer * load**2)[layout.stage, layout.replica]
+        each = job.seconds / job.micro * self._weight[layout.stage][:, None]
+        slow = (self._offset + self._noise + late + effects.compute)[:, None]
+        times = [
+            each * part * np.exp(slow + stage + rng.normal(0, job.micro_sigma, stage.shape))
+            for part in (1 / 3, 2 / 3)
+        ]
+        return np.concatenate(times, axis=1), load.mean(axis=1)
+
+    def _groups(self, own: Floats, effects: Effects) -> list[Group]:
+        job, ranks = self._job, np.arange(self._job.size)
+        if not job.groups:
+            return []
+        grid = ranks.reshape(job.stages, job.replicas, job.lanes)
+        found = []
+        if job.replicas > 1:
+            for stage in range(job.stages):
+                for lane in range(job.lanes):
+                    found.append(
+                        self._group(f"dp-{stage}-{lane}", "dp", grid[stage, :, lane], 0.05, own, effects)
+                    )
+        for replica in range(job.replicas if job.stages > 1 else 0):
+            for lane in range(job.lanes):
+                for stage in range(job.stages - 1):
+                    pair = grid[stage : stage + 2, replica, lane]
+                    found.append(self._group(f"pp-{stage}-{replica}-{lane}", "pp", pair, 0.01, own, effects))
+        if job.lanes > 1:
+            for stage in range(job.stages):
+                for replica in range(job.replicas):
+                    lanes = grid[stage, replica]
+                    found.append(self._group(f"tp-{stage}-{replica}", "tp", lanes, 0.03, own, effects))
+        return found
+
+    def _group(
+        self, name: str, kind: str, members: np.ndarray, part: float, own: Floats, effects: Effects
+    ) -> Group:
+        job = self._job
+        transfer = part * job.seconds * effects.transfer(members, self._layout)
+        transfer *= np.exp(self._rng.normal(0, 0.02))
+        waits = own[members].max() - own[members]
+        return Group(name, kind, members, int(part * 1e10), job.micro, transfer + waits)
