@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from convoy_controllers.guard.telemetry import Floats, Group, Layout, Table
 
-FOLDER = Path(__file__).parents[3] / "data" / "straggler"
 UNIT = 2e-5
 """Seconds."""
 
@@ -26,14 +25,17 @@ class Trace:
 
     @property
     def layout(self) -> Layout:
+        """Where ranks stand; each has its own node."""
         _, stages, replicas, _, _ = self.compute.shape
         stage, replica = np.divmod(np.arange(stages * replicas), replicas)
         return Layout.of(stage.tolist(), replica.tolist())
 
     def rank(self, stage: int, replica: int) -> int:
+        """The number of that rank in the tables."""
         return stage * self.compute.shape[2] + replica
 
     def tables(self) -> list[Table]:
+        """One by step, numbered from 1."""
         steps, stages, replicas, _, _ = self.compute.shape
         size = stages * replicas
         micro = self.compute.reshape(steps, size, -1)
@@ -63,6 +65,18 @@ class Trace:
             )
         return tables
 
+    def slowed(self, stage: int, replica: int, factor: float, onset: int = 0) -> Trace:
+        """A copy in which that rank takes `factor` times as long from the step with number `onset` on."""
+        compute = self.compute.copy()
+        compute[onset:, stage, replica] *= factor
+        return replace(self, compute=compute)
+
+    def mended(self, stage: int, replica: int) -> Trace:
+        """A copy in which that rank is as quick, in the middle, as the others of its stage."""
+        own = self.compute.sum(axis=(3, 4))[:, stage]
+        others = np.median(np.delete(own, replica, axis=1), axis=1)
+        return self.slowed(stage, replica, 1 / float(np.median(own[:, replica] / others)))
+
     def _groups(self, step: int, stages: int, replicas: int) -> tuple[Group, ...]:
         return tuple(
             Group(
@@ -78,9 +92,9 @@ class Trace:
         )
 
 
-def read(name: str) -> Trace:
-    """AR or SE."""
-    with np.load(FOLDER / f"{name}.npz") as held:
+def read(path: Path) -> Trace:
+    """The extract in this file."""
+    with np.load(path) as held:
         return Trace(
             compute=held["compute_20us"] * UNIT,
             wall=held["wall"].astype(np.float64),

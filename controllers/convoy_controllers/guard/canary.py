@@ -1,0 +1,65 @@
+"""Does the detector still see? A slow rank is made up in copies of the tables, and it must be told.
+
+A detector that has gone blind (telemetry that is all zeros or NaN, peers mislaid, noise that was learned wrongly)
+looks like a healthy job; this tells the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+import numpy as np
+
+from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.state import State
+from convoy_controllers.guard.telemetry import Table
+
+SLOWDOWN = 0.5
+
+
+class Sight(StrEnum):
+    """What came of it."""
+
+    SEES = "Sees"
+    BLIND = "Blind"
+    UNTRIED = "Untried"
+    """Nobody can be judged: too few peers, or nobody was heard in every window."""
+
+
+def sight(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> Sight:
+    """Whether a rank that takes `slowdown` longer in these tables (four or more) would be told.
+
+    `state`: before the tables. Neither is changed. The rank is one that nobody suspects.
+    """
+    rank = _healthy(state, tables)
+    if rank is None:
+        return Sight.UNTRIED
+    for table in tables:
+        state, report = advance(state, slowed(table, rank, slowdown))
+        if any(rank in finding.ranks for finding in report.findings):
+            return Sight.SEES
+    return Sight.BLIND
+
+
+def slowed(table: Table, rank: int, slowdown: float) -> Table:
+    """A copy in which the rank's own compute takes so much longer."""
+    compute, wall = table.compute.copy(), table.wall + table.compute[rank] * slowdown
+    compute[rank] *= 1 + slowdown
+    micro = table.micro
+    if micro is not None:
+        micro = micro.copy()
+        micro[rank] *= 1 + slowdown
+    return replace(table, compute=compute, wall=wall, micro=micro)
+
+
+def _healthy(state: State, tables: Sequence[Table]) -> int | None:
+    """The unsuspected rank with the most peers that was heard throughout."""
+    peers = state.setting.peers
+    heard = np.all([table.heard for table in tables], axis=0) & ~state.compute.alarmed
+    if not heard.any():
+        return None
+    counts = np.where(heard, np.bincount(peers[heard], minlength=peers.max() + 1)[peers], 0)
+    rank = int(counts.argmax())
+    return rank if counts[rank] >= 4 else None

@@ -1,0 +1,124 @@
+"""Windows become tables: once each, in order, whatever is late, lost, doubled or senseless."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_controllers.guard.gather import Gather
+from convoy_controllers.guard.telemetry import Collective, Layout, Window, tabulate, window_of
+
+
+def window(rank: int, step: int = 1, *, wall: float = 1.0, **more: object) -> Window:
+    return Window(**{"rank": rank, "first": step, "last": step, "wall": wall, "compute": 0.5, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("step", "length", "span"),
+    [(1, 1, (1, 1)), (1, 4, (1, 4)), (4, 4, (1, 4)), (5, 4, (5, 8)), (1000, 256, (769, 1024))],
+)
+def test_windows_are_aligned(step: int, length: int, span: tuple[int, int]) -> None:
+    assert window_of(step, length) == span
+
+
+@given(st.integers(1, 10**6), st.integers(0, 8), st.integers(0, 8))
+def test_a_longer_window_is_made_of_whole_shorter_ones(step: int, one: int, other: int) -> None:
+    short, long = sorted((2**one, 2**other))
+    first, last = window_of(step, long)
+    assert window_of(first, short)[0] == first and window_of(last, short)[1] == last
+
+
+def test_the_host_has_what_nothing_else_explains() -> None:
+    assert window(0, optimizer=0.1, data=0.05, wait=0.2, save=0.05).host == pytest.approx(0.1)
+    assert window(0, wall=0.4).host == 0
+
+
+def test_a_table_has_a_column_for_every_rank() -> None:
+    collective = Collective("dp", "dp", (0, 1), 8, 2, 0.3)
+    table = tabulate([window(2, tokens=7, micro=(1, 2)), window(0, collectives=(collective,))], 3)
+    assert table.heard.tolist() == [True, False, True]
+    np.testing.assert_equal(table.tokens, [np.nan, np.nan, 7])
+    np.testing.assert_equal(table.host, [0.5, np.nan, 0.5])
+    (group,) = table.groups
+    np.testing.assert_equal(group.seconds, [0.3, np.nan])
+    assert (group.name, group.bytes, group.count, group.members.tolist()) == ("dp", 8, 2, [0, 1])
+
+
+def test_a_rank_with_other_micro_batches_is_not_compared_by_them() -> None:
+    table = tabulate([window(0, micro=(1, 1)), window(1, micro=(1,)), window(2, micro=(2, 2))], 3)
+    np.testing.assert_equal(table.micro, [[1, 1], [np.nan, np.nan], [2, 2]])
+
+
+def test_a_table_of_different_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match="same steps"):
+        tabulate([window(0), window(1, 2)], 2)
+    with pytest.raises(ValueError, match="same steps"):
+        tabulate([], 2)
+
+
+def test_a_layout_knows_peers() -> None:
+    layout = Layout.of([0, 0, 1, 1, 0], [0, 1, 0, 1, 2], hardware=[0, 0, 0, 0, 1])
+    assert layout.peers.tolist() == [0, 0, 2, 2, 1]
+    with pytest.raises(ValueError, match="differ in length"):
+        Layout.of([0, 0], [0])
+
+
+def test_tables_come_in_order_and_wait_for_the_silent_only_so_long() -> None:
+    gather = Gather(2, patience=2)
+    assert gather.take(0, window(0, 1)) == ()
+    assert gather.take(0, window(0, 2)) == () and gather.take(0, window(1, 2)) == ()
+    (one, two) = gather.take(0, window(0, 3))
+    assert (one.first, one.heard.tolist()) == (1, [True, False])
+    assert (two.first, two.heard.tolist()) == (2, [True, True])
+    (three,) = gather.take(0, window(1, 3))
+    assert three.first == 3 and gather.open == 0 and gather.dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "bad"),
+    [
+        pytest.param(0, window(0, 1), id="late"),
+        pytest.param(0, window(0, 2), id="twice"),
+        pytest.param(1, window(1, 2), id="another incarnation's"),
+        pytest.param(0, window(2, 2), id="no such rank"),
+        pytest.param(0, window(1, 2, wall=float("nan")), id="not a number"),
+        pytest.param(0, window(1, 2, wall=-1.0), id="negative"),
+        pytest.param(0, window(1, 2, micro=(0.0,)), id="no time at all"),
+        pytest.param(0, window(1, 2, last=3), id="across"),
+        pytest.param(0, window(1, 3, last=2), id="backwards"),
+    ],
+)
+def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
+    gather = Gather(2)
+    gather.take(0, window(0, 1))
+    gather.take(0, window(1, 1))
+    gather.take(0, window(0, 2))
+    assert gather.take(incarnation, bad) == () and gather.dropped == 1
+    (table,) = gather.take(0, window(1, 2))
+    assert table.heard.all()
+
+
+def test_a_resize_begins_anew() -> None:
+    gather = Gather(2)
+    gather.take(0, window(0, 7))
+    gather.begin(1, 1)
+    assert gather.take(0, window(0, 8)) == () and gather.dropped == 1
+    (table,) = gather.take(1, window(0, 1))
+    assert table.size == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=80), st.integers(0, 3))
+def test_whatever_comes_in_steps_go_forward_and_memory_is_bounded(
+    told: list[tuple[int, int]], patience: int
+) -> None:
+    gather, done, heard = Gather(4, patience=patience), 0, set()
+    for rank, step in told:
+        for table in gather.take(0, window(rank, step)):
+            assert table.first > done
+            done = table.first
+            ranks = {(int(one), table.first) for one in np.nonzero(table.heard)[0]}
+            assert ranks <= {*heard, (rank, step)}
+        heard.add((rank, step))
+        assert gather.open <= patience + 1
