@@ -65,16 +65,16 @@ def calm(units: int, windows: int = 12) -> Watch:
 @pytest.mark.parametrize("kind", ["normal", "laplace", "t"])
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_healthy_ranks_are_left_alone(kind: str, rho: float) -> None:
-    """At a run length of 50 windows, alarms in 30 jobs of 100 windows: 60 at most in the mean."""
+    """At a run length of 50 windows, alarms in 8 jobs of 60 windows: 10 at most in the mean, if all were independent."""
     rules, alarms = Rules(run_length=50, delta=0.0), 0
-    for seed in range(30):
+    for seed in range(8):
         rng = np.random.default_rng(seed)
         watch, state = Watch.begin(32), drawn(kind, rng, 32)
-        for step in range(100):
+        for step in range(60):
             state = rho * state + np.sqrt(1 - rho**2) * drawn(kind, rng, 32)
             watch = advance(watch, 0.005 * state, step + 1, 32, rules)
         alarms += int(watch.episodes.sum() > 0)
-    assert alarms <= 20
+    assert alarms <= 4
 
 
 def test_own_offsets_are_no_slowness_but_what_comes_on_top_is() -> None:
@@ -103,11 +103,11 @@ def test_persistent_is_what_lasted() -> None:
 
 def test_bursts_are_suspected_and_never_persistent() -> None:
     watch = calm(16)
-    for step in range(600):
+    for step in range(180):
         slow = 0.2 if step % 60 < 10 else 0.0
         watch = advance(watch, noise(step, 16) + slow * (np.arange(16) == 3), 13 + step, 16, RULES)
         assert not watch.persistent(RULES).any()
-    assert watch.episodes[3] == 10 and not watch.alarmed.any()
+    assert watch.episodes[3] == 3 and not watch.alarmed.any()
 
 
 def test_an_alarm_ends_when_the_slowness_does() -> None:

@@ -1,0 +1,117 @@
+"""Public traces replayed: as they are, and with slowness put into one healthy rank after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from convoy_controllers.guard.causes import Cause
+from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.state import State, begin
+from convoy_controllers.testing.traces import Trace, read
+from e2e.bench.figures import Figures, Metric
+from e2e.bench.guard import judges
+from e2e.bench.guard.judges import Judge
+from e2e.cluster import files
+
+FOLDER = files.CHECKOUT / "tests" / "data" / "straggler"
+ONSET, WITHIN = 20, 12
+"""Steps before the slowness, and for which it is looked for."""
+_CASES = (
+    ("AR", 1.05, 4, None),
+    ("AR", 1.1, 4, 0.99),
+    ("SE", 1.05, 12, None),
+    ("SE", 1.1, 12, 0.9),
+    ("SE", 1.2, 4, 1.0),
+)
+"""Trace, factor, steps within which it is to be named, share of the ranks for which it must be."""
+
+
+def as_they_are(figures: Figures) -> None:
+    """Who is accused in AR, where one worker is slow, and in SE, where none is."""
+    for name, culprits in (("AR", {0}), ("SE", set[int]())):
+        trace = read(FOLDER / f"{name}.npz")
+        state, causes, accused, first = begin(trace.layout), set[Cause](), set[int](), None
+        for table in trace.tables():
+            state, report = advance(state, table)
+            causes |= {finding.cause for finding in report.findings}
+            accused |= {rank for finding in report.findings for rank in finding.ranks}
+            if first is None and accused:
+                first = table.first
+        if culprits:
+            figures.add(_metric(f"{name}: the slow worker is named at", "steps", 4), first)
+        right = {Cause.COMPUTE} if culprits else {Cause.IMBALANCE}
+        figures.add(_metric(f"{name}: causes told that are not the case", "causes", 0), len(causes ^ right))
+        figures.add(_metric(f"{name}: healthy ranks accused", "ranks", 0), len(accused - culprits))
+        rules = {
+            "no strata": judges.convoy(judges.without_strata(trace.layout)),
+            "no curve over stages": judges.convoy(judges.without_curve(trace.layout)),
+        } | {rule: judge() for rule, judge in judges.OTHERS.items()}
+        for rule, judge in rules.items():
+            found: set[int] = set().union(*(judge(table) for table in trace.tables()))
+            figures.add(_metric(f"{name}, {rule}: healthy ranks accused", "ranks"), len(found - culprits))
+            figures.add(_metric(f"{name}, {rule}: culprits missed", "ranks"), len(culprits - found))
+
+
+def slowed(figures: Figures) -> None:
+    """Every rank in turn takes longer from a step on."""
+    for name, factor, within, target in _CASES:
+        trace = read(FOLDER / f"{name}.npz")
+        trace = trace.mended(0, 0) if name == "AR" else trace
+        words = f"{name}, one rank {factor - 1:.0%} slower"
+        for rule, begin_judge in _judges(trace).items():
+            score = _score(trace, factor, begin_judge)
+            goal = target if not rule else None
+            label = f"{words}{', ' + rule if rule else ''}: named within {within} steps"
+            share = sum(delay is not None and delay <= within for delay in score.delays) / len(score.delays)
+            figures.add(Metric(label, "share of ranks", goal, least=True), share)
+            figures.add(_metric(f"{label}, others accused", "ranks", None if rule else 0), score.others)
+
+
+@dataclass(frozen=True)
+class _Score:
+    delays: list[int | None]
+    """Steps from the onset, that of the onset being the first."""
+    others: int
+
+
+def _judges(trace: Trace) -> dict[str, Callable[[], Judge]]:
+    """By rule, what makes a judge that has seen the steps before the onset."""
+
+    def warm(state: State) -> Callable[[], Judge]:
+        for table in trace.tables()[:ONSET]:
+            state, _ = advance(state, table)
+        return lambda: judges.convoy(state)
+
+    def rule(make: Callable[[], Judge]) -> Callable[[], Judge]:
+        def fresh() -> Judge:
+            judge = make()
+            for table in trace.tables()[ONSET - 8 : ONSET]:
+                judge(table)
+            return judge
+
+        return fresh
+
+    ours = {"": warm(begin(trace.layout)), "no curve over stages": warm(judges.without_curve(trace.layout))}
+    return ours | {name: rule(make) for name, make in judges.OTHERS.items()}
+
+
+def _score(trace: Trace, factor: float, begin_judge: Callable[[], Judge]) -> _Score:
+    delays: list[int | None] = []
+    others: set[tuple[int, int]] = set()
+    _, stages, replicas, _, _ = trace.compute.shape
+    for stage in range(stages):
+        for replica in range(replicas):
+            rank, judge, delay = trace.rank(stage, replica), begin_judge(), None
+            tables = trace.slowed(stage, replica, factor, ONSET).tables()[ONSET : ONSET + WITHIN]
+            for number, table in enumerate(tables, start=1):
+                accused = judge(table)
+                others |= {(rank, other) for other in accused if other != rank}
+                if delay is None and rank in accused:
+                    delay = number
+            delays.append(delay)
+    return _Score(delays, len(others))
+
+
+def _metric(name: str, unit: str, target: float | None = None) -> Metric:
+    return Metric(name, unit, target)

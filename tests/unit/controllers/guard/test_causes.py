@@ -1,0 +1,133 @@
+"""What is made of synthetic telemetry whose truth is known: one right cause, the right culprits, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from convoy_controllers.guard.canary import Sight, sight
+from convoy_controllers.guard.causes import Finding, Report, Verdict
+from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.faults import KINDS, Fault
+from convoy_controllers.guard.links import Part, explain
+from convoy_controllers.guard.state import begin
+from convoy_controllers.guard.synthetic import Job, play
+from convoy_controllers.guard.telemetry import Group, Layout
+
+ONSET = 13
+
+
+def reports(job: Job, faults: Sequence[Fault], windows: int = 45, seed: int = 1) -> list[Report]:
+    state, found = begin(job.layout()), []
+    for table in play(job, faults, windows, seed):
+        state, report = advance(state, table)
+        found.append(report)
+    return found
+
+
+def told(found: Sequence[Report]) -> list[Finding]:
+    return [finding for report in found for finding in report.findings]
+
+
+PIPELINE, WIDE = Job(), Job(stages=4, replicas=16, lanes=2)
+NODE_1 = tuple(range(8, 16))
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "where", "size", "place", "ranks"),
+    [
+        (PIPELINE, "slow", (5,), 0.1, "rank", (5,)),
+        (Job(work=0.2), "slow", (5,), 0.15, "rank", (5,)),
+        (Job(stages=1, replicas=8), "slow", (3,), 0.1, "rank", (3,)),
+        (PIPELINE, "slow", (5, 13), 0.1, "rank", (5, 13)),
+        (Job(classes=2, replicas=16), "slow", (5,), 0.1, "rank", (5,)),
+        (PIPELINE, "thermal", (5,), 0.2, "rank", (5,)),
+        (Job(tokens=True), "replica", (5,), 0.1, "replica", (5, 13, 21, 29)),
+        (Job(lanes=2), "nic", (2,), 0.5, "node", tuple(range(16, 24))),
+        (WIDE, "uplink", (1,), 0.5, "rack", ()),
+        (PIPELINE, "storage", (), 0.2, "job", ()),
+        (PIPELINE, "loader", (5,), 0.2, "rank", (5,)),
+        (Job(replicas=32), "hog", (1,), 0.2, "node", NODE_1),
+        (PIPELINE, "cap", (), 0.1, "job", ()),
+        (WIDE, "hot rack", (1,), 0.1, "rack", ()),
+    ],
+)
+def test_the_cause_and_the_culprits(
+    job: Job, kind: str, where: tuple[int, ...], size: float, place: str, ranks: tuple[int, ...]
+) -> None:
+    found = reports(job, [Fault(kind, where, size, ONSET)])
+    cause = KINDS[kind][0]
+    assert not [one for one in told(found[: ONSET - 1]) if one.cause != "Imbalance"]
+    last = [one for one in found[-1].findings if one.cause != "Imbalance"]
+    assert {(one.cause.value, one.place) for one in last} == {(cause, place)}
+    assert {rank for one in last for rank in one.ranks} == set(ranks)
+    assert all(one.persistent and ONSET <= one.since <= ONSET + 5 and one.lost > 0 for one in last)
+    verdicts = found[-1].verdicts
+    assert (verdicts[list(ranks)] == Verdict.PERSISTENT).all()
+    assert not (np.delete(verdicts, list(ranks)) >= Verdict.SUSPECT).any()
+
+
+@pytest.mark.parametrize("job", [Job(work=0.2), Job(last_stage=1.3)], ids=["sequences", "last stage"])
+def test_imbalance_accuses_nobody(job: Job) -> None:
+    found = reports(job, [], 30)
+    assert {one.cause for one in told(found)} == {"Imbalance"}
+    assert not [one for one in told(found) if one.ranks]
+    assert [one.place for one in found[-1].findings] == ["stages" if job.last_stage > 1 else "replicas"]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param([], id="calm"),
+        pytest.param([Fault("pauses", size=0.3)], id="collections of garbage"),
+        pytest.param([Fault("checkpoint", size=2.0, period=7)], id="checkpoints"),
+        pytest.param([Fault("lost telemetry", size=0.1)], id="lost telemetry"),
+    ],
+)
+def test_what_is_nobodys_fault_is_not_told(faults: list[Fault]) -> None:
+    assert told(reports(PIPELINE, faults, 60)) == []
+
+
+def test_a_culprit_is_found_although_telemetry_is_lost() -> None:
+    found = reports(PIPELINE, [Fault("lost telemetry", size=0.1), Fault("slow", (5,), 0.1, ONSET)])
+    assert {one.ranks for one in told(found)} == {(5,)}
+    assert (found[-1].verdicts == Verdict.SILENT).any()
+
+
+def test_with_too_few_peers_nobody_is_condemned_and_that_is_said() -> None:
+    found = reports(Job(stages=2, replicas=3), [Fault("slow", (1,), 0.5, ONSET)])
+    assert not [one for one in told(found) if one.ranks]
+    assert (found[-1].verdicts == Verdict.TOO_FEW_PEERS).all()
+
+
+def test_the_canary_sees_and_a_blind_detector_is_found_out() -> None:
+    tables = list(play(PIPELINE, [], 24, 1))
+    state = begin(PIPELINE.layout())
+    for table in tables[:16]:
+        state, _ = advance(state, table)
+    assert sight(state, tables[16:]) is Sight.SEES
+    assert sight(state, tables[16:], slowdown=0.001) is Sight.BLIND
+    few = Job(stages=2, replicas=3)
+    assert sight(begin(few.layout()), list(play(few, [], 8, 1))) is Sight.UNTRIED
+
+
+def test_a_link_is_told_from_its_ends() -> None:
+    layout = Layout.of([0] * 4, range(4), rack=[0, 0, 1, 1])
+    pairs = [(a, b) for a in range(4) for b in range(a)]
+    groups = [Group(str(pair), "pp", np.array(pair), 1, 1, np.ones(2)) for pair in pairs]
+
+    def slow(*wanted: tuple[int, int]) -> list[Part]:
+        return [part for part, _ in explain(groups, [pairs.index(pair) for pair in wanted], layout)]
+
+    assert slow((1, 0)) == [Part("link", (0, 1))]
+    assert slow((2, 0), (2, 1), (3, 2)) == [Part("node", (2,))]
+    assert slow((2, 0), (2, 1), (3, 2), (1, 0)) == [Part("node", (2,)), Part("link", (0, 1))]
+    assert slow() == []
+
+
+def test_of_one_large_communicator_it_cannot_be_told_which_part_is_slow() -> None:
+    layout = Layout.of([0] * 4, range(4))
+    group = Group("dp", "dp", np.arange(4), 1, 1, np.ones(4))
+    assert [part for part, _ in explain([group], [0], layout)] == [Part("group", (0, 1, 2, 3))]
