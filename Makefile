@@ -72,6 +72,10 @@ bench-schedules: venv ## The checkpoint protocol under 100,000 random schedules;
 bench-tiercheck: venv ## Saving and restoring 1 GB, beside copies and others' ways; writes docs/bench/tiercheck.json (20 minutes, as root).
 	@$(BIN)/python -m e2e.bench tiercheck
 
+.PHONY: bench-guard
+bench-guard: venv ## The straggler detector on public traces and synthetic jobs, beside others' rules; writes docs/bench/guard.json.
+	@$(BIN)/python -m e2e.bench guard
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from e2e.bench import figures, scale, schedules, soak, survival, tiercheck
+from e2e.bench.guard import jobs as guard_jobs
+from e2e.bench.guard import replay as guard_replay
+from e2e.bench.guard import speed as guard_speed
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
@@ -114,6 +117,25 @@ def tiercheck_(
         sys.exit(str(error))
     finally:
         _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
+
+
+@app.command(name="guard")
+def guard_(
+    seeds: Annotated[int, typer.Option(min=1, help="Of every synthetic job.")] = 50,
+    only: Annotated[list[str] | None, typer.Option(help="Of replay, jobs, speed; default: all.")] = None,
+) -> None:
+    """Who is slow and why, on public traces and synthetic jobs; written to docs/bench/guard.json."""
+    parts = {
+        "replay": lambda: (guard_replay.as_they_are(found), guard_replay.slowed(found)),
+        "jobs": lambda: guard_jobs.bench(seeds, found),
+        "speed": lambda: guard_speed.bench(found),
+    }
+    if unknown := sorted(set(only or ()) - set(parts)):
+        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(parts)}")
+    found = figures.Figures()
+    for name in only or parts:
+        parts[name]()
+    _tell(found, "guard", "make bench-guard", whole=not only and seeds >= 50)
 
 
 def _tell(found: figures.Figures, name: str, command: str, whole: bool) -> None:

@@ -1,7 +1,7 @@
 """Does the detector still see? A slow rank is made up in copies of the tables, and it must be told.
 
-A detector that has gone blind (telemetry that is all zeros or NaN, peers mislaid, noise that was learned wrongly)
-looks like a healthy job; this tells the two apart.
+A detector that has gone blind (telemetry that is all zeros or NaN, peers mislaid, noise that was learned
+wrongly) looks like a healthy job; this tells the two apart.
 """
 
 from __future__ import annotations

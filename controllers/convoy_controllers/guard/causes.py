@@ -55,7 +55,9 @@ class Finding:
 
     cause: Cause
     place: str
-    """rank, node, link, group (of nodes: it cannot be told which), rack, class, replica, stages, replicas, job."""
+    """rank, node, link, group (of nodes: it cannot be told which), rack, class, replica, stages, replicas,
+    job.
+    """
     ranks: tuple[int, ...]
     """The culprits; empty: nobody is accused."""
     where: tuple[int, ...]
@@ -63,7 +65,9 @@ class Finding:
     since: int
     """Step."""
     slowdown: float
-    """0.1: takes 10 % longer. Of the step's own part for input and host; of the transfer for communication."""
+    """0.1: takes 10 % longer. Of the step's own part for input and host; of the transfer for
+    communication.
+    """
     lost: float
     """Seconds by which the window would have been shorter for every rank, at most."""
     persistent: bool
@@ -197,7 +201,9 @@ def _communication(state: State, table: Table) -> list[Finding]:
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
-    """Of the job as a whole or a class of it, against its own past; and a slower step that nothing explains."""
+    """Of the job as a whole or a class of it, against its own past; and a slower step that nothing
+    explains.
+    """
     step = float(np.nanmedian(busy(table)))
     job, classes = state.watches["job compute"], state.watches["classes"]
     findings = []

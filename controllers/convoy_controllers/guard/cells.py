@@ -1,9 +1,9 @@
 """What a replica's micro-batches ask of each stage, told by the other stages that work on the same ones.
 
-Sequences of different length make ranks of a stage differ by 10 % and more, and stages answer differently: time
-in attention grows with the square of the length, elsewhere with the length. So a rank's times are held
-against a curve over those of the other stages, fitted over all replicas: on a public trace with such sequences
-the noise of a window falls from 12 % by peers alone and 3 % by a common factor to 0.4 %.
+Sequences of different length make ranks of a stage differ by 10 % and more, and stages answer differently:
+time in attention grows with the square of the length, elsewhere with the length. So a rank's times are held
+against a curve over those of the other stages, fitted over all replicas: on a public trace with such
+sequences the noise of a window falls from 12 % by peers alone and 3 % by a common factor to 0.4 %.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The online detector: a pure fold over tables. State and a table in, state and findings out; no clock, no I/O."""
+"""The online detector: a pure fold over tables. State and a table in, state and findings out; no clock, no
+I/O.
+"""
 
 from __future__ import annotations
 

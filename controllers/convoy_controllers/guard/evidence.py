@@ -1,12 +1,12 @@
 """Evidence that a unit is slow, gathered window by window, with the error controlled over all time.
 
 An e-detector (Shin, Ramdas, Rinaldo 2022, arXiv 2203.03532): per unit Shiryaev-Roberts sums of e-values,
-`R <- (1 + R) e`, mixed over shifts of different size. While nobody is slow each e-value has a mean of at most 1,
-so the mean of all units' mixtures after t windows is at most t; alarms at `units x run length` hence lie at
-least `run length` windows apart, however long the job and whatever is done in between.
+`R <- (1 + R) e`, mixed over shifts of different size. While nobody is slow each e-value has a mean of at
+most 1, so the mean of all units' mixtures after t windows is at most t; alarms at `units x run length`
+hence lie at least `run length` windows apart, however long the job and whatever is done in between.
 
-The e-values are likelihood ratios of Student's t, made monotone, cut off above (one window alone, however bad,
-raises no alarm) and divided by the largest mean that they have under noise that is normal, Laplace or t.
+The e-values are likelihood ratios of Student's t, made monotone, cut off above (one window alone, however
+bad, raises no alarm) and divided by the largest mean that they have under noise that is normal, Laplace or t.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _TABLE = _table()
 
 
 def log_e_values(z: Floats) -> Floats:
-    """Shifts by units: logarithm of the e-value of a residual `z` above what is allowed, in units of the noise.
+    """Shifts by units: logarithm of the e-value of a residual `z` above what is allowed, in units of the
+    noise.
 
     NaN, which tells nothing, gives 0.
     """

@@ -92,7 +92,7 @@ class Effects:
             factors += [self.racks.get(rack, 1.0) for rack in racks]
         return max(factors)
 
-    def _add(self, fault: Fault, layout: Layout, age: int, rng: np.random.Generator) -> None:
+    def _add(self, fault: Fault, layout: Layout, age: int, rng: np.random.Generator) -> None:  # noqa: PLR0912
         where, log = list(fault.where), float(np.log1p(fault.size))
         match fault.kind:
             case "slow":
@@ -113,7 +113,7 @@ class Effects:
             case "link":
                 self.nodes[min(where), max(where)] = 1 + fault.size
             case "uplink":
-                self.racks |= {rack: 1 + fault.size for rack in where}
+                self.racks |= dict.fromkeys(where, 1 + fault.size)
             case "storage":
                 self.data += fault.size * rng.gamma(8, 1 / 8) * np.exp(rng.normal(0, 0.2, len(self.data)))
             case "loader":

@@ -1,4 +1,6 @@
-"""From windows, as they come in from the ranks, to tables. No clock: what is late is told by later windows."""
+"""From windows, as they come in from the ranks, to tables. No clock: what is late is told by later
+windows.
+"""
 
 from __future__ import annotations
 

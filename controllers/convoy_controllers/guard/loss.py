@@ -1,4 +1,5 @@
-"""What slowness costs: the step with the slow ranks, or stages, or replicas as the others are, beside the step as is.
+"""What slowness costs: the step with the slow ranks, or stages, or replicas as the others are, beside the
+step as is.
 
 The model is that of a pipeline of S stages and M micro-batches (1F1B; S = 1: plain data parallel): a replica
 takes `(sum of stages + (M - 1) x slowest stage) / M`, the step as long as its slowest replica. Gradients and
@@ -13,7 +14,6 @@ import numpy as np
 
 from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
-
 
 IMBALANCED = 0.05
 """Share of the step that imbalance must cost to be told."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from convoy_controllers.guard.cells import Cells, within_cells
-from convoy_controllers.guard.robust import Sorted, group_medians, others_median
+from convoy_controllers.guard.robust import Sorted, group_medians
 from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
 MODELS = ("peers", "cells", "tokens")

@@ -1,4 +1,6 @@
-"""What a table tells besides compute against peers: input, the host, communicators, and shifts of many at once."""
+"""What a table tells besides compute against peers: input, the host, communicators, and shifts of many at
+once.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What ranks tell of their steps, and where they stand. All times are seconds by the rank's own monotonic clock:
-nothing here, nor in what is made of it, compares the clocks of two machines.
+"""What ranks tell of their steps, and where they stand. All times are seconds by the rank's own monotonic
+clock: nothing here, nor in what is made of it, compares the clocks of two machines.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Watches one residual of many units over windows: what is noise, what is each unit's own, who is slow since when.
+"""Watches one residual of many units over windows: what is noise, what is each unit's own, who is slow
+since when.
 
 Scale, autocorrelation and baselines come from past windows only, and from units that are not suspected.
 """
@@ -203,10 +204,7 @@ def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
     fresh = watch.windows + 1
     pace = np.sqrt(1 + 1 / np.clip(watch.seen, 1, _LEVEL))
     deviation = np.where(heard & (watch.seen > 0), (residual - watch.level) / pace, np.nan)
-    if watch.windows == 0:
-        sigma = spread(residual)
-    else:
-        sigma = _sigma(watch, deviation[trusted])
+    sigma = spread(residual) if watch.windows == 0 else _sigma(watch, deviation[trusted])
     weight = np.where(heard, 1 / np.minimum(watch.seen + 1, _LEVEL), 0.0)
     known = np.where(heard, residual, 0.0)
     learns = trusted & (watch.counted < rules.settle)

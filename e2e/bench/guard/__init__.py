@@ -1,1 +1,3 @@
-"""Guard's detector: replays of public traces, faults put into them, synthetic jobs, others' rules beside it."""
+"""Guard's detector: replays of public traces, faults put into them, synthetic jobs, others' rules beside
+it.
+"""

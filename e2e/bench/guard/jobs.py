@@ -131,7 +131,7 @@ def _culprits(scenario: str, faults: list[Fault], node: np.ndarray) -> set[int]:
 def bench(seeds: int, figures: Figures) -> None:
     """Plays all scenarios with that many seeds."""
     progress, lives = Progress(), list[Life]()
-    names = list(scenarios(np.random.default_rng(0))) + ["hot rack"]
+    names = [*scenarios(np.random.default_rng(0)), "hot rack"]
     tasks = [
         (name, seed)
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)
@@ -157,7 +157,7 @@ def _tell(lives: list[Life], figures: Figures) -> None:
     add = figures.add
     add(
         _least("jobs with the right cause and no other", "share of jobs", 0.98),
-        _mean([l.cause_right for l in lives]),
+        _mean([life.cause_right for life in lives]),
     )
     for name in sorted({life.scenario for life in lives}):
         mine = [life.cause_right for life in lives if life.scenario == name]
@@ -168,7 +168,10 @@ def _tell(lives: list[Life], figures: Figures) -> None:
         _least("persistent verdicts that are right", "share", 0.99),
         named / (named + false) if named else None,
     )
-    add(_least("culprits with a persistent verdict", "share", 0.95), named / sum(l.culprits for l in lives))
+    add(
+        _least("culprits with a persistent verdict", "share", 0.95),
+        named / sum(life.culprits for life in lives),
+    )
     add(Metric("nodes with a false persistent verdict", "nodes", kind="simulated"), false)
     add(Metric("node-hours of these jobs", "hours", kind="simulated"), hours)
     # Poisson, 95 %, one-sided: what none in so many hours allows to say.

@@ -1,4 +1,5 @@
-"""Who accuses whom: Convoy's detector, the same with a part taken out, and rules that others use, written anew.
+"""Who accuses whom: Convoy's detector, the same with a part taken out, and rules that others use, written
+anew.
 
 A judge is given the tables one by one and says which ranks it accuses after each.
 """

@@ -1,4 +1,6 @@
-"""What is made of synthetic telemetry whose truth is known: one right cause, the right culprits, or nothing."""
+"""What is made of synthetic telemetry whose truth is known: one right cause, the right culprits, or
+nothing.
+"""
 
 from __future__ import annotations
 

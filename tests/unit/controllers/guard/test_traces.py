@@ -1,4 +1,6 @@
-"""The detector on public traces: who was slowed is named within four steps, nobody else, and imbalance is called that."""
+"""The detector on public traces: who was slowed is named within four steps, nobody else, and imbalance is
+called that.
+"""
 
 from __future__ import annotations
 
