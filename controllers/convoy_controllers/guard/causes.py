@@ -176,22 +176,26 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
 
 
 def _communication(state: State, table: Table) -> list[Finding]:
-    watch, layout = state.watches["groups"], state.setting.layout
-    slow = np.nonzero(watch.alarmed)[0].tolist()
-    persistent = watch.persistent(state.setting.rules)
+    alike, past = state.watches["groups"], state.watches["groups past"]
+    layout, rules = state.setting.layout, state.setting.rules
+    slow = np.nonzero(alike.alarmed | past.alarmed)[0].tolist()
+    persistent = alike.persistent(rules) | past.persistent(rules)
+    sizes = np.maximum(np.where(alike.alarmed, alike.size, 0.0), np.where(past.alarmed, past.size, 0.0))
+    never = np.iinfo(np.int64).max
+    since = np.minimum(np.where(alike.alarmed, alike.since, never), np.where(past.alarmed, past.since, never))
     times = np.array([np.nanmin(group.seconds, initial=np.inf) for group in table.groups])
     findings = []
     for part, numbers in explain(table.groups, slow, layout):
         nodes = set(part.where) if part.kind in ("node", "inside", "link") else set()
         ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
-        size = float(np.median(watch.size[numbers]))
+        size = float(np.median(sizes[numbers]))
         findings.append(
             Finding(
                 Cause.COMMUNICATION,
                 part.kind,
                 ranks,
                 part.where,
-                int(watch.since[numbers].min()),
+                int(since[numbers].min()),
                 float(np.expm1(size)),
                 float(times[numbers].max() * -np.expm1(-max(size, 0.0))),
                 bool(persistent[numbers].all()),
@@ -205,14 +209,16 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
     explains.
     """
     step = float(np.nanmedian(busy(table)))
-    job, classes = state.watches["job compute"], state.watches["classes"]
+    job, classes, racks = (state.watches[name] for name in ("job compute", "classes", "racks"))
     findings = []
     if job.alarmed[0]:
         findings.append(_everybody(Cause.COMMON_MODE, job, step * -np.expm1(-job.size[0]), state))
+    elif racks.alarmed.any() and not any(one.place == "rack" for one in known):
+        findings.append(_places(state, racks, "racks", "rack", step))
     elif classes.alarmed.any() and len(classes.alarmed) > 1:
         findings.append(_places(state, classes, "classes", "class", step))
     host, wall = state.watches["job host"], state.watches["job wall"]
-    if host.alarmed[0] and not findings:
+    if host.alarmed[0] and not findings and not any(one.cause is Cause.HOST for one in known):
         findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
     if wall.persistent(state.setting.rules)[0] and not findings and not known:
         findings.append(_everybody(Cause.UNKNOWN, wall, step * -np.expm1(-wall.size[0]), state))
@@ -234,11 +240,13 @@ def _imbalance(state: State, table: Table) -> list[Finding]:
 
 
 def _too_many(alarmed: Bools, state: State, table: Table) -> Bools:
-    """By rank: more than a fifth of its peers, three at least, are slow at once."""
-    peers = state.setting.peers
+    """By rank: more than a fifth of its peers, on three nodes at least, are slow at once."""
+    peers, nodes = state.setting.peers, state.setting.places["nodes"][1]
     slow = np.bincount(peers[alarmed], minlength=peers.max() + 1)
     heard = np.bincount(peers[table.heard], minlength=peers.max() + 1)
-    return np.asarray((slow >= 3) & (slow > _COMMON * heard))[peers]
+    pairs = np.unique(np.stack([peers[alarmed], nodes[alarmed]]), axis=1)[0]
+    broad = np.bincount(pairs, minlength=peers.max() + 1) >= 3
+    return np.asarray(broad & (slow > _COMMON * heard))[peers]
 
 
 def _in_slow_racks(alarmed: Bools, state: State, table: Table) -> Bools:

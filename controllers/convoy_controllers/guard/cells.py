@@ -55,7 +55,7 @@ class Cells:
 def within_cells(micro: Floats, cells: Cells) -> Floats:
     """Residual by rank of the times of its micro-batches (NaN: not heard), the work in them taken out."""
     logs = np.log(micro[cells.grid])
-    silent: Bools = np.isnan(logs).any(axis=2)
+    silent: Bools = np.asarray(np.isnan(logs).any(axis=2))
     if silent.any():
         _fill(logs, silent)
     count = logs.shape[2]
@@ -85,10 +85,10 @@ def _work(logs: Floats) -> Floats:
     if len(logs) % 2 == 0:
         middle = np.partition(logs, (half - 1, half), axis=0)
         low, high = middle[half - 1], middle[half]
-        return np.where(logs <= low, high, low)
+        return np.asarray(np.where(logs <= low, high, low))
     middle = np.partition(logs, (half - 1, half, half + 1), axis=0)
     low, own, high = middle[half - 1], middle[half], middle[half + 1]
-    return 0.5 * np.where(logs < own, own + high, np.where(logs > own, low + own, low + high))
+    return np.asarray(0.5 * np.where(logs < own, own + high, np.where(logs > own, low + own, low + high)))
 
 
 def _curve(work: Floats, logs: Floats) -> Floats:
@@ -101,7 +101,8 @@ def _curve(work: Floats, logs: Floats) -> Floats:
     if scale < _LEAST:
         return np.zeros_like(logs)
     basis = np.vander(x / scale, 3)
-    weights, factors = np.ones_like(x), np.zeros(3)
+    weights: Floats = np.ones_like(x)
+    factors: Floats = np.zeros(3)
     for _ in range(_ROUNDS):
         weighted = basis.T * weights
         factors = np.linalg.solve(weighted @ basis + 1e-9 * np.eye(3), weighted @ y)

@@ -15,8 +15,8 @@ from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
 from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
-from convoy_controllers.guard.state import State
-from convoy_controllers.guard.telemetry import Floats, Table
+from convoy_controllers.guard.state import JOB, State
+from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
 _BETTER = 0.8
 """Noise of another model to that of plain peers, from which on it is used."""
@@ -54,10 +54,10 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     return state, report(state, table, counts < FEWEST)
 
 
-def _compute(state: State, table: Table) -> tuple[dict[str, Floats], Floats]:
+def _compute(state: State, table: Table) -> tuple[dict[str, Floats], Ints]:
     """Residuals by model, and how many peers each rank has."""
     found = compute_residuals(table, state.setting.peers, state.setting.cells)
-    counts = found["peers"].count
+    counts = found["peers"].known
     nothing = np.full(table.size, np.nan)
     return {
         model: np.where(counts >= FEWEST, found[model].residual, np.nan) if model in found else nothing
@@ -69,27 +69,33 @@ def _many(
     state: State, table: Table, residuals: Mapping[str, Floats]
 ) -> tuple[dict[str, Floats], dict[str, Past]]:
     """Residuals of the job, of places and of communicators; and the pasts that some are held against."""
-    rules, places = state.setting.rules, state.setting.places
+    places = state.setting.places
     values = {
         "compute": np.log(np.maximum(table.compute, 1e-9)),
         "groups": signals.transfers(table.groups),
-        "job host": middle(share(table.host, table)),
+        "job host": _mean(share(table.host, table)),
         "job wall": np.log(np.maximum(middle(table.wall - table.save), 1e-9)),
     }
     shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
     load = residuals["peers" if np.isnan(residuals["tokens"]).all() else "tokens"]
     like = signals.likes(table.groups)
     found = {
-        "groups": signals.slow_transfers(values["groups"], like, state.pasts["groups"]),
+        "groups": signals.slow_transfers(values["groups"], like),
+        "groups past": shift["groups"],
         "job compute": middle(shift["compute"]),
         "job data": middle(share(table.data, table)),
         "job host": shift["job host"],
         "job wall": shift["job wall"],
-        "racks": signals.of_places(shift["compute"], places["racks"][1]),
+        "racks": signals.of_racks(shift["compute"], places["racks"][1]),
         "classes": group_medians(shift["compute"], places["classes"][1]),
-        "replicas": signals.of_places(load, places["replicas"][1]),
+        "replicas": signals.of_replicas(load, places["replicas"][1]),
     }
-    pasts = {name: past.learned(values[name], rules.settle) for name, past in state.pasts.items()}
+    calm = all(state.watches[name].strength[0] < watch.SUSPECTED for name in JOB)
+    slow = np.maximum(state.watches["groups"].strength, state.watches["groups past"].strength)
+    pasts = {
+        name: past.learned(values[name], slow < watch.SUSPECTED if name == "groups" else np.array([calm]))
+        for name, past in state.pasts.items()
+    }
     return found, pasts
 
 
@@ -101,7 +107,11 @@ def _known_communicators(state: State, table: Table) -> State:
     return replace(
         state,
         communicators=names,
-        watches={**state.watches, "groups": watch.Watch.begin(len(names))},
+        watches={
+            **state.watches,
+            "groups": watch.Watch.begin(len(names)),
+            "groups past": watch.Watch.begin(len(names)),
+        },
         pasts={**state.pasts, "groups": Past.begin(len(names))},
     )
 
@@ -115,6 +125,12 @@ def _model(watches: Mapping[str, watch.Watch], state: State) -> str:
         if not np.isnan(watches[name].sigma)
     }
     return min(noise, key=lambda name: noise[name], default=MODELS[0])
+
+
+def _mean(values: Floats) -> Floats:
+    """Of the known, as an array of one: pauses hit another rank each time, and hold up everybody."""
+    known = values[~np.isnan(values)]
+    return np.array([known.mean() if len(known) else np.nan])
 
 
 def _heat(table: Table) -> Floats:

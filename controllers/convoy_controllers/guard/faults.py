@@ -38,7 +38,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "storage": ("Input", ""),
     "loader": ("Input", "ranks"),
     "hog": ("Host", "nodes"),
-    "pauses": ("", ""),
+    "pauses": ("Host", ""),
     "checkpoint": ("", ""),
     "sequences": ("Imbalance", ""),
     "cap": ("CommonMode", ""),
@@ -71,7 +71,18 @@ class Effects:
         """Those in force in `window`."""
         size = layout.size
         none = np.zeros(size, dtype=np.bool_)
-        effects = cls(*(np.zeros(size) for _ in range(3)), np.ones(size), none, none.copy(), 0.0, 0.0, {}, {})
+        effects = cls(
+            compute=np.zeros(size),
+            data=np.zeros(size),
+            host=np.zeros(size),
+            clock=np.ones(size),
+            throttled=none,
+            silent=none.copy(),
+            save=0.0,
+            work=0.0,
+            nodes={},
+            racks={},
+        )
         for fault in faults:
             if fault.onset <= window < fault.end:
                 effects._add(fault, layout, window - fault.onset, rng)

@@ -28,7 +28,7 @@ class Peers(NamedTuple):
 
     residual: Floats
     """NaN: not heard, or without peers."""
-    count: Ints
+    known: Ints
     """Of its group of peers that were heard, itself included."""
 
 
@@ -60,7 +60,7 @@ def compute_residuals(table: Table, groups: Ints, cells: Cells | None) -> dict[s
     plain = against_peers(table.compute, groups)
     found = {"peers": plain}
     if cells is not None and table.micro is not None:
-        found["cells"] = Peers(within_cells(table.micro, cells), plain.count)
+        found["cells"] = Peers(within_cells(table.micro, cells), plain.known)
     tokens = with_tokens(table.compute, table.tokens, groups)
     if tokens is not None:
         found["tokens"] = tokens

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from convoy_controllers.guard.robust import group_medians, others_median
-from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
+from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
+_MOST = 32
+"""Windows in a past."""
 _ENOUGH = 4
 """Windows, before a level is compared with; also communicators that are alike, for one to be compared."""
 
@@ -32,9 +34,9 @@ class Past:
         """How far values are from it; NaN as long as little is known."""
         return np.where(self.count >= _ENOUGH, values - self.mean, np.nan)
 
-    def learned(self, values: Floats, most: int) -> Past:
-        """With one more window, if fewer than `most` are in it."""
-        learns = ~np.isnan(values) & (self.count < most)
+    def learned(self, values: Floats, trusted: Bools) -> Past:
+        """With one more window of those units that are trusted, until enough are in it."""
+        learns = ~np.isnan(values) & trusted & (self.count < _MOST)
         count = self.count + learns
         step = np.where(learns, values, self.mean) - self.mean
         return replace(self, mean=self.mean + step / np.maximum(count, 1), count=count)
@@ -61,10 +63,20 @@ def middle(values: Floats) -> Floats:
     return np.array([np.median(known) if len(known) else np.nan])
 
 
-def of_places(values: Floats, place: Ints) -> Floats:
-    """By place (rack, replica; numbered from 0), its median beyond those of the other places; needs four."""
-    medians = group_medians(values, place)
-    return medians - others_median(medians) if len(medians) >= _ENOUGH else np.full(len(medians), np.nan)
+def of_racks(values: Floats, rack: Ints) -> Floats:
+    """By rack, its median beyond those of the other racks; needs four."""
+    return _beyond(group_medians(values, rack))
+
+
+def of_replicas(values: Floats, replica: Ints) -> Floats:
+    """By replica, its quickest rank beyond those of the others: what ALL of its ranks have; needs four."""
+    least = np.full(int(replica.max()) + 1, np.nan)
+    np.fmin.at(least, replica, values)
+    return _beyond(least)
+
+
+def _beyond(values: Floats) -> Floats:
+    return values - others_median(values) if len(values) >= _ENOUGH else np.full(len(values), np.nan)
 
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
@@ -77,13 +89,13 @@ def transfers(groups: Sequence[Group]) -> Floats:
     """By communicator, the logarithm of seconds per call that the transfer took.
 
     Who comes last waits for nobody, so the least of the members' own durations is the transfer itself; no two
-    clocks are compared. NaN: nobody was heard.
+    clocks are compared. NaN: not all were heard, and it may have been the last who was not.
     """
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
-        known = group.seconds[~np.isnan(group.seconds)]
-        if len(known) and known.min() > 0 and group.count:
-            times[number] = np.log(known.min() / group.count)
+        least = group.seconds.min() if len(group.seconds) else np.nan
+        if least > 0 and group.count:
+            times[number] = np.log(least / group.count)
     return times
 
 
@@ -99,9 +111,9 @@ def likes(groups: Sequence[Group]) -> Ints:
     return np.asarray(numbers, dtype=np.int64)
 
 
-def slow_transfers(times: Floats, like: Ints, past: Past) -> Floats:
-    """By communicator, beyond those alike where there are four, else beyond its own past."""
-    residual = past.shift(times)
+def slow_transfers(times: Floats, like: Ints) -> Floats:
+    """By communicator, beyond those alike where there are four of them."""
+    residual = np.full(len(times), np.nan)
     for number in np.unique(like[like >= 0]):
         same = like == number
         if (~np.isnan(times[same])).sum() >= _ENOUGH:

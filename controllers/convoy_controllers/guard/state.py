@@ -87,7 +87,7 @@ def begin(layout: Layout, rules: Rules | None = None) -> State:
     """Nothing seen. Another incarnation of the job begins anew."""
     setting = Setting.of(layout, rules or Rules())
     size = layout.size
-    units = dict.fromkeys(RANKS, size) | dict.fromkeys(JOB, 1) | {"groups": 0}
+    units = dict.fromkeys(RANKS, size) | dict.fromkeys(JOB, 1) | {"groups": 0, "groups past": 0}
     units |= {kind: len(setting.places[kind][0]) for kind in PLACES}
     pasts = {"compute": size, "groups": 0, "job host": 1, "job wall": 1}
     return State(

@@ -41,7 +41,7 @@ _MEMORY = 32
 _LEVEL = 16
 _PRIOR_RHO, _PRIOR_RHO_WINDOWS = 0.2, 4.0
 _MOST_RHO = 0.8
-_SUSPECTED = np.log(30.0)
+SUSPECTED = float(np.log(30.0))
 """Evidence from which on nothing is learned from a unit."""
 _WARM_UP = 12
 """Residuals from which noise is known well enough for a verdict."""
@@ -124,7 +124,7 @@ class Watch:
     def baseline(self, rules: Rules) -> tuple[Floats, Floats]:
         """By unit: its own offset, shrunk and capped, and how far off that may still be."""
         noise = self.noise(rules) ** 2 / np.maximum(self.counted, 1)
-        known = (self.counted > 0) & (self.strength < _SUSPECTED)
+        known = (self.counted > 0) & (self.strength < SUSPECTED)
         between = spread(np.where(known, self.mean, np.nan))
         variance = 0.0 if np.isnan(between) else between**2 - float(np.median(noise))
         tau = float(np.sqrt(max(variance, _LEAST_TAU**2)))
@@ -200,7 +200,7 @@ def _endings(watch: Watch, z: Floats, rules: Rules) -> tuple[Floats, Bools]:
 def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
     """With what unsuspected units tell of the noise and of themselves."""
     heard = ~np.isnan(residual)
-    trusted = heard & ~watch.alarmed & (watch.strength < _SUSPECTED)
+    trusted = heard & ~watch.alarmed & (watch.strength < SUSPECTED)
     fresh = watch.windows + 1
     pace = np.sqrt(1 + 1 / np.clip(watch.seen, 1, _LEVEL))
     deviation = np.where(heard & (watch.seen > 0), (residual - watch.level) / pace, np.nan)

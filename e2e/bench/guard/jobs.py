@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from convoy_controllers.guard.causes import Finding
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import KINDS, Fault
 from convoy_controllers.guard.state import begin
@@ -91,7 +92,7 @@ def live(scenario: str, seed: int) -> Life:
     cause = _CAUSES.get(scenario, KINDS.get(scenario, ("", ""))[0])
     culprits = _culprits(scenario, faults, layout.node)
     first: set[int] | None = None
-    findings = ()
+    findings: tuple[Finding, ...] = ()
     for table in play(job, faults, WINDOWS, seed):
         state, report = advance(state, table)
         findings = report.findings

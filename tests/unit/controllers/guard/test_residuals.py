@@ -33,7 +33,7 @@ def uneven(stages: int, replicas: int, micro: int, seed: int, sigma: float = 0.0
 def test_a_rank_is_held_against_the_others_of_its_own_group() -> None:
     found = against_peers(np.array([1.0, 1.0, 2.0, 5.0, 5.0, np.nan]), np.array([0, 0, 0, 1, 1, 1]))
     np.testing.assert_allclose(found.residual, [-np.log(2) / 2, -np.log(2) / 2, np.log(2), 0, 0, np.nan])
-    assert found.count.tolist() == [3, 3, 3, 2, 2, 2]
+    assert found.known.tolist() == [3, 3, 3, 2, 2, 2]
 
 
 @pytest.mark.parametrize(("stages", "replicas"), [(2, 32), (3, 8), (4, 8), (5, 8), (8, 16), (12, 8)])
