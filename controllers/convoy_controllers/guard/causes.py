@@ -7,86 +7,17 @@ storage accuse nobody: no node is to be touched for them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum
 
 import numpy as np
 
+from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import explain
-from convoy_controllers.guard.loss import IMBALANCED, Shares, mended
+from convoy_controllers.guard.loss import IMBALANCED, mended
 from convoy_controllers.guard.robust import others_median
 from convoy_controllers.guard.signals import busy
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Table
 from convoy_controllers.guard.watch import Watch
-
-
-class Cause(StrEnum):
-    """Why it is slow."""
-
-    COMPUTE = "Compute"
-    THERMAL = "Thermal"
-    COMMUNICATION = "Communication"
-    INPUT = "Input"
-    HOST = "Host"
-    IMBALANCE = "Imbalance"
-    COMMON_MODE = "CommonMode"
-    UNKNOWN = "Unknown"
-
-
-class Verdict(IntEnum):
-    """On one rank in one window."""
-
-    HEALTHY = 0
-    SILENT = 1
-    """Not heard."""
-    TOO_FEW_PEERS = 2
-    """It cannot be judged."""
-    VICTIM = 3
-    """It waits for others."""
-    SUSPECT = 4
-    PERSISTENT = 5
-    """Slow for long, and most of that time: only this may lead to action."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is slow."""
-
-    cause: Cause
-    place: str
-    """rank, node, link, group (of nodes: it cannot be told which), rack, class, replica, stages, replicas,
-    job.
-    """
-    ranks: tuple[int, ...]
-    """The culprits; empty: nobody is accused."""
-    where: tuple[int, ...]
-    """Numbers of the nodes, racks, classes or replicas, as the place says."""
-    since: int
-    """Step."""
-    slowdown: float
-    """0.1: takes 10 % longer. Of the step's own part for input and host; of the transfer for
-    communication.
-    """
-    lost: float
-    """Seconds by which the window would have been shorter for every rank, at most."""
-    persistent: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Report:
-    """On one window."""
-
-    first: int
-    last: int
-    findings: tuple[Finding, ...]
-    verdicts: np.ndarray
-    """By rank: a Verdict."""
-    model: str
-    sigma: float
-    """Noise of a rank's compute against what the model expects, in one window."""
-    shares: Shares
-
 
 _COMMON = 0.2
 """Share of peers that, slow at once, are no stragglers."""

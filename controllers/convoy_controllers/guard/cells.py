@@ -108,7 +108,7 @@ def _curve(work: Floats, logs: Floats) -> Floats:
         factors = np.linalg.solve(weighted @ basis + 1e-9 * np.eye(3), weighted @ y)
         left = y - basis @ factors
         bound = _BISQUARE * max(TO_SIGMA * float(np.median(np.abs(left))), _LEAST)
-        weights = np.maximum(0.0, 1 - (left / bound) ** 2) ** 2
+        weights = np.asarray(np.maximum(0.0, 1 - (left / bound) ** 2) ** 2, dtype=np.float64)
     scaled = work / scale
     return np.asarray((factors[0] * scaled + factors[1]) * scaled + factors[2])
 

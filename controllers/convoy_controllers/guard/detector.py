@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from convoy_controllers.guard import signals, watch
-from convoy_controllers.guard.causes import Report, report
+from convoy_controllers.guard.causes import report
+from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.loss import IMBALANCED, Shares, shares
 from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median

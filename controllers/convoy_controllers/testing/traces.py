@@ -32,7 +32,7 @@ class Trace:
 
     def rank(self, stage: int, replica: int) -> int:
         """The number of that rank in the tables."""
-        return stage * self.compute.shape[2] + replica
+        return stage * int(self.compute.shape[2]) + replica
 
     def tables(self) -> list[Table]:
         """One by step, numbered from 1."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convoy_controllers.guard.causes import Finding
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import KINDS, Fault
+from convoy_controllers.guard.findings import Finding
 from convoy_controllers.guard.state import begin
 from convoy_controllers.guard.synthetic import Job, play
 from e2e.bench.figures import Figures, Metric
@@ -80,7 +80,6 @@ _CAUSES = {
     "two in one column": "Compute",
     "lost telemetry": "Compute",
     "bursts": "",
-    "pauses": "",
 }
 _TRANSIENT = ("bursts",)
 

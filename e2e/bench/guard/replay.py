@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_controllers.guard.causes import Cause
 from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.findings import Cause
 from convoy_controllers.guard.state import State, begin
 from convoy_controllers.testing.traces import Trace, read
 from e2e.bench.figures import Figures, Metric

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from convoy_controllers.guard.canary import Sight, sight
-from convoy_controllers.guard.causes import Finding, Report, Verdict
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import KINDS, Fault
+from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain
 from convoy_controllers.guard.state import begin
 from convoy_controllers.guard.synthetic import Job, play
@@ -52,6 +52,7 @@ NODE_1 = tuple(range(8, 16))
         (PIPELINE, "storage", (), 0.2, "job", ()),
         (PIPELINE, "loader", (5,), 0.2, "rank", (5,)),
         (Job(replicas=32), "hog", (1,), 0.2, "node", NODE_1),
+        (PIPELINE, "pauses", (), 0.8, "job", ()),
         (PIPELINE, "cap", (), 0.1, "job", ()),
         (WIDE, "hot rack", (1,), 0.1, "rack", ()),
     ],
@@ -83,7 +84,6 @@ def test_imbalance_accuses_nobody(job: Job) -> None:
     "faults",
     [
         pytest.param([], id="calm"),
-        pytest.param([Fault("pauses", size=0.3)], id="collections of garbage"),
         pytest.param([Fault("checkpoint", size=2.0, period=7)], id="checkpoints"),
         pytest.param([Fault("lost telemetry", size=0.1)], id="lost telemetry"),
     ],

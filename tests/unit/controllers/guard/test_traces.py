@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convoy_controllers.guard.causes import Cause, Report, Verdict
 from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.findings import Cause, Report, Verdict
 from convoy_controllers.guard.state import State, begin
 from convoy_controllers.testing.traces import Trace, read
 
