@@ -82,6 +82,8 @@ _CAUSES = {
     "bursts": "",
 }
 _TRANSIENT = ("bursts",)
+_SLIGHT = ("pauses",)
+"""So rare that nothing need be told; but nothing else may be."""
 
 
 def live(scenario: str, seed: int) -> Life:
@@ -109,7 +111,7 @@ def live(scenario: str, seed: int) -> Life:
     wrong = {int(node) for node in layout.node[sorted(persistent - true)]}
     return Life(
         scenario=scenario,
-        cause_right=scenario in _TRANSIENT or told == ({cause} - {""}),
+        cause_right=scenario in _TRANSIENT or told == ({cause} - {""}) or (not told and scenario in _SLIGHT),
         first_right=not culprits or (first is not None and first <= culprits),
         named=len(persistent & true),
         culprits=len(true),

@@ -18,10 +18,10 @@ from convoy_controllers.guard.state import begin
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Group, Layout
 
-ONSET = 13
+ONSET = 21
 
 
-def reports(job: Job, faults: Sequence[Fault], windows: int = 45, seed: int = 1) -> list[Report]:
+def reports(job: Job, faults: Sequence[Fault], windows: int = 50, seed: int = 1) -> list[Report]:
     state, found = begin(job.layout()), []
     for table in play(job, faults, windows, seed):
         state, report = advance(state, table)
@@ -52,7 +52,6 @@ NODE_1 = tuple(range(8, 16))
         (PIPELINE, "storage", (), 0.2, "job", ()),
         (PIPELINE, "loader", (5,), 0.2, "rank", (5,)),
         (Job(replicas=32), "hog", (1,), 0.2, "node", NODE_1),
-        (PIPELINE, "pauses", (), 0.8, "job", ()),
         (PIPELINE, "cap", (), 0.1, "job", ()),
         (WIDE, "hot rack", (1,), 0.1, "rack", ()),
     ],
@@ -90,6 +89,11 @@ def test_imbalance_accuses_nobody(job: Job) -> None:
 )
 def test_what_is_nobodys_fault_is_not_told(faults: list[Fault]) -> None:
     assert told(reports(PIPELINE, faults, 60)) == []
+
+
+def test_pauses_that_hit_another_rank_each_time_accuse_nobody() -> None:
+    found = told(reports(PIPELINE, [Fault("pauses", size=0.3)], 60))
+    assert not [one for one in found if one.ranks] and {one.cause for one in found} <= {"Host", "Unknown"}
 
 
 def test_a_culprit_is_found_although_telemetry_is_lost() -> None:
