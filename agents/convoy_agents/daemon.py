@@ -18,6 +18,7 @@ from convoy_agents.csi.service import CsiServers
 from convoy_agents.csi.volumes import Volumes, remember
 from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment
+from convoy_agents.guard.outgoing import Outgoing
 from convoy_agents.health import HealthServer
 from convoy_agents.hub import HubLink, Node
 from convoy_agents.isolation import Isolation, boottime
@@ -93,6 +94,7 @@ class Agent:
             self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
         )
         self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, alarms)
+        self._telemetry = Outgoing()
         self._side: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
         self._isolation = Isolation(
@@ -112,6 +114,7 @@ class Agent:
             lambda: self.keeper.jobs,
             self._forget,
             self.remotes.told,
+            self._telemetry.take,
         )
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
@@ -142,6 +145,7 @@ class Agent:
             changed=self.pods.changed,
             advanced=self._advanced,
             memory=self._ranks.serve,
+            telemetry=self._telemetry.put,
         )
         volumes = Volumes(settings.kubelet_dir, folders, self.pods, hooks)
         # The ranks of an earlier agent are about to ask for what it kept.
@@ -224,6 +228,7 @@ class Agent:
         self.desk.forget(uid)
         self._committer.forget(uid)
         self._ranks.forget(uid)
+        self._telemetry.gone(uid)
 
     def _report_store(self, report: hub_pb2.StoreReport) -> None:
         self.hub.report_store(report)

@@ -64,6 +64,8 @@ class Node:
     """A job is over: its memory is given back."""
     store: Callable[[hub_pb2.Store], None]
     """A remote store is told of."""
+    telemetry: Callable[[], hub_pb2.Telemetry | None]
+    """What ranks have said of their steps since it was last asked for."""
 
 
 class _Redirected(Exception):
@@ -262,6 +264,8 @@ class HubLink:
             if now >= beat:
                 beat = now + HEARTBEAT_SECONDS
                 yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
+                if telemetry := self._pods.telemetry():
+                    yield hub_pb2.AgentMessage(telemetry=telemetry)
             if self._holdings_due:
                 self._holdings_due = False
                 yield hub_pb2.AgentMessage(holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()))

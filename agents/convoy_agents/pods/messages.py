@@ -117,9 +117,20 @@ def parse_from_launcher(frame: Mapping[str, Any]) -> FromLauncher | None:
     return parser(frame) if parser else None
 
 
-def parse_from_rank(frame: Mapping[str, Any]) -> Progress | None:
-    """A later frame of a rank; None for an unknown type. MessageError names a bad field."""
-    return _progress(frame) if frame["type"] == "progress" else None
+def parse_progress(frame: Mapping[str, Any]) -> Progress:
+    """A rank's `progress`. MessageError names a bad field."""
+    return Progress(
+        step=whole(frame, "step", MAX_STEP),
+        total_steps=whole(frame, "totalSteps", MAX_STEP, 0),
+        samples_per_second=number(frame, "samplesPerSecond") or 0.0,
+        loss=number(frame, "loss"),
+        held_out_loss=number(frame, "heldOutLoss"),
+        time_ms=whole(frame, "timeMs", MAX_STEP, 0),
+        first_step_ms=whole(frame, "firstStepMs", MAX_STEP, 0),
+        checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
+        save_ms=whole(frame, "saveMs", MAX_STEP, 0),
+        copy_ms=whole(frame, "copyMs", MAX_STEP, 0),
+    )
 
 
 def _port_picked(frame: Mapping[str, Any]) -> PortPicked:
@@ -150,21 +161,6 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
         step=whole(frame, "step", MAX_STEP, 0),
         step_ms=whole(frame, "stepMs", MAX_STEP, 0),
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
-    )
-
-
-def _progress(frame: Mapping[str, Any]) -> Progress:
-    return Progress(
-        step=whole(frame, "step", MAX_STEP),
-        total_steps=whole(frame, "totalSteps", MAX_STEP, 0),
-        samples_per_second=number(frame, "samplesPerSecond") or 0.0,
-        loss=number(frame, "loss"),
-        held_out_loss=number(frame, "heldOutLoss"),
-        time_ms=whole(frame, "timeMs", MAX_STEP, 0),
-        first_step_ms=whole(frame, "firstStepMs", MAX_STEP, 0),
-        checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
-        save_ms=whole(frame, "saveMs", MAX_STEP, 0),
-        copy_ms=whole(frame, "copyMs", MAX_STEP, 0),
     )
 
 

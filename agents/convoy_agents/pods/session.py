@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from convoy_agents import metrics
+from convoy_agents.guard import windows
 from convoy_agents.pods import limits
 from convoy_agents.pods.connection import Connection, Partial
 from convoy_agents.pods.fields import MessageError
@@ -22,12 +23,13 @@ from convoy_agents.pods.messages import (
     MemoryHello,
     RankHello,
     parse_from_launcher,
-    parse_from_rank,
     parse_hello,
+    parse_progress,
 )
 from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import Event, FromRank, LauncherGone, PodState, Urgency
 from convoy_agents.tiercheck.line import Line
+from convoy_agents.wire import hub_pb2
 
 log = structlog.get_logger()
 
@@ -43,6 +45,8 @@ class Hooks:
     """The pod has a new assignment, or a later incarnation was heard of."""
     memory: Callable[[Callable[[], PodState], Line], Awaitable[None]]
     """Serves a rank's memory until it hangs up; this one waits."""
+    telemetry: Callable[[str, int, tuple[hub_pb2.StepWindow, ...]], None]
+    """(pod uid, incarnation, what one of its ranks said of its steps)"""
 
 
 class PodSession:
@@ -156,12 +160,9 @@ class PodSession:
                 return
             self._join_rank(connection, hello)
             async for frame in frames:
-                if (spoken := parse_from_rank(frame)) is None:
-                    continue
                 if self.state.current != hello.incarnation:
                     return  # its incarnation has ended and so will it
-                if why := self.dispatch(FromRank(hello.incarnation, hello.rank, spoken)):
-                    raise MessageError(why)
+                self._hear_rank(hello, frame)
 
     def _join_launcher(self, connection: Connection, hello: LauncherHello) -> None:
         if self._launcher:
@@ -182,6 +183,14 @@ class PodSession:
         self._log.debug(
             "rank connected", rank=hello.rank, incarnation=hello.incarnation, peer=connection.peer()
         )
+
+    def _hear_rank(self, hello: RankHello, frame: Mapping[str, Any]) -> None:
+        if frame["type"] == "telemetry":
+            self._hooks.telemetry(self.state.uid, hello.incarnation, windows.parse(frame, hello.rank))
+        elif frame["type"] == "progress":
+            said = FromRank(hello.incarnation, hello.rank, parse_progress(frame))
+            if why := self.dispatch(said):
+                raise MessageError(why)
 
     async def _serve_memory(
         self, connection: Connection, hello: MemoryHello, frames: AsyncIterator[dict[str, Any]]

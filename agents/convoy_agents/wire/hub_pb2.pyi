@@ -78,6 +78,7 @@ class AgentMessage(_message.Message):
     GOODBYE_FIELD_NUMBER: _builtins.int
     HOLDINGS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    TELEMETRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: all the agent knows"""
@@ -106,6 +107,10 @@ class AgentMessage(_message.Message):
     def store(self) -> Global___StoreReport:
         """answer to a Store that is to be probed"""
 
+    @_builtins.property
+    def telemetry(self) -> Global___Telemetry:
+        """with a heartbeat, when ranks have said something of their steps"""
+
     def __init__(
         self,
         *,
@@ -116,12 +121,13 @@ class AgentMessage(_message.Message):
         goodbye: Global___Goodbye | None = ...,
         holdings: Global___Holdings | None = ...,
         store: Global___StoreReport | None = ...,
+        telemetry: Global___Telemetry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "telemetry", b"telemetry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings", "store"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings", "store", "telemetry"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -283,6 +289,115 @@ class Vouched(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Vouched: _TypeAlias = Vouched  # noqa: Y015
+
+@_typing.final
+class Telemetry(_message.Message):
+    """What the ranks of this node's pods have spent their steps on, since the last of these messages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PODS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodTelemetry]: ...
+    def __init__(
+        self,
+        *,
+        pods: _abc.Iterable[Global___PodTelemetry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pods", b"pods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Telemetry: _TypeAlias = Telemetry  # noqa: Y015
+
+@_typing.final
+class PodTelemetry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_UID_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    pod_uid: _builtins.str
+    incarnation: _builtins.int
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepWindow]:
+        """of each rank oldest first"""
+
+    def __init__(
+        self,
+        *,
+        pod_uid: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        windows: _abc.Iterable[Global___StepWindow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "pod_uid", b"pod_uid", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodTelemetry: _TypeAlias = PodTelemetry  # noqa: Y015
+
+@_typing.final
+class StepWindow(_message.Message):
+    """One rank's steps `first` to `last`: a power of two of them, `last` a multiple of it. Seconds, summed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    WALL_FIELD_NUMBER: _builtins.int
+    COMPUTE_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    SAVE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    MICRO_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    first: _builtins.int
+    last: _builtins.int
+    wall: _builtins.float
+    compute: _builtins.float
+    """its own forward and backward passes"""
+    optimizer: _builtins.float
+    data: _builtins.float
+    """waiting for input"""
+    wait: _builtins.float
+    """held up by a collective"""
+    save: _builtins.float
+    """held up by checkpoints"""
+    tokens: _builtins.int
+    """0 when unknown"""
+    @_builtins.property
+    def micro(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of `compute`, each micro-batch's; empty where a step has one"""
+
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        wall: _builtins.float = ...,
+        compute: _builtins.float = ...,
+        optimizer: _builtins.float = ...,
+        data: _builtins.float = ...,
+        wait: _builtins.float = ...,
+        save: _builtins.float = ...,
+        tokens: _builtins.int = ...,
+        micro: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute", b"compute", "data", b"data", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepWindow: _TypeAlias = StepWindow  # noqa: Y015
 
 @_typing.final
 class PodGone(_message.Message):

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from convoy_agents.guard import windows
 from convoy_agents.pods import messages
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -163,8 +164,11 @@ class Agent:
                 messages.parse_hello(message)
             elif rank is None:
                 assert messages.parse_from_launcher(message) is not None
+            elif message["type"] == "telemetry":
+                windows.parse(message, rank)
             else:
-                assert messages.parse_from_rank(message) is not None
+                assert message["type"] == "progress"
+                messages.parse_progress(message)
         except (messages.MessageError, AssertionError) as error:
             self.refused.append(f"{error!r}: {message}")
 

@@ -14,8 +14,8 @@ from convoy_agents.pods.messages import (
     RankHello,
     RankUpdate,
     parse_from_launcher,
-    parse_from_rank,
     parse_hello,
+    parse_progress,
 )
 from convoy_agents.pods.report import to_wire
 from convoy_agents.pods.rules import reduce
@@ -43,17 +43,15 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
             {**RANK, **TIMES},
             RankUpdate(2, 3, "EXITED", 1, 0, False, False, False, "", 5, 9, 6, 41, 8, 1),
         ),
-        (parse_from_rank, {"type": "progress", "step": 4}, Progress(4)),
+        (parse_progress, {"type": "progress", "step": 4}, Progress(4)),
         (
-            parse_from_rank,
+            parse_progress,
             {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
              "heldOutLoss": 0.5, "timeMs": 7, "firstStepMs": 6, "checkpointMs": 250, "saveMs": 12,
              "copyMs": 70},
             Progress(4, 9, 2.0, None, 0.5, 7, 6, 250, 12, 70),
         ),
-        (parse_from_rank, {"type": "of a later version"}, None),
         (parse_from_launcher, {"type": "of a later version"}, None),
-        (parse_from_rank, RANK, None),
     ],
 )  # fmt: skip
 def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> None:
@@ -81,15 +79,15 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_from_launcher, {**RANK, "rank": 2**20 + 1}, "rank"),
         (parse_from_launcher, {**RANK, "startedMs": 2**53 + 1}, "startedMs"),
         (parse_from_launcher, {**RANK, "step": -1}, "step"),
-        (parse_from_rank, {"type": "progress", "step": 1, "firstStepMs": 1.5}, "firstStepMs"),
-        (parse_from_rank, {"type": "progress", "step": 1, "checkpointMs": "3"}, "checkpointMs"),
-        (parse_from_rank, {"type": "progress", "step": 1, "saveMs": -1}, "saveMs"),
-        (parse_from_rank, {"type": "progress", "step": 1, "copyMs": 2**53 + 1}, "copyMs"),
-        (parse_from_rank, {"type": "progress"}, "step"),
-        (parse_from_rank, {"type": "progress", "step": 10**400}, "step"),
-        (parse_from_rank, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
-        (parse_from_rank, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),
-        (parse_from_rank, {"type": "progress", "step": 1, "loss": float("inf")}, "loss"),
+        (parse_progress, {"type": "progress", "step": 1, "firstStepMs": 1.5}, "firstStepMs"),
+        (parse_progress, {"type": "progress", "step": 1, "checkpointMs": "3"}, "checkpointMs"),
+        (parse_progress, {"type": "progress", "step": 1, "saveMs": -1}, "saveMs"),
+        (parse_progress, {"type": "progress", "step": 1, "copyMs": 2**53 + 1}, "copyMs"),
+        (parse_progress, {"type": "progress"}, "step"),
+        (parse_progress, {"type": "progress", "step": 10**400}, "step"),
+        (parse_progress, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
+        (parse_progress, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),
+        (parse_progress, {"type": "progress", "step": 1, "loss": float("inf")}, "loss"),
     ],
 )
 def test_a_bad_field_is_named(parse: Any, frame: dict[str, Any], field: str) -> None:
@@ -111,7 +109,7 @@ types = st.sampled_from(["hello", "rank", "portPicked", "progress", "?"])
 
 @given(types, st.dictionaries(names, values))
 def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, body: dict[str, Any]) -> None:
-    for parse in (parse_hello, parse_from_launcher, parse_from_rank):
+    for parse in (parse_hello, parse_from_launcher, parse_progress):
         try:
             message = parse({**body, "type": kind})
         except MessageError as error:

@@ -12,6 +12,7 @@ from convoy_workloads.runtime.hooks import StepHook
 from convoy_workloads.runtime.journal import guard
 from convoy_workloads.runtime.journal.guard import Chain, differing, pick, same, take
 from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.telemetry.recorder import Recorder
 
 
 def adamw(params: Any) -> torch.optim.Optimizer:
@@ -124,7 +125,7 @@ def test_the_hooks_of_all_optimizers_do_not_hear_of_it() -> None:
     journal = Journal(live)
     live.steps(3)
     journal.seal()
-    counting = StepHook(Place())
+    counting = StepHook(Place(), Recorder())
     handle = register_optimizer_step_post_hook(counting)
     try:
         assert differing(sample, live.optimizer, live.parameters, journal.segments) == ""

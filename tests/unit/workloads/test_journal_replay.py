@@ -21,6 +21,7 @@ from convoy_workloads.runtime.journal.line import ReplayError, gather, line_up
 from convoy_workloads.runtime.journal.replay import replay
 from convoy_workloads.runtime.journal.segment import Segment, Share
 from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.telemetry.recorder import Recorder
 
 KERNELS: dict[str, dict[str, bool]] = {
     "loop": {"foreach": False},
@@ -209,7 +210,7 @@ def test_gradients_are_left_as_they_were() -> None:
 
 def test_steps_made_again_are_none_of_the_training() -> None:
     live, twin, journal = recorded(maker("adamw"))
-    counting = StepHook(Place())
+    counting = StepHook(Place(), Recorder())
     handle = register_optimizer_step_post_hook(counting)
     watching = Journal(twin)
     told: list[tuple[int, int]] = []

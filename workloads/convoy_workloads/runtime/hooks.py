@@ -1,4 +1,4 @@
-"""Steps of a program that knows nothing of Convoy: counted where every torch optimizer ends its step."""
+"""Steps of a program that knows nothing of Convoy: they end where torch's optimizers end theirs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.processes import keep_groups
 from convoy_workloads.runtime.progress import Meter
+from convoy_workloads.runtime.telemetry import torch_hooks
+from convoy_workloads.runtime.telemetry.recorder import Recorder
 
 
 class StepHook:
@@ -20,8 +22,9 @@ class StepHook:
     With several optimizers (a GAN's two) the step is the largest count of one of them.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, recorder: Recorder) -> None:
         self._place = place
+        self._recorder = recorder
         self._beat = Beat(place.beat)
         self._meter = Meter()
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -60,7 +63,9 @@ class StepHook:
                     "rank": self._place.rank,
                 }
                 self._link = RankLink(self._place.socket, hello, lambda _: None)
+                self._recorder.tell = self._link.telemetry
             self._link.progress(self._meter.message(self._beat.step_ms), urgent=first)
+        self._recorder.step(count)
 
     def finish(self) -> None:
         """The main program is over: what its threads and exit handlers still do may take its time."""
@@ -81,7 +86,8 @@ def install(place: Place) -> StepHook:
     global _installed  # noqa: PLW0603 - torch keeps the hook per process too
     from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: PLC0415
 
-    hook = StepHook(place)
+    # Its hooks come first: a step is over once its optimizer's time is known.
+    hook = StepHook(place, torch_hooks.install())
     register_optimizer_step_post_hook(hook)
     _installed = hook
     return hook

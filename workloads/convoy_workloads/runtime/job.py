@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +27,8 @@ from convoy_workloads.runtime.processes import Processes, form
 from convoy_workloads.runtime.progress import Meter
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.state import TrainingState
+from convoy_workloads.runtime.telemetry import torch_hooks
+from convoy_workloads.runtime.telemetry.recorder import Recorder
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
 from convoy_workloads.runtime.tiers.told import Told
 
@@ -74,6 +76,7 @@ class Job(Generic[P]):
         if self._checkpoints is not None:
             self.incarnation = self._checkpoints.incarnation
         self._link = self._dial()
+        self._recorder = self._record()
 
     @property
     def device(self) -> Any:
@@ -172,6 +175,7 @@ class Job(Generic[P]):
                 self._leave(step)
             if self._meter.step < step:
                 self.report(step)
+            self._recorder.step(step)
         self._beat.finish()
         if self._checkpoints is not None and total > done and not self.saves_itself:
             with self.saving():
@@ -233,11 +237,15 @@ class Job(Generic[P]):
         loss: float | None = None,
         samples: int | None = None,
         held_out_loss: float | None = None,
+        tokens: int | None = None,
     ) -> None:
         """Tells the agent, at most once a second, how far the training is.
 
-        `samples`: samples of all ranks in this step. Losses may be tensors of one element.
+        `samples`: samples of all ranks in this step. `tokens`: what this rank alone worked through in it,
+        where that differs from rank to rank. Losses may be tensors of one element.
         """
+        if tokens is not None:
+            self._recorder.tokens(tokens)
         # What is said of the restored state, such as its held-out loss, is no step of this incarnation.
         first = step > self.restored.step and self._beat.step(step)
         now = time.monotonic()
@@ -274,6 +282,12 @@ class Job(Generic[P]):
                 say(f"step {step} is saved")
         raise Interrupted
 
+    def loading(self) -> AbstractContextManager[None]:
+        """Around what fetches a step's input: the time counts as waiting for data, not as the rank's own
+        work. A DataLoader's is counted without.
+        """
+        return self._recorder.spending("data")
+
     @contextmanager
     def saving(self) -> Iterator[None]:
         """Counts the time as one in which saving held up the steps."""
@@ -281,7 +295,9 @@ class Job(Generic[P]):
         try:
             yield
         finally:
-            self._beat.held_up(time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self._beat.held_up(seconds)
+            self._recorder.spend("save", seconds)
 
     def patience(self, seconds: float) -> float:
         """So many seconds, or what is left of the grace period when the job is asked to leave."""
@@ -303,6 +319,12 @@ class Job(Generic[P]):
             "rank": place.rank,
         }
         return RankLink(place.socket, hello, self._told.on_message)
+
+    def _record(self) -> Recorder:
+        """What measures the steps; a program without torch is measured by its own words alone."""
+        recorder = torch_hooks.install() if "torch" in sys.modules else Recorder()
+        recorder.tell = self._link.telemetry if self._link is not None else None
+        return recorder
 
     def _tell(self, urgent: bool = False) -> None:
         """How far the training is, and when that step ended."""

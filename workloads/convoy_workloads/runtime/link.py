@@ -13,13 +13,16 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from convoy_workloads.runtime.frames import Decoder, FrameError, Message, encode
 
 PROGRESS_SECONDS = 1.0
-"""At most one progress message in this time."""
+"""At most one progress message, and one of telemetry, in this time."""
+MAX_WINDOWS = 32
+"""Of telemetry that wait to be sent; the oldest are dropped."""
 DIAL_SECONDS = (0.1, 5.0)
 """First and longest pause between two dials; each pause is drawn from half to all of it."""
 
@@ -32,6 +35,7 @@ class RankLink:
         self._hello = hello
         self._on_message = on_message
         self._progress: Message | None = None
+        self._windows: deque[Message] = deque(maxlen=MAX_WINDOWS)
         self._progress_sent = -math.inf
         self._urgent = False
         self._closing = False
@@ -46,6 +50,10 @@ class RankLink:
         if urgent and os.getpid() == self._owner:
             self._urgent = True
             self._wake()
+
+    def telemetry(self, window: Message) -> None:
+        """Takes a window of steps, to be sent with the next progress."""
+        self._windows.append(window)
 
     def close(self, timeout: float = 2.0) -> None:
         """Sends what is left and ends the thread."""
@@ -114,3 +122,7 @@ class RankLink:
             if progress is not None:
                 self._progress_sent = now
                 connection.sendall(encode(progress))
+            windows = [self._windows.popleft() for _ in range(len(self._windows))]
+            if windows:
+                self._progress_sent = now
+                connection.sendall(encode({"type": "telemetry", "windows": windows}))

@@ -44,7 +44,10 @@ def train(job: convoy.Job[Params]) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.learning_rate, betas=(0.9, 0.95))
 
     def loss_of(step: int) -> torch.Tensor:
-        inputs, targets = data.batch(corpus.train, params.seed, step, job.rank, params.batch, params.context)
+        with job.loading():
+            inputs, targets = data.batch(
+                corpus.train, params.seed, step, job.rank, params.batch, params.context
+            )
         logits = model(inputs.to(job.device))
         return F.cross_entropy(logits.flatten(0, 1), targets.to(job.device).flatten())
 

@@ -1,0 +1,1 @@
+"""Guard on the node: what its ranks say of their steps."""

@@ -1,0 +1,43 @@
+"""Telemetry that waits for the hub's next heartbeat."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from convoy_agents.wire import hub_pb2
+
+MAX_WINDOWS = 32
+"""Of one rank; the oldest are dropped. A hub that was away so long judges by what comes then."""
+
+
+class Outgoing:
+    """By pod and rank what was not sent yet."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[int, dict[int, deque[hub_pb2.StepWindow]]]] = {}
+        """The incarnation, and what its ranks said."""
+
+    def put(self, uid: str, incarnation: int, windows: tuple[hub_pb2.StepWindow, ...]) -> None:
+        """Takes what a rank of a pod said; what ranks of another incarnation said is dropped."""
+        known, ranks = self._pods.get(uid, (incarnation, {}))
+        if known != incarnation:
+            ranks = {}
+        self._pods[uid] = (incarnation, ranks)
+        for window in windows:
+            ranks.setdefault(window.rank, deque(maxlen=MAX_WINDOWS)).append(window)
+
+    def gone(self, uid: str) -> None:
+        """The pod left the node."""
+        self._pods.pop(uid, None)
+
+    def take(self) -> hub_pb2.Telemetry | None:
+        """All of it; None when there is nothing."""
+        if not self._pods:
+            return None
+        told = hub_pb2.Telemetry()
+        for uid, (incarnation, ranks) in self._pods.items():
+            pod = told.pods.add(pod_uid=uid, incarnation=incarnation)
+            for rank in sorted(ranks):
+                pod.windows.extend(ranks[rank])
+        self._pods.clear()
+        return told

@@ -1,0 +1,55 @@
+"""What a rank says of its steps, read as from a stranger and put into the words of the wire."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from convoy_agents.pods.fields import MessageError, number, whole
+from convoy_agents.wire import hub_pb2
+
+MAX_WINDOWS = 32
+"""Of one frame."""
+MAX_STEPS = 4096
+"""Of one window."""
+MAX_MICRO = 64
+MAX_SECONDS = 1e6
+"""Longer than any step."""
+_MAX_STEP = 2**53
+
+_SECONDS = ("wall", "compute", "optimizer", "data", "wait", "save")
+
+
+def parse(frame: Mapping[str, Any], rank: int) -> tuple[hub_pb2.StepWindow, ...]:
+    """The windows of a `telemetry` frame of this rank. MessageError names a bad field."""
+    given = frame.get("windows")
+    if not isinstance(given, list) or len(given) > MAX_WINDOWS:
+        raise MessageError(f"windows: no list of up to {MAX_WINDOWS}")
+    return tuple(_window(one, rank) for one in given)
+
+
+def _window(given: object, rank: int) -> hub_pb2.StepWindow:
+    if not isinstance(given, Mapping):
+        raise MessageError("windows: one is no object")
+    first, last = whole(given, "first", _MAX_STEP), whole(given, "last", _MAX_STEP)
+    if not 0 < first <= last < first + MAX_STEPS:
+        raise MessageError(f"windows: steps {first} to {last} are no window of 1 to {MAX_STEPS}")
+    window = hub_pb2.StepWindow(
+        rank=rank, first=first, last=last, tokens=whole(given, "tokens", _MAX_STEP, 0)
+    )
+    for name in _SECONDS:
+        setattr(window, name, _seconds(number(given, name) or 0.0, name))
+    micro = given.get("micro", [])
+    if not isinstance(micro, list) or len(micro) > MAX_MICRO:
+        raise MessageError(f"micro: no list of up to {MAX_MICRO}")
+    window.micro.extend(_seconds(one, "micro") for one in micro)
+    return window
+
+
+def _seconds(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MessageError(f"{name}: no number")
+    if not (math.isfinite(value) and 0 <= value <= MAX_SECONDS):
+        raise MessageError(f"{name}: no seconds from 0 to {MAX_SECONDS:g}")
+    return float(value)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.guard.outgoing import MAX_WINDOWS, Outgoing
+from convoy_agents.guard.windows import parse
+from convoy_agents.pods.fields import MessageError
+from convoy_agents.wire import hub_pb2
+
+ONE = {"first": 5, "last": 8}
+
+
+def frame(*windows: Any) -> dict[str, Any]:
+    return {"type": "telemetry", "windows": list(windows)}
+
+
+def test_a_window_is_read() -> None:
+    spent = {"wall": 4.0, "compute": 2.0, "optimizer": 0.5, "data": 0.25, "wait": 1, "save": 0.125}
+    (read,) = parse(frame({**ONE, **spent, "tokens": 9, "micro": [1.5, 0.5]}), rank=3)
+    assert read == hub_pb2.StepWindow(rank=3, first=5, last=8, tokens=9, micro=[1.5, 0.5], **spent)
+
+
+def test_what_is_not_said_is_nothing() -> None:
+    assert parse(frame(ONE), rank=0) == (hub_pb2.StepWindow(first=5, last=8),)
+    assert parse(frame(), rank=0) == ()
+
+
+@pytest.mark.parametrize(
+    ("windows", "field"),
+    [
+        (None, "windows"),
+        ([ONE] * 33, "windows"),
+        ([7], "windows"),
+        ([{"first": 0, "last": 8}], "windows"),
+        ([{"first": 9, "last": 8}], "windows"),
+        ([{"first": 1, "last": 4097}], "windows"),
+        ([{"first": 1}], "last"),
+        ([{"first": 1.0, "last": 2}], "first"),
+        ([{**ONE, "wall": -1.0}], "wall"),
+        ([{**ONE, "compute": float("nan")}], "compute"),
+        ([{**ONE, "data": "long"}], "data"),
+        ([{**ONE, "wait": 1e7}], "wait"),
+        ([{**ONE, "tokens": -1}], "tokens"),
+        ([{**ONE, "micro": 1.0}], "micro"),
+        ([{**ONE, "micro": [0.1] * 65}], "micro"),
+        ([{**ONE, "micro": [True]}], "micro"),
+        ([{**ONE, "micro": [None]}], "micro"),
+    ],
+)
+def test_a_bad_field_is_named(windows: Any, field: str) -> None:
+    with pytest.raises(MessageError, match=rf"^{field}"):
+        parse({"type": "telemetry", "windows": windows}, rank=0)
+
+
+scalars = st.none() | st.booleans() | st.integers(-1, 10**20) | st.floats() | st.text(max_size=3)
+fields = st.sampled_from(["first", "last", "wall", "compute", "tokens", "micro"])
+
+
+@given(st.lists(st.dictionaries(fields, scalars | st.lists(scalars, max_size=3)), max_size=3))
+def test_any_frame_is_windows_that_the_wire_can_carry_or_an_error(windows: list[dict[str, Any]]) -> None:
+    try:
+        read = parse({"type": "telemetry", "windows": windows}, rank=1)
+    except MessageError as error:
+        assert len(str(error)) < 200
+    else:
+        assert len([one.SerializeToString() for one in read]) == len(windows)
+
+
+def window(rank: int, last: int) -> hub_pb2.StepWindow:
+    return hub_pb2.StepWindow(rank=rank, first=last, last=last)
+
+
+def sent(outgoing: Outgoing) -> dict[str, tuple[int, list[tuple[int, int]]]]:
+    told = outgoing.take()
+    pods = told.pods if told else []
+    return {pod.pod_uid: (pod.incarnation, [(one.rank, one.last) for one in pod.windows]) for pod in pods}
+
+
+def test_what_was_said_goes_once() -> None:
+    outgoing = Outgoing()
+    outgoing.put("a", 1, (window(1, 3), window(1, 4)))
+    outgoing.put("a", 1, (window(0, 3),))
+    outgoing.put("b", 2, (window(0, 9),))
+    outgoing.put("c", 1, (window(0, 9),))
+    outgoing.gone("c")
+    assert sent(outgoing) == {"a": (1, [(0, 3), (1, 3), (1, 4)]), "b": (2, [(0, 9)])}
+    assert outgoing.take() is None
+
+
+def test_what_an_incarnation_said_goes_with_it() -> None:
+    outgoing = Outgoing()
+    outgoing.put("a", 1, (window(0, 3),))
+    outgoing.put("a", 2, (window(0, 2),))
+    assert sent(outgoing) == {"a": (2, [(0, 2)])}
+
+
+def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
+    outgoing = Outgoing()
+    for last in range(1, MAX_WINDOWS + 11):
+        outgoing.put("a", 1, (window(0, last), window(1, last)))
+    (_, windows) = sent(outgoing)["a"]
+    assert [last for rank, last in windows if rank == 1] == list(range(11, MAX_WINDOWS + 11))
+    assert len(windows) == 2 * MAX_WINDOWS

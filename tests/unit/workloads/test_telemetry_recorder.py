@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from convoy_workloads.runtime.telemetry.recorder import Passes, Recorder
+
+
+class Run:
+    """A recorder with a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.told: list[dict[str, Any]] = []
+        self.recorder = Recorder(lambda: self.now)
+        self.recorder.tell = self.told.append
+
+    def spend(self, kind: str, seconds: float) -> None:
+        with self.recorder.spending(kind):
+            self.now += seconds
+
+
+def test_without_a_wrapper_what_is_left_of_a_step_is_its_passes() -> None:
+    run = Run()
+    run.recorder.step(1)
+    for kind, seconds in (("data", 0.5), ("wait", 0.25), ("save", 0.125), ("optimizer", 1.0), ("host", 2.0)):
+        run.spend(kind, seconds)
+    run.now += 4.0
+    run.recorder.tokens(7)
+    run.recorder.step(2)
+    assert run.told == [
+        {"first": 2, "last": 2, "wall": 7.875, "compute": 4.0, "optimizer": 1.0, "data": 0.5, "wait": 0.25,
+         "save": 0.125, "tokens": 7}
+    ]  # fmt: skip
+
+
+def test_nothing_is_measured_for_nobody() -> None:
+    run = Run()
+    run.recorder.tell = None
+    for number in (1, 2, 3):
+        run.spend("data", 1.0)
+        run.recorder.step(number)
+    run.recorder.tell = run.told.append
+    run.recorder.step(4)
+    run.now += 1.0
+    run.recorder.step(5)
+    assert [(one["first"], one["wall"], one["compute"]) for one in run.told] == [(5, 1.0, 1.0)]
+
+
+def test_what_another_thread_does_costs_no_step() -> None:
+    run = Run()
+    run.recorder.step(1)
+    beside = threading.Thread(target=run.recorder.spend, args=("data", 3.0))
+    beside.start()
+    beside.join()
+    run.now += 4.0
+    run.recorder.step(2)
+    assert run.told == [{"first": 2, "last": 2, "wall": 4.0, "compute": 4.0}]
+
+
+def step(run: Run, number: int, micro: list[float], waiting: float) -> None:
+    """One step under a wrapper: before each pass input is fetched, and within each garbage is collected."""
+    for seconds in micro:
+        run.spend("data", 0.5)
+        run.recorder.forward()
+        run.now += seconds
+        run.spend("host", 0.25)
+    run.now += waiting
+    run.recorder.optimizing()
+    run.spend("optimizer", 1.0)
+    run.spend("save", 2.0)
+    run.recorder.step(number)
+
+
+def test_a_step_is_told_when_the_wrapper_has_measured_its_passes() -> None:
+    run = Run()
+    # From the first forward pass to the last gradient: two passes, their garbage, the second one's input.
+    run.recorder.measure = lambda began: Passes(compute=1.0 + 2.0 + 2 * 0.25 + 0.5, wait=3.0)
+    run.recorder.step(1)
+    step(run, 2, [1.0, 2.0], 3.0)
+    assert run.told == []
+    step(run, 3, [1.0, 2.0], 3.0)
+    assert run.told == [
+        {"first": 2, "last": 2, "wall": 10.5, "compute": 3.0, "optimizer": 1.0, "data": 1.0, "wait": 3.0,
+         "save": 2.0, "micro": [1.0, 2.0]}
+    ]  # fmt: skip
+
+
+def test_the_wrapper_is_told_when_the_passes_it_has_measured_began() -> None:
+    run, began = Run(), []
+
+    def measure(at: int) -> Passes:
+        began.append(at)
+        return Passes(1.0, 0.0)
+
+    run.recorder.measure = measure
+    for number in range(1, 5):
+        step(run, number, [1.0], 0.0)
+    assert began == sorted(set(began))
+    assert len(began) == 2
+
+
+@pytest.mark.parametrize("fault", ["unknown", "no pass", "gap"])
+def test_a_step_that_cannot_be_measured_is_left_out(fault: str) -> None:
+    run = Run()
+    run.recorder.measure = lambda _: Passes(1.25, 0.0)
+    run.recorder.step(1)
+    for number in (2, 3):
+        step(run, number, [1.0], 0.0)
+    told = len(run.told)
+    if fault == "unknown":
+        run.recorder.measure = lambda _: None
+        step(run, 4, [1.0], 0.0)
+    elif fault == "no pass":
+        step(run, 4, [], 0.0)
+        told += 1  # what the step before was is known
+        step(run, 5, [1.0], 0.0)
+    else:
+        step(run, 9, [1.0], 0.0)
+    assert len(run.told) == told

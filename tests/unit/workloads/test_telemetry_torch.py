@@ -1,0 +1,143 @@
+"""What torch itself says of a step, with two real ranks: who works, who waits, and for what."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+
+from convoy_workloads.runtime.telemetry import torch_hooks
+
+SLOW = 0.2
+"""Seconds by which rank 1 is slower in each of its passes."""
+LOADING = 0.1
+"""Seconds for which rank 0 waits for its input."""
+STEPS = 6
+
+
+class Slow(torch.autograd.Function):
+    """A pass that takes its time."""
+
+    @staticmethod
+    def forward(context: Any, inputs: torch.Tensor, seconds: float) -> torch.Tensor:
+        context.seconds = seconds
+        time.sleep(seconds)
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        time.sleep(context.seconds)
+        return gradients[0], None
+
+
+class Model(nn.Module):
+    """Slow on rank 1, in both directions."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self._slow = SLOW * rank
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.second(Slow.apply(self.first(inputs), self._slow))  # type: ignore[no-untyped-call]
+
+
+class Inputs(IterableDataset[torch.Tensor]):
+    """Comes late on rank 0."""
+
+    def __init__(self, rank: int) -> None:
+        self._late = LOADING * (1 - rank)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            time.sleep(self._late)
+            yield torch.ones(8, 64)
+
+
+def train(rank: int, folder: Path, passes: int, out: Any) -> None:
+    torch.set_num_threads(1)
+    told: list[dict[str, Any]] = []
+    recorder = torch_hooks.install()
+    recorder.tell = told.append
+    assert torch_hooks.install() is recorder
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    model = DistributedDataParallel(Model(rank))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    batches = iter(DataLoader(Inputs(rank), batch_size=None))
+    for number in range(1, STEPS + 1):
+        for micro in range(passes):
+            inputs = next(batches)
+            model.require_backward_grad_sync = micro == passes - 1
+            model(inputs).square().mean().backward()
+        optimizer.step()
+        gc.collect()
+        optimizer.zero_grad()
+        dist.barrier()
+        recorder.step(number)
+    dist.destroy_process_group()
+    out.put((rank, told))
+
+
+def shares(folder: Path, passes: int) -> dict[int, dict[str, Any]]:
+    """By rank what the steps were spent on, each a mean; micro-batches as a list."""
+    context = multiprocessing.get_context("spawn")
+    out: Any = context.Queue()
+    ranks = [context.Process(target=train, args=(rank, folder, passes, out)) for rank in (0, 1)]
+    for one in ranks:
+        one.start()
+    try:
+        told = dict(out.get(timeout=120) for _ in ranks)
+    finally:
+        for one in ranks:
+            one.join(60)
+            one.kill()
+    # The wrapper measures from its second step on, and tells of a step when the next one is over.
+    return {rank: mean(windows) for rank, windows in told.items()}
+
+
+def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
+    steps = sum(one["last"] - one["first"] + 1 for one in windows)
+    assert steps >= 2
+    found: dict[str, Any] = {
+        name: sum(one.get(name, 0.0) for one in windows) / steps
+        for name in ("wall", "compute", "data", "wait", "optimizer")
+    }
+    micros = [one["micro"] for one in windows if "micro" in one]
+    found["micro"] = [sum(column) / steps for column in zip(*micros, strict=True)]
+    return found
+
+
+def test_who_is_slow_computes_and_the_other_one_waits(tmp_path: Path) -> None:
+    found = shares(tmp_path, passes=1)
+    assert found[1]["compute"] >= 2 * SLOW
+    assert found[0]["compute"] < SLOW
+    assert found[1]["data"] < LOADING <= found[0]["data"]
+    assert found[0]["wait"] > found[1]["wait"]
+    for rank in (0, 1):
+        known = sum(found[rank][name] for name in ("compute", "data", "wait", "optimizer"))
+        assert known <= found[rank]["wall"] * 1.001
+        assert found[rank]["micro"] == []
+
+
+def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:
+    found = shares(tmp_path, passes=2)
+    assert all(one >= 2 * SLOW for one in found[1]["micro"])
+    assert len(found[1]["micro"]) == 2
+    assert (
+        sum(found[1]["micro"]) == found[1]["compute"]
+        or abs(sum(found[1]["micro"]) - found[1]["compute"]) < 1e-4
+    )
+    assert found[0]["compute"] < 2 * SLOW
+    assert found[0]["data"] >= 2 * LOADING
