@@ -79,15 +79,15 @@ class Run:
         return closed[1]
 
     def restore(self, base: bytearray, pieces: list[memoryview]) -> None:
-        state = self.state.collect()
+        state = self.state.room()
         reading.load(state, [shard.read(memoryview(base))])
-        self.state.put_back(state)
+        self.state.put_back(state, 1)
         segments = [segment.read(one) for one in pieces]
         assert journals.refusal(self.model, self.optimizer, segments) == ""
         replay(self.optimizer, parameters_of(self.model, self.optimizer), segments)
-        state = self.state.collect()
+        state = self.state.room()
         reading.load(state, lasts(segments), partial=True)
-        self.state.put_back(state)
+        self.state.put_back(state, 1)
 
     def bits(self) -> list[bytes]:
         tensors = [*self.model.state_dict().values()]

@@ -57,9 +57,9 @@ def test_a_restored_program_goes_on_as_the_saved_one_would(tmp_path: Path) -> No
     assert record is not None
     assert (saver.incarnation, record.generation, reader.incarnation) == (1, Generation(1, 1), 2)
     state = TrainingState(0, *second[:2], {"c": second[2]})
-    collected = state.collect()
+    collected = state.room()
     reader.load(collected, record)
-    state.put_back(collected)
+    state.put_back(collected, 1)
     step(*second)
     for one, other in zip(first[0].parameters(), second[0].parameters(), strict=True):
         assert torch.equal(one, other)

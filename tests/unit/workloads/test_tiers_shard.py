@@ -52,9 +52,9 @@ def test_a_state_comes_back_bit_for_bit_into_another_model() -> None:
     data, _ = saved(TrainingState(0, net, optimizer).collect())
     other, fresh = trained(seed=9, steps=1)
     holder = TrainingState(0, other, fresh)
-    state = holder.collect()
+    state = holder.room()
     reading.load(state, [shard.read(memoryview(data))])
-    holder.put_back(state)
+    holder.put_back(state, 1)
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
 
 
@@ -144,9 +144,9 @@ def test_a_parameter_that_never_had_a_gradient_has_no_state_afterwards_either() 
     other, fresh = partly_used()
     holder = TrainingState(0, other, fresh)
     holder.make_room()
-    state = holder.collect()
+    state = holder.room()
     reading.load(state, [shard.read(memoryview(data))])
-    holder.put_back(state)
+    holder.put_back(state, 1)
     assert bits(TrainingState(0, other, fresh).collect()) == bits(TrainingState(0, net, optimizer).collect())
     assert not fresh.state.get(other.get_parameter("unused"))
 
@@ -163,7 +163,7 @@ def test_another_optimizer_does_not_begin_without_its_past() -> None:
     data, _ = saved(TrainingState(0, net, torch.optim.SGD(net.parameters(), lr=0.1)).collect())
     holder = TrainingState(0, net, torch.optim.AdamW(net.parameters()))
     with pytest.raises(CheckpointException, match="Missing key"):
-        reading.load(holder.collect(), [shard.read(memoryview(data))])
+        reading.load(holder.room(), [shard.read(memoryview(data))])
 
 
 def test_an_index_that_has_outgrown_its_place_is_refused() -> None:

@@ -30,6 +30,7 @@ from convoy_workloads.runtime.state import TrainingState
 from convoy_workloads.runtime.telemetry import torch_hooks
 from convoy_workloads.runtime.telemetry.recorder import Recorder
 from convoy_workloads.runtime.tiers.checkpoints import MemoryCheckpoints
+from convoy_workloads.runtime.tiers.together import gather
 from convoy_workloads.runtime.tiers.told import Told
 
 P = TypeVar("P")
@@ -114,11 +115,13 @@ class Job(Generic[P]):
 
         When there are checkpoints and none can be read, the rank ends with exit code 20.
 
-        `extra`: further objects with `state_dict` and `load_state_dict`. `warm` runs one forward and backward
+        `extra`: further objects with `state_dict` and `load_state_dict`. Each rank gets its own version back,
+        or, when another number of ranks had saved, rank 0's; of tensors above 64 KiB that the ranks had in
+        common when they first saved, one version is saved for all. `warm` runs one forward and backward
         pass on data of the usual shape; with it a restored run yields the same bits as an uninterrupted one
         (same world size, torch and threads), on three or more ranks too.
         """
-        self._state = TrainingState(self.rank, model, optimizer, extra)
+        self._state = TrainingState(self.rank, model, optimizer, extra, self.world)
         if warm is not None:
             throw_away(model, warm)
         if self._checkpoints is None:
@@ -133,15 +136,19 @@ class Job(Generic[P]):
 
     def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> None:
         self._state.make_room()
-        state = self._state.collect()
+        state = self._state.room()
         journal = checkpoints.journal
         checkpoints.load(state, record)
-        self._state.put_back(state)
+        self._state.put_back(state, record.world)
         if journal is not None:
             journal.replay(model, optimizer)
-            state = self._state.collect()
+            state = self._state.room()
             journal.overlay(state)
-            self._state.put_back(state)
+            self._state.put_back(state, record.world)
+
+    def _to_save(self) -> dict[str, Any]:
+        self._state.compare(lambda value: gather(value, self._processes.control))
+        return self._state.collect()
 
     def _say_restored(self, record: Record, began: float, warmed: bool) -> None:
         torch = str(sys.modules["torch"].__version__)
@@ -180,7 +187,7 @@ class Job(Generic[P]):
         if self._checkpoints is not None and total > done and not self.saves_itself:
             with self.saving():
                 self._checkpoints.finish_last(
-                    self._checkpoints.stage_last(self._state.collect(), total, DECISION_SECONDS, end=True)
+                    self._checkpoints.stage_last(self._to_save(), total, DECISION_SECONDS, end=True)
                 )
 
     def checkpoint(self, step: int) -> bool:
@@ -192,7 +199,7 @@ class Job(Generic[P]):
             return False  # `steps` saves that, as what the job ends with
         self._beat.touch()
         with self.saving():
-            return self._checkpoints.start(self._state.collect(), step)
+            return self._checkpoints.start(self._to_save(), step)
 
     # For programs that restore and save by themselves (convoy.dcp).
 
@@ -275,7 +282,7 @@ class Job(Generic[P]):
         self.report(step)
         if self._checkpoints is not None and not self.saves_itself:
             with self.saving():
-                staged = self._checkpoints.stage_last(self._state.collect(), step, self._patience() / 2)
+                staged = self._checkpoints.stage_last(self._to_save(), step, self._patience() / 2)
                 self._processes.close()
                 saved = self._checkpoints.finish_last(staged, self._patience())
             if saved and self.rank == 0:

@@ -39,6 +39,7 @@ from convoy_workloads.runtime.folder.storage import (
 )
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.state import drop_unsaved
+from convoy_workloads.runtime.tiers.planning import lowest
 
 
 @dataclass
@@ -88,7 +89,7 @@ def stage(state: dict[str, Any], root: Path, generation: Generation, group: Any 
         dist.gather_object(mine, plans if rank == 0 else None, dst=0, group=group)
     dealt: list[Any] = [None] * world
     if rank == 0:
-        merged, metadata = planner.create_global_plan(plans)
+        merged, metadata = planner.create_global_plan(lowest(plans))
         dealt = list(writer.prepare_global_plan(merged))
     if group is not None:
         received: list[Any] = [None]

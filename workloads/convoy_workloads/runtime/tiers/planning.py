@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 
+from convoy_workloads.runtime.state import SMALL_BYTES
 from convoy_workloads.runtime.tiers import shard, values
 from convoy_workloads.runtime.tiers.shard import Box, Layout
 from convoy_workloads.runtime.tiers.together import agreed
@@ -34,6 +35,30 @@ class Dealt:
     layout: Layout
     plan: str
     """Digest of all ranks' plans together: shards of another plan do not belong to the same generation."""
+
+
+def lowest(plans: list[SavePlan]) -> list[SavePlan]:
+    """The ranks' plans without what a lower rank saves under the same name: small tensors, and what is none.
+
+    DCP would spread them over the ranks. But ranks may have different values of them, and the lowest rank's
+    are what DistributedDataParallel gives to all.
+    """
+    seen: set[tuple[str, Any]] = set()
+    found = []
+    for plan in plans:
+        items = [item for item in plan.items if not (_is_small(item) and _place(item) in seen)]
+        seen |= {_place(item) for item in items}
+        found.append(replace(plan, items=items))
+    return found
+
+
+def _is_small(item: WriteItem) -> bool:
+    data = item.tensor_data
+    return data is None or data.chunk.sizes.numel() * data.properties.dtype.itemsize <= SMALL_BYTES
+
+
+def _place(item: WriteItem) -> tuple[str, Any]:
+    return item.index.fqn, item.index.offset
 
 
 class Taken:
@@ -101,7 +126,7 @@ def deal(taken: Taken, group: Any = None) -> Dealt:
 
 def _dealt_out(taken: Taken, plans: list[Any]) -> list[Any]:
     """On rank 0, for each rank: its part of all ranks' plans, and the digest of them together."""
-    merged, _ = taken.planner.create_global_plan(plans)
+    merged, _ = taken.planner.create_global_plan(lowest(plans))
     whole = hashlib.sha256("\n".join(_structure(plan) for plan in merged).encode()).hexdigest()[:16]
     return [(plan, whole) for plan in merged]
 

@@ -1,0 +1,176 @@
+"""What ranks have different values of under one name: two of them train, save, and others go on from that."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from convoy_workloads.runtime.folder import snapshot
+from convoy_workloads.runtime.generation import Generation
+from convoy_workloads.runtime.state import SMALL_BYTES, TrainingState
+from convoy_workloads.runtime.tiers import planning, reading, shard
+from convoy_workloads.runtime.tiers.together import gather
+
+WORLD, BEFORE, AFTER = 2, 4, 4
+LARGE = SMALL_BYTES // 4 + 1
+"""Floats of a tensor that is compared."""
+
+
+class Sampler:
+    """Each rank has a place of its own, a generator, a large table of its own, and a large one of all."""
+
+    def __init__(self, rank: int) -> None:
+        self.place = 1000 * (rank + 1)
+        self.random = torch.Generator().manual_seed(rank)
+        self.own = torch.full((LARGE,), float(rank))
+        self.shared = torch.ones(LARGE)
+
+    def state_dict(self) -> dict[str, Any]:
+        generator = {"generator": self.random.get_state()}
+        return {"place": self.place, "random": generator, "own": self.own, "shared": self.shared}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+        self.random.set_state(state["random"]["generator"])
+        self.own, self.shared = state["own"], state["shared"]
+
+
+class Run:
+    """A rank's program."""
+
+    def __init__(self, rank: int, seed: int, broadcast: bool) -> None:
+        torch.manual_seed(seed)
+        self.sampler = Sampler(rank if seed == 1 else rank + 7)
+        layers = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        self.model = DistributedDataParallel(layers, broadcast_buffers=broadcast)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.state = TrainingState(rank, self.model, self.optimizer, {"sampler": self.sampler}, WORLD)
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            inputs = torch.randn(5, 6, generator=self.sampler.random) + self.sampler.place % 7
+            self.model(inputs).square().mean().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.sampler.place += 1
+            self.sampler.own += 0.5
+            self.sampler.shared *= 1.5
+
+    def bits(self) -> str:
+        total = hashlib.sha256(repr(self.sampler.place).encode())
+        moments = self.optimizer.state_dict()["state"]
+        for tensor in [
+            *self.model.state_dict().values(),
+            *(moments[index][name] for index in sorted(moments) for name in sorted(moments[index])),
+            self.sampler.own,
+            self.sampler.shared,
+            self.sampler.random.get_state(),
+        ]:
+            total.update(tensor.numpy().tobytes())
+        return total.hexdigest()
+
+
+Kept = Callable[[dict[str, Any], Any], Callable[[dict[str, Any]], None]]
+"""Saves a state with all ranks; what loads it again."""
+
+
+def in_memory(state: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], None]:
+    taken = planning.Taken(state)
+    dealt = planning.deal(taken, dist.group.WORLD)
+    data = bytearray(dealt.layout.size)
+    facts = planning.facts(BEFORE, WORLD)
+    shard.write(memoryview(data), dealt.layout, taken.tensors(dealt), taken.texts(dealt), facts)
+    every = [shard.read(memoryview(one)) for one in gather(data, dist.group.WORLD)]
+    return lambda into: reading.load(into, every)
+
+
+def in_a_folder(state: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], None]:
+    staged = snapshot.stage(state, folder, Generation(1, BEFORE), dist.group.WORLD)
+    snapshot.write(staged)
+    if staged.rank == 0:
+        snapshot.seal(staged, 60)
+    dist.barrier()
+    return lambda into: snapshot.load(into, folder / Generation(1, BEFORE).name, dist.group.WORLD)
+
+
+def goes_on(rank: int, folder: Path, keep: Kept, broadcast: bool) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meet",
+        rank=rank,
+        world_size=WORLD,
+        timeout=timedelta(seconds=60),
+    )
+    first = Run(rank, 1, broadcast)
+    first.train(BEFORE)
+    first.state.compare(lambda value: gather(value, dist.group.WORLD))
+    load = keep(first.state.collect(), folder)
+    first.train(AFTER)
+
+    second = Run(rank, 2, broadcast)
+    second.train(1)
+    state = second.state.room()
+    load(state)
+    second.state.put_back(state, WORLD)
+    second.train(AFTER)
+    assert second.bits() == first.bits()
+
+    # With another number of ranks, all take what rank 0 had.
+    other = Run(rank, 3, broadcast)
+    state = other.state.room()
+    load(state)
+    other.state.put_back(state, WORLD + 1)
+    places = gather((other.sampler.place, other.model.module[1].running_mean.tolist()), dist.group.WORLD)  # type: ignore[index,union-attr,operator]
+    assert places[0] == places[1]
+    assert places[0][0] == 1000 + BEFORE
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("broadcast", [True, False], ids=["rank 0's buffers for all", "buffers of their own"])
+@pytest.mark.parametrize("keep", [in_memory, in_a_folder])
+def test_every_rank_gets_back_what_was_its_own(tmp_path: Path, keep: Kept, broadcast: bool) -> None:
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=goes_on, args=(rank, tmp_path, keep, broadcast)) for rank in range(WORLD)]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join(120)
+        one.kill()
+    assert [one.exitcode for one in ranks] == [0] * WORLD
+
+
+def test_large_tensors_that_ranks_share_are_saved_once_and_small_ones_by_the_lowest() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    states = [TrainingState(rank, model, None, {"sampler": Sampler(rank)}, WORLD) for rank in range(WORLD)]
+    told: list[Any] = []
+    for state in states:
+        state.compare(lambda mine: told.append(mine) or [mine])  # type: ignore[func-returns-value]
+    for state in states:
+        state._differ = None
+        state.compare(lambda _: told)
+    plans = planning.lowest([planning.Taken(state.collect()).local for state in states])
+    names = [{item.index.fqn for item in plan.items} for plan in plans]
+    apart = {"buffers.1.running_mean", "extra.sampler.place", "extra.sampler.own", "generators"}
+    for rank in range(WORLD):
+        own = {name for name in names[rank] if name.startswith("rank.")}
+        assert {f"rank.{rank}.{name}" for name in apart} <= own
+        assert f"rank.{rank}.extra.sampler.shared" not in own
+    assert {"model.0.weight", "model.1.running_mean", "extra.sampler.place"} <= names[0]
+    assert not {"model.0.weight", "model.1.running_mean", "extra.sampler.place"} & names[1]
+    assert "extra.sampler.shared" in names[0] & names[1], "DCP spreads what is large"
+
+
+def test_alone_nothing_is_saved_twice() -> None:
+    state = TrainingState(0, nn.BatchNorm1d(2), None, {"sampler": Sampler(0)}).collect()
+    assert set(state["rank.0"]) == {"generators"}
