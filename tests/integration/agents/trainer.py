@@ -12,6 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import convoy
+from convoy_workloads.runtime.journal import guard
 from convoy_workloads.runtime.tiers import shard
 
 
@@ -33,28 +34,57 @@ def die_in_a_copy(step: int, percent: int) -> None:
     shard.write = some
 
 
+class Sampler:
+    """Where this rank reads: each rank elsewhere."""
+
+    def __init__(self, rank: int) -> None:
+        self.place = 100 * rank
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+
+
+def edit_at(model: torch.nn.Module, step: int, now: int) -> None:
+    """From this step on, somebody writes to a weight that no journal's sample holds."""
+    if now >= step:
+        model[-1].weight.data[0, 0] += 1  # type: ignore[index,union-attr,operator]
+
+
 def main(total: int, slow: float) -> None:
     torch.set_num_threads(1)
     with convoy.join() as job:
         torch.manual_seed(1)
-        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 8))
+        model = torch.nn.Sequential(
+            torch.nn.Linear(64, 256), torch.nn.BatchNorm1d(256), torch.nn.Tanh(), torch.nn.Linear(256, 8)
+        )
         net = DistributedDataParallel(model)
         if dies := os.environ.get("DIES"):
             die_in_a_copy(*map(int, dies.split(":")))
         optimizer = getattr(torch.optim, os.environ.get("OPTIMIZER", "AdamW"))(net.parameters(), lr=1e-2)
 
+        sampler = Sampler(job.rank)
+        edits = int(os.environ.get("EDITS") or 0)
+        if edits:
+            guard.pick = lambda *_: []  # type: ignore[assignment]
+
         def one(step: int) -> torch.Tensor:
-            generator = torch.Generator().manual_seed(1000 * step + job.rank)
+            generator = torch.Generator().manual_seed(1000 * step + sampler.place)
             x, y = torch.randn(16, 64, generator=generator), torch.randn(16, 8, generator=generator)
             loss = torch.nn.functional.mse_loss(net(x), y)
             loss.backward()
             return loss
 
-        job.restore(model=net, optimizer=optimizer, warm=lambda: one(0) and None)
+        job.restore(model=net, optimizer=optimizer, extra={"sampler": sampler}, warm=lambda: one(0) and None)
         for step in job.steps(total):
             optimizer.zero_grad()
             loss = one(step)
             optimizer.step()
+            sampler.place += 1
+            if edits:
+                edit_at(model, edits, step)
             job.report(step, loss=loss)
             job.checkpoint(step)
             print(f"STEP {step}", flush=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.journal import journal as journals
-from convoy_workloads.runtime.journal import segment
+from convoy_workloads.runtime.journal import prints, segment
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.journal import Journal, lasts, parameters_of
 from convoy_workloads.runtime.journal.replay import replay
@@ -151,6 +151,63 @@ def test_what_is_frozen_is_in_no_segment_until_somebody_writes_to_it() -> None:
     assert run.segment(journal) > small + 4 * run.model.frozen.weight.numel() - 1
 
 
+def test_what_is_frozen_and_written_to_behind_torchs_back_comes_back() -> None:
+    """As a momentum encoder is: torch counts no write through `.data`."""
+    run = Run()
+    journal = run.journal()
+    run.train(2)
+    base = based(run, journal)
+    version = run.model.frozen.weight._version
+    run.train(1)
+    run.model.frozen.weight.data.mul_(0.9)
+    assert run.model.frozen.weight._version == version
+    slot = journal._target
+    piece = slot[: run.segment(journal)]
+    again = Run(seed=5)
+    again.restore(base, [piece])
+    assert again.bits() == run.bits()
+
+
+def test_a_replay_that_makes_something_else_is_seen() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(2)
+    base = based(run, journal)
+    journal._sample = None  # it need not have met the parameter
+    run.train(1)
+    run.model.two.weight.data[0, 0] += 1
+    slot = journal._target
+    piece = segment.read(slot[: run.segment(journal)])
+    state = run.state.room()
+    reading.load(state, [shard.read(memoryview(base))])
+    run.state.put_back(state, 1)
+    parameters = parameters_of(run.model, run.optimizer)
+    check = prints.Check([piece], parameters)
+    replay(run.optimizer, parameters, [piece], each=check.at)
+    assert check.wrong == "two.weight"
+
+
+def test_a_replay_that_makes_the_same_passes() -> None:
+    run = Run()
+    journal = run.journal()
+    run.train(2)
+    base = based(run, journal)
+    pieces = []
+    for name in "bc":
+        run.train(2)
+        slot = journal._target
+        pieces.append(segment.read(slot[: run.segment(journal)]))
+        journal.open(name, target())
+    assert all(one.facts[prints.ENDS] for one in pieces)
+    state = run.state.room()
+    reading.load(state, [shard.read(memoryview(base))])
+    run.state.put_back(state, 1)
+    parameters = parameters_of(run.model, run.optimizer)
+    check = prints.Check(pieces, parameters)
+    replay(run.optimizer, parameters, pieces, each=check.at)
+    assert not check.wrong
+
+
 def test_a_step_while_nothing_is_open_ends_the_chain() -> None:
     run = Run()
     journal = run.journal()
@@ -164,18 +221,27 @@ def test_a_step_while_nothing_is_open_ends_the_chain() -> None:
     assert journal.ready, "the next full save begins another"
 
 
-def test_a_weight_that_somebody_edits_is_found_at_the_next_full_save() -> None:
+def closed(run: Run, journal: Journal) -> Any:
+    return journal.seal(planning.Taken(run.state.collect()), run.dealt, {"step": run.step})
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["at a segment", "at a full save"])
+def test_a_weight_that_somebody_edits_is_found_before_a_segment_counts(full: bool) -> None:
     run = Run()
     journal = run.journal()
     run.train(1)
     based(run, journal)
     run.train(1)
-    run.model.two.weight.data[0, 0] += 1
-    run.train(1)
     run.segment(journal)
     journal.open("b", target())
     run.train(1)
+    run.model.two.weight.data[0, 0] += 1
+    run.train(1)
+    if not full:
+        assert closed(run, journal) is None
+        assert not journal.writing
     assert journal.check() == "two.weight"
+    assert journal.check() == "", "it is told once"
     based(run, journal)
     assert not journal.writing, "the next save is a full one as well"
     based(run, journal)

@@ -17,8 +17,14 @@ again.
 class Replay(Protocol):
     """Steps behind a full save, kept as what they were made of."""
 
-    def replay(self, model: Any, optimizer: Any) -> None:
-        """Takes the program's objects, which hold the full save, through them."""
+    def replay(self, model: Any, optimizer: Any) -> bool:
+        """Takes the program's objects, which hold the full save, through them. Whether that made what was
+        saved; if not, `pass_over` comes next.
+        """
+        ...
+
+    def pass_over(self) -> Record:
+        """The full save alone, to be loaded anew."""
         ...
 
     def overlay(self, state: dict[str, Any]) -> None:

@@ -129,22 +129,29 @@ class Job(Generic[P]):
         began = time.monotonic()
         record = self._checkpoints.choose(model, optimizer)
         if record is not None:
-            self._load(self._checkpoints, record, model, optimizer)
+            record = self._load(self._checkpoints, record, model, optimizer)
             self._say_restored(record, began, warm is not None)
         self._checkpoints.ready(model, optimizer)
         return self.restored
 
-    def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> None:
-        self._state.make_room()
-        state = self._state.room()
-        journal = checkpoints.journal
-        checkpoints.load(state, record)
-        self._state.put_back(state, record.world)
-        if journal is not None:
-            journal.replay(model, optimizer)
+    def _load(self, checkpoints: Checkpointer, record: Record, model: Any, optimizer: Any) -> Record:
+        """Loads what was chosen; what was loaded in the end."""
+        while True:
+            self._state.make_room()
             state = self._state.room()
-            journal.overlay(state)
+            journal = checkpoints.journal
+            checkpoints.load(state, record)
             self._state.put_back(state, record.world)
+            if journal is None:
+                return record
+            if journal.replay(model, optimizer):
+                break
+            record = journal.pass_over()
+            optimizer.state.clear()  # a moment that the full save lacks is not to stay
+        state = self._state.room()
+        journal.overlay(state)
+        self._state.put_back(state, record.world)
+        return record
 
     def _to_save(self) -> dict[str, Any]:
         self._state.compare(lambda value: gather(value, self._processes.control))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,13 +16,16 @@ from convoy_workloads.runtime.journal.capture import Ended, Recorder
 from convoy_workloads.runtime.journal.dealing import deal
 from convoy_workloads.runtime.journal.guard import Chain
 from convoy_workloads.runtime.journal.line import line_up
+from convoy_workloads.runtime.journal.prints import ENDS, Ends, print_of
 from convoy_workloads.runtime.journal.segment import NoRoom, Segment
 from convoy_workloads.runtime.tiers.planning import Dealt, Taken
 
 READ_BYTES = 125e6
 """Per second, in which a restore is taken to read: what a node has lost comes over a link of 1 Gbit/s."""
 SAMPLE_BYTES = 1 << 20
-"""Of parameters that are replayed aside at each full save."""
+"""Of parameters that are replayed aside at each save."""
+SAMPLED_BYTES = 64 << 20
+"""Of one parameter, over all steps of a segment: a larger one is no sample of so many steps."""
 INDEX_BYTES = 256 * 1024
 """Of a segment, for what is no gradient."""
 MOST_SEGMENTS = 8
@@ -71,6 +75,7 @@ class Journal:
         self._frozen = {one.data_ptr(): one for one in model.parameters() if not one.requires_grad}
         owned = deal(self._parameters, rank, world)
         self._recorder = Recorder(optimizer, owned, rank, world)
+        self._ends = Ends(owned)
         whole = [one for one in owned if one.box[1] == tuple(one.parameter.shape)]
         self._sizes = {one.name: one.parameter.numel() * one.parameter.element_size() for one in whole}
         self._chain = Chain()
@@ -79,8 +84,12 @@ class Journal:
         self._sealed: list[tuple[str, memoryview]] = []
         """Slots of the chain's segments, and their bytes."""
         self._sample: guard.Sample | None = None
+        """Of what the open segment begins with."""
         self._turn = 0
-        self._versions: dict[int, int] = {}
+        self._prints: dict[int, str] = {}
+        """Of frozen parameters, where they lie, at the base."""
+        self.inexact = ""
+        """What the last segment, or the last check, found that gradients do not make; empty if nothing."""
         self.tip: Generation | None = None
         """The newest save that the next segment can follow."""
 
@@ -137,10 +146,11 @@ class Journal:
         except Refused as error:
             self.end(str(error))
             return
-        self._versions = {at: one._version for at, one in self._frozen.items()}
+        # Not torch's count of writes: what goes through `.data` is not in it.
+        self._prints = {at: print_of(one) for at, one in self._frozen.items()}
 
-    def open(self, name: str, target: memoryview) -> None:
-        """The coming steps are written to a slot."""
+    def open(self, name: str, target: memoryview, steps: int = 1) -> None:
+        """The coming steps, about so many, are written to a slot."""
         if any(name == one for one, _ in self._sealed):
             self.end("a segment of the chain is not kept any more")
             return
@@ -150,26 +160,31 @@ class Journal:
             self.end(str(error))
             return
         self._name, self._target = name, target
-        if self._sample is None and self._sizes:
-            names = guard.pick(self._sizes, SAMPLE_BYTES, self._turn)
+        most = max(SAMPLE_BYTES, SAMPLED_BYTES // max(1, steps))
+        sizes = {one: size for one, size in self._sizes.items() if size <= most}
+        self._sample = None
+        if sizes:
+            names = guard.pick(sizes, min(most, SAMPLE_BYTES), self._turn)
             self._turn += 1
             self._sample = guard.take(self._optimizer, self._parameters, names)
 
     def seal(self, taken: Taken, dealt: Dealt, facts: Mapping[str, Any]) -> tuple[str, int] | None:
         """Closes the open segment: its slot and its bytes. None, and the chain has ended, when it is of no
-        use.
+        use, or does not make again what a sample has become (`inexact`).
 
         What no step makes, such as buffers and generators, goes into it as it is now.
         """
         made = self._made()
+        facts = {**facts, ENDS: self._ends.facts()}
         try:
             for part, tensor in zip(dealt.layout.parts, taken.tensors(dealt)):  # noqa: B905
                 if not (tensor.numel() and tensor.data_ptr() in made):
                     self._recorder.save(part.name, part.box, part.shape, tensor)
-            return self._name, self._recorder.seal(taken.texts(dealt), facts)
+            size = self._recorder.seal(taken.texts(dealt), facts)
         except Ended as error:
             self.end(str(error))
             return None
+        return None if self._differs(size) else (self._name, size)
 
     def sealed(self, generation: Generation, size: int) -> None:
         """All ranks have closed theirs: the chain goes on from here."""
@@ -180,25 +195,33 @@ class Journal:
         self._close()
 
     def check(self) -> str:
-        """Before a full save: what the journal since the last one does not make again; empty if nothing is
-        found. Then this journal is not used for a while.
+        """Before a full save: what of a sample the open segment does not make again; empty if nothing is
+        found. Otherwise this journal is not used for a while.
         """
-        if self._sample is None or self._recorder.reason or not self._chain.usable:
-            return ""
-        try:
-            pieces = [target for _, target in self._sealed]
-            if self.ready:
-                pieces.append(self._target[: self._recorder.seal({}, {})])
-            if not pieces:
-                return ""
-            segments = [segment.read(one) for one in pieces]
-        except (Ended, segment.SegmentError) as error:
-            self.end(str(error))
-            return ""
-        found = guard.differing(self._sample, self._optimizer, self._parameters, segments)
-        if found:
-            self._chain = self._chain.inexact(found)
+        if self.ready:
+            try:
+                self._differs(self._recorder.seal({}, {}))
+            except Ended as error:
+                self.end(str(error))
+        found, self.inexact = self.inexact, ""
         return found
+
+    def _differs(self, size: int) -> bool:
+        """Looks at the segment that was just closed."""
+        if self._sample is None:
+            return False
+        try:
+            one = segment.read(self._target[:size])
+        except segment.SegmentError as error:
+            self.end(str(error))
+            return True
+        # From the sample on, it is the first.
+        alone = replace(one, head=replace(one.head, number=0, first=0))
+        self.inexact = guard.differing(self._sample, self._optimizer, self._parameters, [alone])
+        if self.inexact:
+            self._chain = self._chain.inexact(self.inexact)
+            self._recorder.end(self._chain.reason)
+        return bool(self.inexact)
 
     def end(self, reason: str) -> None:
         """The next save is a full one."""
@@ -219,5 +242,5 @@ class Journal:
         found = {one.data_ptr() for one in self._parameters.values()}
         for state in self._optimizer.state.values():
             found |= {one.data_ptr() for one in state.values() if isinstance(one, torch.Tensor)}
-        found |= {at for at, one in self._frozen.items() if self._versions.get(at) == one._version}
+        found |= {at for at, one in self._frozen.items() if self._prints.get(at) == print_of(one)}
         return found

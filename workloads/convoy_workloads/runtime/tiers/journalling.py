@@ -101,6 +101,7 @@ class Journalling:
             if not every:
                 journal.end("a rank could not write its part")
         if not every or closed is None or dealt is None:
+            self._look(journal.check())
             return None
         slot, length = closed
         written = Written(Generation(self._flight.incarnation, step), slot, length, dealt.plan, journal.tip)
@@ -113,9 +114,7 @@ class Journalling:
         """A full save is copied: what the journal has made since the last one is looked at."""
         if self._journal is None:
             return
-        if found := self._journal.check():
-            say(f"JOURNAL INEXACT: {found} is not what its gradients make; full checkpoints come next")
-            self._beside.begin(self._tell_inexact, found)
+        self._look(self._journal.check())
         self._journal.based(generation)
 
     def go_on(self, step: int, full: int) -> None:
@@ -131,10 +130,15 @@ class Journalling:
         fitting = self._slots.segments(size)
         name = next((one for one in self._watch.segments if one in fitting), "")
         if name:
-            journal.open(name, self._slots.bytes(name))
+            journal.open(name, self._slots.bytes(name), self._gap)
         elif not fitting and time.monotonic() - self._refused >= SEGMENTS_AGAIN_SECONDS:
             self._refused = time.monotonic()
             self._slots.want_segments(journal.slots(self._gap, full), size)
+
+    def _look(self, found: str) -> None:
+        if found:
+            say(f"JOURNAL INEXACT: {found} is not what its gradients make; full checkpoints come next")
+            self._beside.begin(self._tell_inexact, found)
 
     def _tell_inexact(self, what: str) -> None:
         self._line.ask({"type": "inexact", "what": what[:512]}, SEAL_SECONDS)

@@ -29,6 +29,11 @@ class Restoring:
         self._later: list[tuple[Area, int]] = []
         """What is behind the full save: files of segments, and their lengths."""
         self._segments: list[Any] = []
+        self._attempt = 0
+        self._broken: list[list[str]] = []
+        """Shards that could not be read, with the nodes that had them."""
+        self._bases = False
+        """Whether full saves alone are of use."""
 
     @property
     def shards(self) -> list[Any]:
@@ -46,10 +51,10 @@ class Restoring:
         `optimizer` with the model's parameters: what a journal would be replayed through.
         PeerLost when the agents do not agree in time, or a later incarnation has begun.
         """
-        broken: list[list[str]] = []
-        bases = False
-        for attempt in range(ATTEMPTS):
-            answer = self._ask({"type": "restore", "attempt": attempt, "broken": broken, "bases": bases})
+        while self._attempt < ATTEMPTS:
+            asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._bases}
+            self._attempt += 1
+            answer = self._ask({"type": "restore", **asked})
             if answer["message"] and self._rank == 0:
                 say(f"RESTORING: {answer['message']}")
             troubles = self._fetch(answer)
@@ -57,11 +62,11 @@ class Restoring:
             told = gather((answer["generation"], troubles, refusal), self._group)
             if any(generation != answer["generation"] for generation, *_ in told):
                 raise PeerLost("the ranks were not told of the same generation")
-            broken += [one for _, found, _ in told for one in found if one not in broken]
+            self._broken += [one for _, found, _ in told for one in found if one not in self._broken]
             refusals = [one for *_, one in told if one]
             if refusals and self._rank == 0:
                 say(f"NOT REPLAYED, the last full checkpoint is taken: {refusals[0]}")
-            bases = bases or bool(refusals)
+            self._bases = self._bases or bool(refusals)
             if refusals or any(found for _, found, _ in told):
                 self._drop()
                 continue
@@ -82,14 +87,34 @@ class Restoring:
         if not self.journalled:
             self.done()
 
-    def replay(self, model: Any, optimizer: Any) -> None:
-        """Takes the program's objects, which hold the full save, through the steps behind it."""
+    def replay(self, model: Any, optimizer: Any) -> bool:
+        """Takes the program's objects, which hold the full save, through the steps behind it. Whether that
+        made what was there when it was saved, as far as anybody has looked; if not, `pass_over` comes next.
+        All ranks call it.
+        """
         from convoy_workloads.runtime.journal.journal import parameters_of  # noqa: PLC0415
+        from convoy_workloads.runtime.journal.prints import Check  # noqa: PLC0415
         from convoy_workloads.runtime.journal.replay import replay  # noqa: PLC0415
 
-        steps = replay(optimizer, parameters_of(model, optimizer), self._segments)
+        parameters = parameters_of(model, optimizer)
+        check = Check(self._segments, parameters)
+        steps = replay(optimizer, parameters, self._segments, each=check.at)
+        wrong = [one for one in gather(check.wrong, self._group) if one]
         if self._rank == 0:
-            say(f"replayed {steps} steps of the journal")
+            if wrong:
+                say(f"JOURNAL INEXACT: {wrong[0]} was not what it makes; the last full checkpoint is taken")
+            else:
+                say(f"replayed {steps} steps of the journal")
+        return not wrong
+
+    def pass_over(self) -> Record:
+        """After a replay that made something else: the full save alone, to be loaded. PeerLost."""
+        self._drop()
+        self._bases = True
+        record = self.choose()
+        if record is None:
+            raise PeerLost("the full checkpoint behind a journal is gone")
+        return record
 
     def overlay(self, state: dict[str, Any]) -> None:
         """Reads what no step makes, such as generators and buffers, into the state after the replay."""
