@@ -258,6 +258,32 @@ class CommitView:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowView:
+    """Something that makes a job slow, as the detector found it (guard/causes.py)."""
+
+    cause: str
+    place: str
+    ranks: tuple[int, ...] = ()
+    """The culprits; empty when nobody is accused."""
+    nodes: tuple[str, ...] = ()
+    since: int = 0
+    """Step."""
+    slowdown: float = 0.0
+    """0.4: takes 40 % longer than its peers."""
+    persistent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GuardView:
+    """What the telemetry of an incarnation's ranks shows."""
+
+    incarnation: int
+    judged: bool
+    """Whether enough ranks do the same work to tell who of them is slow."""
+    slow: tuple[SlowView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SlotView:
     """One pod as its agent reported it."""
 

@@ -60,6 +60,8 @@ class ConditionType:
     FAILED = "Failed"
     CHECKPOINTING = "Checkpointing"
     """Absent for a job without spec.checkpoint.tiers."""
+    STRAGGLER_DETECTED = "StragglerDetected"
+    """Absent until the ranks of an incarnation have told of their steps."""
     READY = "Ready"
     """Of an Engine: jobs may name it. Of a CheckpointStore: checkpoints can be committed there."""
 
@@ -301,6 +303,21 @@ class Reasons:
         "StoreNotReady",
         "CheckpointStore {name!r} is not ready, checkpoints may be in memory alone: {why}",
         warning=True,
+    )
+    STRAGGLER = Reason(
+        "Straggler",
+        "{who} makes the others wait ({cause}): {slowdown} longer than its peers since step {since}, "
+        "{lasting}; see: convoy why {job}",
+        warning=True,
+    )
+    SLOW_TOGETHER = Reason(
+        "SlowTogether",
+        "the job is slower than it could be, and no node is to blame: {what}",
+    )
+    NO_STRAGGLER = Reason("NoStraggler", "no rank keeps the others waiting")
+    TOO_FEW_PEERS = Reason(
+        "TooFewPeers",
+        "nobody is judged: it takes 4 ranks that do the same work to tell who of them is slow",
     )
     PREEMPTED = Reason("Preempted", "rank {rank} on node {node} saved its state and left (exit code 75)")
     PEER_LOST = Reason(

@@ -456,6 +456,24 @@ class CheckpointStatus(StatusModel):
     """Under `spec.checkpoint.interval: Auto`."""
 
 
+class Straggler(StatusModel):
+    """Something that makes the job slower than it could be."""
+
+    cause: str
+    """Compute, Thermal, Communication, Input, Host, Imbalance, CommonMode or Unknown."""
+    place: str
+    """What is slow: rank, node, link, group, rack, class, replica, stages, replicas or job."""
+    ranks: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
+    """The culprits, 64 at most; empty when nobody is accused."""
+    nodes: Annotated[list[str], Field(max_length=16)] = Field(default_factory=list)
+    """Where they are, 16 at most."""
+    since_step: int = 0
+    slowdown: float = 0.0
+    """0.4: takes 40 % longer than its peers."""
+    persistent: bool = False
+    """Slow for long, and most of that time."""
+
+
 class TrainingJobStatus(StatusModel):
     """What the operator knows. Written by the operator alone."""
 
@@ -494,6 +512,8 @@ class TrainingJobStatus(StatusModel):
     goodput: Goodput = Field(default_factory=Goodput)
     progress: Progress | None = None
     checkpoint: CheckpointStatus | None = None
+    stragglers: Annotated[list[Straggler], Field(max_length=16)] = Field(default_factory=list)
+    """What was slow in this incarnation when last looked at."""
 
 
 class TrainingJob(Model):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.plan import plan as plan_store
 from convoy_controllers.engine.plan import plan as plan_engine
-from convoy_controllers.plan import NodeView, Plan, PodView, SlotView
+from convoy_controllers.plan import GuardView, NodeView, Plan, PodView, SlotView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
 from convoy_crds.checkpointstore import CheckpointStore
@@ -37,6 +37,10 @@ class Hub(Protocol):
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
         """Nodes whose memory holds checkpoints of a job."""
+        ...
+
+    def guard(self, job_uid: str) -> GuardView | None:
+        """What the telemetry of a job's ranks shows; None before they have told of a step."""
         ...
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
@@ -71,6 +75,7 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, s
         nodes=hub.nodes(pods),
         agent_nodes=world.agent_nodes,
         holders=hub.holders(parent.uid),
+        guard=hub.guard(parent.uid),
         create_errors=refused,
     )
     return plan_training_job(observed, now)

@@ -8,7 +8,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from convoy_controllers.plan import Command, DeletePod, Plan, PodView
-from convoy_controllers.trainingjob import checkpointing, ending, formation, nodes, recovering, waiting
+from convoy_controllers.trainingjob import (
+    checkpointing,
+    ending,
+    formation,
+    nodes,
+    recovering,
+    stragglers,
+    waiting,
+)
 from convoy_controllers.trainingjob.children import Children, children
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft, is_up
@@ -31,6 +39,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     status.start_time = status.start_time or draft.now
     draft.fold(status.incarnation)
     checkpointing.say(draft)
+    stragglers.say(draft)
 
     formed = present(observed.job) if status.membership else layout
     if ended := ending.completed(observed, draft, formed, own):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from convoy_controllers.plan import Event
 from convoy_controllers.trainingjob import interval
@@ -32,14 +32,15 @@ class Draft:
         self.status.observed_generation = observed.job.metadata.generation
         self.events: list[Event] = []
 
-    def condition(self, kind: str, holds: bool, reason: Reason, message: str) -> None:
-        """Sets one condition; its transition time moves only when its truth does."""
-        value = "True" if holds else "False"
+    def condition(self, kind: str, holds: bool | None, reason: Reason, message: str) -> None:
+        """Sets one condition, None for Unknown; its transition time moves only when its truth does."""
+        value: Literal["True", "False", "Unknown"]
+        value = "Unknown" if holds is None else "True" if holds else "False"
         old = next((c for c in self.status.conditions if c.type == kind), None)
         unmoved = old is not None and old.status == value
         fresh = Condition(
             type=kind,
-            status="True" if holds else "False",
+            status=value,
             reason=reason.name,
             message=message[:4096],
             last_transition_time=old.last_transition_time if old is not None and unmoved else self.now,

@@ -1,0 +1,102 @@
+"""What is said of a job's stragglers: who keeps the others waiting, since when, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convoy_controllers.plan import GuardView, SlowView
+from convoy_controllers.trainingjob.status import Draft
+from convoy_crds.terms import ConditionType, Reasons
+from convoy_crds.trainingjob import Straggler
+
+MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
+SAME = 0.05
+"""A slowdown that has changed by less is told as it was: it would be a write to the API server each second."""
+_SHARED = {
+    "CommonMode": "all ranks, or a class of them, have become slower together",
+    "Imbalance": "the work is dealt out unevenly",
+    "Input": "all ranks wait for their input",
+    "Host": "all ranks spend more time between their kernels",
+}
+
+
+def say(draft: Draft) -> None:
+    """Sets the condition and `status.stragglers`, once the incarnation's ranks have told of their steps."""
+    status, view = draft.status, draft.observed.guard
+    if view is None or not status.membership or view.incarnation != status.incarnation:
+        if not status.membership:
+            draft.drop(ConditionType.STRAGGLER_DETECTED)
+            status.stragglers = []
+        return
+    status.stragglers = _kept(status.stragglers, view.slow[:MOST])
+    accused = sorted(
+        (one for one in view.slow if one.ranks), key=lambda one: (-one.persistent, -one.slowdown, one.ranks)
+    )
+    if accused:
+        message = _words(draft, accused)
+        if accused[0].persistent and not _told(draft):
+            draft.event(Reasons.STRAGGLER, message)
+        draft.condition(ConditionType.STRAGGLER_DETECTED, True, Reasons.STRAGGLER, message)
+    else:
+        _nobody(draft, view)
+
+
+def _nobody(draft: Draft, view: GuardView) -> None:
+    kind = ConditionType.STRAGGLER_DETECTED
+    if view.slow:
+        what = "; ".join(sorted({_SHARED.get(one.cause, "the cause is unknown") for one in view.slow}))
+        draft.condition(kind, False, Reasons.SLOW_TOGETHER, Reasons.SLOW_TOGETHER.format(what=what))
+    elif not view.judged:
+        draft.condition(kind, None, Reasons.TOO_FEW_PEERS, Reasons.TOO_FEW_PEERS.message)
+    else:
+        draft.condition(kind, False, Reasons.NO_STRAGGLER, Reasons.NO_STRAGGLER.message)
+
+
+def _told(draft: Draft) -> bool:
+    """Whether what is stored says already that somebody lastingly keeps the others waiting."""
+    return any(one.persistent and one.ranks for one in draft.observed.job.status.stragglers)
+
+
+def _words(draft: Draft, accused: list[SlowView]) -> str:
+    first = accused[0]
+    known = next(one for one in draft.status.stragglers if one.ranks == list(first.ranks[:MOST_RANKS]))
+    more = f" (and {len(accused) - 1} more)" if len(accused) > 1 else ""
+    return Reasons.STRAGGLER.format(
+        who=f"{_ranks(first.ranks)} on {', '.join(first.nodes[:3]) or 'an unknown node'}{more}",
+        cause=first.cause,
+        slowdown=f"{known.slowdown:.0%}",
+        since=known.since_step,
+        lasting="lasting" if first.persistent else "not for long yet",
+        job=draft.observed.job.metadata.name,
+    )
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - 4} more" if len(ranks) > 4 else ""
+    return f"ranks {', '.join(map(str, ranks[:4]))}{more}"
+
+
+def _kept(stored: list[Straggler], found: Iterable[SlowView]) -> list[Straggler]:
+    """What was found, in the words that are stored where nothing to speak of has changed."""
+    before = {(one.cause, one.place, *one.ranks): one for one in stored}
+    fresh = []
+    for one in found:
+        ranks = list(one.ranks[:MOST_RANKS])
+        slowdown = round(one.slowdown, 2)
+        old = before.get((one.cause, one.place, *ranks))
+        if old is not None and abs(old.slowdown - slowdown) < SAME:
+            slowdown = old.slowdown
+        fresh.append(
+            Straggler(
+                cause=one.cause,
+                place=one.place,
+                ranks=ranks,
+                nodes=list(one.nodes[:MOST_NODES]),
+                since_step=old.since_step if old is not None else one.since,
+                slowdown=slowdown,
+                persistent=one.persistent,
+            )
+        )
+    return fresh
