@@ -105,6 +105,12 @@ class Metrics:
             ["reason", "counted"],
             registry=registry,
         )
+        self.guard_windows = Counter(
+            "convoy_guard_windows", "Windows of steps that ranks have told of.", registry=registry
+        )
+        self.guard_seconds = Counter(
+            "convoy_guard_detector_seconds", "Time spent on looking for stragglers.", registry=registry
+        )
         # A counter that first appears with its first error hides that error from rate().
         for cause in ("api", "conflict", "bug"):
             for kind in ("TrainingJob", "Engine"):

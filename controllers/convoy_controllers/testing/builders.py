@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from convoy_controllers.plan import Command, CommitView, NodeView, Plan, PodView, SlotView
+from convoy_controllers.plan import Command, CommitView, GuardView, NodeView, Plan, PodView, SlotView
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.kernel import EPOCH
@@ -95,6 +95,8 @@ class ToyCluster:
         """What is known of nodes, where it is not all well."""
         self.holders: tuple[str, ...] = ()
         """Nodes whose memory holds checkpoints of the job."""
+        self.guard: GuardView | None = None
+        """What the telemetry of its ranks shows."""
         self.deaf = False
         """No command reaches a launcher."""
         self.deleted = False
@@ -159,6 +161,7 @@ class ToyCluster:
             },
             agent_nodes=NODES,
             holders=self.holders,
+            guard=self.guard,
             create_errors=dict(self.create_errors),
         )
 

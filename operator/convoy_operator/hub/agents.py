@@ -21,13 +21,14 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
-from convoy_controllers.plan import Assign, Command, NodeView, PodView, Shutdown, SlotView
+from convoy_controllers.plan import Assign, Command, GuardView, NodeView, PodView, Shutdown, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator import views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
 from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.watching import Watches
 from convoy_operator.hub.witness import Connect, answers
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
@@ -128,6 +129,7 @@ class Agents:
             wall=wall,
         )
         self.stores = Stores(world, queue, gateway, settings.namespace, clock=clock, wall=wall)
+        self.watches = Watches(world, queue, metrics)
         world.nodes.listen(self._node)
 
     # What streams tell.
@@ -244,6 +246,10 @@ class Agents:
                 if job_uid in agent.holdings and not self.presence.silent(node)
             )
         )
+
+    def guard(self, job_uid: str) -> GuardView | None:
+        """What the telemetry of a job's ranks shows; None before they have told of a step."""
+        return self.watches.view(job_uid)
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
         """What was found out about a store; None when its Secret was not looked up."""

@@ -140,6 +140,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._agents.gone(node, message.pod_gone.pod_uid)
             elif kind == "store":
                 self._agents.stores.report(node, message.store)
+            elif kind == "telemetry":
+                self._agents.watches.heard(node, message.telemetry)
 
 
 def peer_node(context: Context) -> str:

@@ -37,6 +37,9 @@ class FakeAgents:
     def nodes(self, pods: Any) -> Mapping[str, NodeView]:
         return {}
 
+    def guard(self, job_uid: str) -> None:
+        return None
+
     def holders(self, job_uid: str) -> tuple[str, ...]:
         return ()
 

@@ -44,8 +44,8 @@ def print_of(tensor: torch.Tensor) -> str:
         factors = _factors(tensor.device)
         # CUDA multiplies no matrices of integers.
         sums = rows @ factors if tensor.device.type == "cpu" else (rows * factors).sum(1)
-        total.update(memoryview(sums.cpu().numpy()))
-    total.update(memoryview(flat[whole:].cpu().numpy()))
+        total.update(sums.cpu().numpy().tobytes())
+    total.update(flat[whole:].cpu().numpy().tobytes())
     return total.hexdigest()
 
 

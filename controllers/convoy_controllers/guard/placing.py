@@ -1,0 +1,69 @@
+"""Where the ranks of an incarnation stand: from its slots, pods and nodes to the detector's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from convoy_controllers.guard.telemetry import Layout
+from convoy_crds.layout import Slot
+
+T = TypeVar("T")
+
+HARDWARE_LABELS = ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type")
+"""Of a node: which of them are alike. The first that it carries counts."""
+RACK_LABEL = "topology.kubernetes.io/rack"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The ranks of an incarnation, and the nodes they are on."""
+
+    layout: Layout
+    nodes: tuple[str, ...]
+    """By the layout's numbers."""
+    ranks: Mapping[str, range]
+    """By pod."""
+
+    def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
+        """Names of the nodes that these ranks are on."""
+        return tuple(sorted({self.nodes[int(self.layout.node[rank])] for rank in ranks}))
+
+
+def standing(
+    slots: Sequence[Slot], nodes: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
+) -> Standing:
+    """`nodes`: by pod, where it is; `labels`: by node. Ranks of different roles do different work: each role is
+    a stage. KeyError when a pod's node is not known.
+    """
+    of_slots = [nodes[slot.pod] for slot in slots]
+    names, roles = _numbered(of_slots), _numbered([slot.role for slot in slots])
+    racks = _numbered([labels.get(node, {}).get(RACK_LABEL, "") for node in of_slots])
+    kinds = _numbered([_hardware(labels.get(node, {})) for node in of_slots])
+    columns: list[list[int]] = [[], [], [], [], []]
+    rank = 0
+    for slot, node in zip(slots, of_slots, strict=True):
+        where = labels.get(node, {})
+        for _ in range(slot.processes):
+            row = (
+                roles[slot.role],
+                rank,
+                names[node],
+                racks[where.get(RACK_LABEL, "")],
+                kinds[_hardware(where)],
+            )
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+            rank += 1
+    ranks = {slot.pod: range(slot.rank_offset, slot.rank_offset + slot.processes) for slot in slots}
+    return Standing(Layout.of(*columns), tuple(names), ranks)
+
+
+def _hardware(labels: Mapping[str, str]) -> str:
+    return next((labels[label] for label in HARDWARE_LABELS if label in labels), "")
+
+
+def _numbered(values: Iterable[T]) -> dict[T, int]:
+    """The different values, in order, each with its number."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}

@@ -1,0 +1,185 @@
+"""What ranks tell of their steps, watched job by job: who keeps the others waiting.
+
+Everything is in memory: another leader learns it anew within some windows, and no action hangs on one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+from pydantic import ValidationError
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.guard.causes import Finding, Report, Verdict
+from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.gather import Gather
+from convoy_controllers.guard.placing import Standing, standing
+from convoy_controllers.guard.state import State, begin
+from convoy_controllers.guard.telemetry import Window
+from convoy_controllers.plan import GuardView, SlowView
+from convoy_crds.layout import present, world_size
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.queue import WorkQueue
+from convoy_operator.views import Parent, Pod
+from convoy_operator.world import World, ended
+
+log = structlog.get_logger(__name__)
+
+_MOST_WINDOWS = 4096
+"""Of one pod in one message: 64 ranks with 32 each, and as many again."""
+
+
+class _Job:
+    """One incarnation of a job."""
+
+    def __init__(self, key: Key, incarnation: int, standing: Standing) -> None:
+        self.key = key
+        self.incarnation = incarnation
+        self.standing = standing
+        self.gather = Gather(standing.layout.size, incarnation)
+        self.state: State = begin(standing.layout)
+        self.view: GuardView | None = None
+        """As its plan last saw it."""
+
+    def advance(self, window: Window) -> Report | None:
+        """Takes one window in; the report on the newest table that it completes."""
+        found = None
+        for table in self.gather.take(self.incarnation, window):
+            self.state, found = advance(self.state, table)
+        return found
+
+
+class Watches:
+    """Of all jobs. Used from the event loop alone."""
+
+    def __init__(
+        self,
+        world: World,
+        queue: WorkQueue[Key],
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._world = world
+        self._queue = queue
+        self._metrics = metrics
+        self._clock = clock
+        self._jobs: dict[str, _Job] = {}
+        """By uid."""
+        world.jobs.listen(self._changed)
+
+    def view(self, uid: str) -> GuardView | None:
+        """What the telemetry of a job's ranks shows; None before they have told of a step."""
+        job = self._jobs.get(uid)
+        return job.view if job is not None else None
+
+    def heard(self, node: str, told: wire.Telemetry) -> None:
+        """Takes in what the ranks on a node have done. A pod is believed what concerns its own ranks."""
+        pods = {pod.uid: pod for pod in self._world.pods_on(node)}
+        for one in told.pods:
+            pod = pods.get(one.pod_uid)
+            job = self._job(pod, one.incarnation) if pod is not None else None
+            if pod is None or job is None:
+                continue
+            began = self._clock()
+            self._take(job, pod.name, one)
+            self._metrics.guard_seconds.inc(self._clock() - began)
+
+    def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
+        own = job.standing.ranks.get(pod, range(0))
+        before = job.view
+        for window in told.windows[:_MOST_WINDOWS]:
+            if window.rank not in own:
+                continue
+            self._metrics.guard_windows.inc()
+            if report := job.advance(_window(window)):
+                job.view = _view(job, report)
+        if _news(before, job.view):
+            self._queue.add(job.key, 0.0)
+
+    def _job(self, pod: Pod, incarnation: int) -> _Job | None:
+        """The job of a pod, if that incarnation of it has formed."""
+        parent = self._world.jobs.get(pod.namespace, pod.job)
+        if parent is None or parent.uid != pod.view.owner_uid:
+            return None
+        status = parent.status
+        if status.get("incarnation") != incarnation or not status.get("membership"):
+            return None
+        known = self._jobs.get(parent.uid)
+        if known is None or known.incarnation != incarnation:
+            made = self._made(parent, incarnation)
+            if made is None:
+                return None
+            known = self._jobs[parent.uid] = made
+        return known
+
+    def _made(self, parent: Parent, incarnation: int) -> _Job | None:
+        try:
+            slots = present(TrainingJob.model_validate(parent.raw))
+        except ValidationError:
+            return None  # its own reconcile says what is wrong with it
+        pods = self._world.pods.indexed((parent.namespace, parent.name))
+        nodes = {
+            pod.name: pod.view.node for pod in pods if pod.view.node and pod.view.owner_uid == parent.uid
+        }
+        if any(slot.pod not in nodes for slot in slots) or not world_size(slots):
+            return None  # a pod has gone, and so does this incarnation
+        found = (self._world.nodes.get("", name) for name in set(nodes.values()))
+        labels = {node.name: node.labels for node in found if node is not None}
+        key = Key(TRAINING_JOB, parent.namespace, parent.name)
+        return _Job(key, incarnation, standing(slots, nodes, labels))
+
+    def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (after is None or ended(after)):
+            self._jobs.pop(before.uid, None)
+
+
+def _window(told: wire.StepWindow) -> Window:
+    return Window(
+        rank=told.rank,
+        first=told.first,
+        last=told.last,
+        wall=told.wall,
+        compute=told.compute,
+        optimizer=told.optimizer,
+        data=told.data,
+        wait=told.wait,
+        save=told.save,
+        tokens=told.tokens,
+        micro=tuple(told.micro),
+    )
+
+
+def _view(job: _Job, report: Report) -> GuardView:
+    return GuardView(
+        incarnation=job.incarnation,
+        judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
+        slow=tuple(_slow(job.standing, finding) for finding in report.findings),
+    )
+
+
+def _slow(where: Standing, finding: Finding) -> SlowView:
+    return SlowView(
+        cause=finding.cause.value,
+        place=finding.place,
+        ranks=finding.ranks,
+        nodes=where.nodes_of(finding.ranks),
+        since=finding.since,
+        slowdown=finding.slowdown,
+        persistent=finding.persistent,
+    )
+
+
+def _news(before: GuardView | None, after: GuardView | None) -> bool:
+    """Whether there is something else to say than before. How slow something is, is told along with the rest."""
+    return _told(before) != _told(after)
+
+
+def _told(view: GuardView | None) -> object:
+    if view is None:
+        return None
+    return view.judged, {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow}

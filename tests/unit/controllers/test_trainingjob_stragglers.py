@@ -1,0 +1,115 @@
+"""What is said of stragglers: condition, status, Event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from convoy_controllers.plan import GuardView, SlowView
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.meta import Condition
+
+SLOW = SlowView("Compute", "rank", (3,), ("node-1",), since=40, slowdown=0.42)
+
+
+def job() -> ToyCluster:
+    cluster = ToyCluster(make_job(roles=[{"name": "worker", "replicas": 5}]), make_engine())
+    return cluster.settle()
+
+
+def told(cluster: ToyCluster, *slow: SlowView, judged: bool = True, incarnation: int = 1) -> Condition | None:
+    cluster.guard = GuardView(incarnation, judged, slow)
+    cluster.settle()
+    return next((c for c in cluster.job.status.conditions if c.type == "StragglerDetected"), None)
+
+
+def test_nothing_is_said_before_ranks_have_told_of_their_steps() -> None:
+    cluster = job()
+    assert all(c.type != "StragglerDetected" for c in cluster.job.status.conditions)
+
+
+def test_who_keeps_the_others_waiting_is_named() -> None:
+    cluster = job()
+    found = told(cluster, SLOW)
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "Straggler")
+    assert found.message.startswith("rank 3 on node-1 makes the others wait (Compute): 42% longer")
+    assert "since step 40, not for long yet" in found.message
+    (one,) = cluster.job.status.stragglers
+    assert (one.ranks, one.nodes, one.cause, one.since_step) == ([3], ["node-1"], "Compute", 40)
+    assert (one.slowdown, one.persistent) == (0.42, False)
+
+
+def test_what_lasts_is_an_event_once() -> None:
+    cluster = job()
+    told(cluster, SLOW)
+    assert "Straggler" not in cluster.events
+    found = told(cluster, replace(SLOW, persistent=True))
+    assert found is not None and "lasting" in found.message
+    told(cluster, replace(SLOW, persistent=True, slowdown=0.9))
+    assert cluster.events.count("Straggler") == 1
+
+
+def test_the_worst_of_several_is_named() -> None:
+    others = [replace(SLOW, ranks=(n,), nodes=(f"node-{n}",), slowdown=n / 10) for n in (1, 2)]
+    found = told(job(), *others, replace(SLOW, ranks=(0,), slowdown=0.05, persistent=True))
+    assert found is not None
+    assert found.message.startswith("rank 0 on node-1 (and 2 more)"), "what lasts comes first"
+    found = told(job(), *others)
+    assert found is not None and found.message.startswith("rank 2 on node-2 (and 1 more)")
+
+
+def test_a_slowdown_that_scatters_is_no_write() -> None:
+    cluster = job()
+    before = told(cluster, SLOW)
+    version = cluster.job.metadata.resource_version
+    for slowdown in (0.40, 0.44, 0.46):
+        assert told(cluster, replace(SLOW, slowdown=slowdown)) == before
+    assert cluster.job.metadata.resource_version == version
+    assert told(cluster, replace(SLOW, slowdown=0.6)) != before
+
+
+@pytest.mark.parametrize(
+    ("slow", "judged", "status", "reason", "words"),
+    [
+        ((), True, "False", "NoStraggler", "no rank keeps the others waiting"),
+        ((), False, "Unknown", "TooFewPeers", "it takes 4 ranks that do the same work"),
+        ((SlowView("CommonMode", "job"),), True, "False", "SlowTogether", "slower together"),
+        ((SlowView("Imbalance", "stages"),), True, "False", "SlowTogether", "dealt out unevenly"),
+        ((SlowView("Input", "job"),), True, "False", "SlowTogether", "wait for their input"),
+        ((SlowView("Unknown", "job"),), True, "False", "SlowTogether", "the cause is unknown"),
+    ],
+)
+def test_nobody_is_named_where_nobody_is_to_blame(
+    slow: tuple[SlowView, ...], judged: bool, status: str, reason: str, words: str
+) -> None:
+    found = told(job(), *slow, judged=judged)
+    assert found is not None
+    assert (found.status, found.reason) == (status, reason)
+    assert words in found.message
+
+
+def test_what_an_earlier_incarnation_showed_counts_no_more() -> None:
+    cluster = job()
+    told(cluster, SLOW)
+    assert told(cluster, replace(SLOW, ranks=(4,)), incarnation=7) is not None
+    assert [one.ranks for one in cluster.job.status.stragglers] == [[3]]
+
+
+def test_a_recovered_rank_is_named_no_more() -> None:
+    cluster = job()
+    told(cluster, SLOW)
+    found = told(cluster)
+    assert found is not None and found.status == "False"
+    assert cluster.job.status.stragglers == []
+
+
+def test_lists_have_bounds() -> None:
+    cluster = job()
+    whole = replace(SLOW, ranks=tuple(range(200)), nodes=tuple(f"n{n}" for n in range(200)))
+    found = told(cluster, whole, *[replace(SLOW, ranks=(n,)) for n in range(40)])
+    assert found is not None
+    assert len(found.message) < 1000
+    assert len(cluster.job.status.stragglers) == 16
+    assert len(cluster.job.status.stragglers[0].ranks) == 64

@@ -1,0 +1,141 @@
+"""What the hub makes of telemetry: whose it is, which job it wakes, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.testing.builders import make_job
+from convoy_operator import views
+from convoy_operator.hub.watching import Watches
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.world import World
+
+KEY = Key(TRAINING_JOB, "default", "job")
+RANKS = 6
+
+
+class Queue:
+    def __init__(self) -> None:
+        self.added: list[Key] = []
+
+    def add(self, key: Key, delay: float) -> None:
+        self.added.append(key)
+
+
+class Hub:
+    """A job of six pods on six nodes."""
+
+    def __init__(self, replicas: int = RANKS) -> None:
+        self.world, self.queue = World(), Queue()
+        self.replicas = replicas
+        queue: Any = self.queue
+        self.watches = Watches(self.world, queue, Metrics())
+        for number in range(replicas):
+            self.world.nodes.upsert(views.node({"metadata": {"name": f"n{number}", "uid": f"n{number}"}}))
+            self.world.pods.upsert(views.pod(self._pod(number)))
+        self.form(1)
+
+    def _pod(self, number: int) -> dict[str, Any]:
+        return {
+            "metadata": {
+                "name": f"job-worker-{number}",
+                "namespace": "default",
+                "uid": f"p{number}",
+                "labels": {"convoy.dev/job": "job"},
+                "ownerReferences": [{"controller": True, "uid": "uid-job"}],
+            },
+            "spec": {"nodeName": f"n{number}"},
+            "status": {"phase": "Running"},
+        }
+
+    def form(self, incarnation: int, **status: Any) -> None:
+        raw = make_job(roles=[{"name": "worker", "replicas": self.replicas}]).to_dict()
+        raw["status"] = {"incarnation": incarnation, "membership": "m", "phase": "Running", **status}
+        raw["metadata"]["resourceVersion"] = str(100 + incarnation)
+        self.world.jobs.upsert(views.parent(raw))
+
+    def tell(
+        self, step: int, slow: dict[int, float] | None = None, incarnation: int = 1, pod: str = "p"
+    ) -> None:
+        for number in range(self.replicas):
+            compute = 1.0 + 0.003 * ((step * 7 + number * 5) % 4) + (slow or {}).get(number, 0.0)
+            window = wire.StepWindow(
+                rank=number, first=step, last=step, wall=2.0, compute=compute, wait=2.0 - compute
+            )
+            told = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
+            self.watches.heard(f"n{number}", wire.Telemetry(pods=[told]))
+
+
+def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
+    hub = Hub()
+    for step in range(1, 11):
+        hub.tell(step)
+    view = hub.watches.view("uid-job")
+    assert view is not None and view.judged and view.slow == ()
+    assert hub.queue.added == [KEY], "with the first table there is something to say"
+    for step in range(11, 16):
+        hub.tell(step, slow={4: 0.5})
+    view = hub.watches.view("uid-job")
+    assert view is not None
+    (found,) = view.slow
+    assert (found.cause, found.ranks, found.nodes) == ("Compute", (4,), ("n4",))
+    assert 0.4 < found.slowdown < 0.6
+    assert len(hub.queue.added) == 2
+
+
+def test_few_ranks_are_not_judged() -> None:
+    hub = Hub(replicas=3)
+    for step in range(1, 9):
+        hub.tell(step, slow={1: 1.0})
+    view = hub.watches.view("uid-job")
+    assert view is not None and not view.judged
+    assert not any(one.ranks for one in view.slow)
+
+
+@pytest.mark.parametrize(
+    "fault", ["another incarnation", "an unknown pod", "another's rank", "a stranger's pod", "nothing formed"]
+)
+def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
+    hub = Hub()
+    if fault == "another incarnation":
+        hub.tell(1, incarnation=2)
+    elif fault == "an unknown pod":
+        hub.tell(1, pod="x")
+    elif fault == "another's rank":
+        for number in range(RANKS):
+            window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
+            told = wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=[window])
+            hub.watches.heard("n0", wire.Telemetry(pods=[told]))
+    elif fault == "a stranger's pod":
+        for number in range(RANKS):
+            raw = hub._pod(number)
+            raw["metadata"]["ownerReferences"] = []
+            hub.world.pods.upsert(views.pod({**raw, "metadata": {**raw["metadata"], "resourceVersion": "9"}}))
+        hub.tell(1)
+    else:
+        hub.form(2, membership="")
+        hub.tell(1, incarnation=2)
+    assert hub.watches.view("uid-job") is None
+    assert hub.queue.added == []
+
+
+def test_another_incarnation_is_watched_anew() -> None:
+    hub = Hub()
+    for step in range(1, 12):
+        hub.tell(step, slow={2: 0.5})
+    hub.form(2)
+    hub.tell(4, incarnation=2)
+    view = hub.watches.view("uid-job")
+    assert view is not None and (view.incarnation, view.slow) == (2, ())
+
+
+def test_a_job_that_is_over_is_forgotten() -> None:
+    hub = Hub()
+    hub.tell(1)
+    assert hub.watches.view("uid-job") is not None
+    hub.form(3, phase="Succeeded")
+    assert hub.watches.view("uid-job") is None
