@@ -34,8 +34,8 @@ class Standing:
 def standing(
     slots: Sequence[Slot], nodes: Mapping[str, str], labels: Mapping[str, Mapping[str, str]]
 ) -> Standing:
-    """`nodes`: by pod, where it is; `labels`: by node. Ranks of different roles do different work: each role is
-    a stage. KeyError when a pod's node is not known.
+    """`nodes`: by pod, where it is; `labels`: by node. Ranks of different roles do different work: each role
+    is a stage. KeyError when a pod's node is not known.
     """
     of_slots = [nodes[slot.pod] for slot in slots]
     names, roles = _numbered(of_slots), _numbered([slot.role for slot in slots])

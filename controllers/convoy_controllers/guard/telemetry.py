@@ -5,7 +5,7 @@ clock: nothing here, nor in what is made of it, compares the clocks of two machi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,50 @@ class Window:
         """What nothing else explains: the program between its kernels."""
         known = self.compute + self.optimizer + self.data + self.wait + self.save
         return max(0.0, self.wall - known)
+
+
+def joined(windows: Sequence[Window]) -> Window:
+    """One rank's windows, of steps without a gap, as one. ValueError: none, or of several ranks."""
+    if len({one.rank for one in windows}) != 1:
+        raise ValueError("windows of one rank are joined, and one at least")
+    if len(windows) == 1:
+        return windows[0]
+    steps = sum(one.steps for one in windows)
+    alike = len({len(one.micro) for one in windows}) == 1
+    return Window(
+        rank=windows[0].rank,
+        first=min(one.first for one in windows),
+        last=max(one.last for one in windows),
+        wall=sum(one.wall for one in windows),
+        compute=sum(one.compute for one in windows),
+        optimizer=sum(one.optimizer for one in windows),
+        data=sum(one.data for one in windows),
+        wait=sum(one.wait for one in windows),
+        save=sum(one.save for one in windows),
+        tokens=sum(one.tokens for one in windows) if all(one.tokens for one in windows) else 0,
+        micro=tuple(map(sum, zip(*(one.micro for one in windows), strict=True))) if alike else (),
+        collectives=_joined_collectives(windows),
+        clock=sum(one.clock * one.steps for one in windows) / steps,
+        throttled=any(one.throttled for one in windows),
+    )
+
+
+def _joined_collectives(windows: Sequence[Window]) -> tuple[Collective, ...]:
+    found: dict[str, Collective] = {}
+    for window in windows:
+        for one in window.collectives:
+            before = found.get(one.group)
+            found[one.group] = (
+                one
+                if before is None
+                else replace(
+                    one,
+                    bytes=before.bytes + one.bytes,
+                    count=before.count + one.count,
+                    seconds=before.seconds + one.seconds,
+                )
+            )
+    return tuple(found.values())
 
 
 def window_of(step: int, length: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from convoy_crds.trainingjob import Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05
-"""A slowdown that has changed by less is told as it was: it would be a write to the API server each second."""
+"""A slowdown that has changed by less is told as it was: else each second would be a write."""
 _SHARED = {
     "CommonMode": "all ranks, or a class of them, have become slower together",
     "Imbalance": "the work is dealt out unevenly",

@@ -175,7 +175,7 @@ def _slow(where: Standing, finding: Finding) -> SlowView:
 
 
 def _news(before: GuardView | None, after: GuardView | None) -> bool:
-    """Whether there is something else to say than before. How slow something is, is told along with the rest."""
+    """Whether there is something else to say than before; how slow something is, is no news."""
     return _told(before) != _told(after)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.guard.gather import Gather
-from convoy_controllers.guard.telemetry import Collective, Layout, Window, tabulate, window_of
+from convoy_controllers.guard.telemetry import Collective, Layout, Table, Window, joined, tabulate, window_of
 
 
 def window(rank: int, step: int = 1, *, wall: float = 1.0, **more: object) -> Window:
@@ -88,6 +90,9 @@ def test_tables_come_in_order_and_wait_for_the_silent_only_so_long() -> None:
         pytest.param(0, window(1, 2, micro=(0.0,)), id="no time at all"),
         pytest.param(0, window(1, 2, last=3), id="across"),
         pytest.param(0, window(1, 3, last=2), id="backwards"),
+        pytest.param(0, window(1, 1, last=3), id="of a length that is no power of two"),
+        pytest.param(0, window(1, 1, last=16), id="of steps that are over, too"),
+        pytest.param(0, window(1, 2, last=2 + 4096), id="much longer than others'"),
     ],
 )
 def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
@@ -98,6 +103,45 @@ def test_what_makes_no_sense_is_dropped(incarnation: int, bad: Window) -> None:
     assert gather.take(incarnation, bad) == () and gather.dropped == 1
     (table,) = gather.take(0, window(1, 2))
     assert table.heard.all()
+
+
+@given(st.randoms(use_true_random=False), st.lists(st.sampled_from([1, 2, 4, 8]), min_size=3, max_size=3))
+def test_ranks_whose_windows_differ_in_length_are_put_together(random: Random, lengths: list[int]) -> None:
+    """However the ranks' own orders are mixed, all steps are in the tables once, with every rank's sums."""
+    gather, steps = Gather(3, patience=100), 16
+    told = [
+        [
+            window(
+                rank, first, last=first + length - 1, wall=1.0 * length, compute=0.5 * length, tokens=length
+            )
+            for first in range(1, steps + 1, length)
+        ]
+        for rank, length in enumerate(lengths)
+    ]
+    tables: list[Table] = []
+    while rest := [one for one in told if one]:
+        tables += gather.take(0, random.choice(rest).pop(0))
+    assert gather.dropped == 0 and gather.open == 0
+    assert [table.first for table in tables] == [1, *(table.last + 1 for table in tables[:-1])]
+    assert tables[-1].last == steps
+    for table in tables:
+        for column, each in ((table.wall, 1.0), (table.compute, 0.5), (table.tokens, 1)):
+            assert column.tolist() == [each * table.steps] * 3
+
+
+def test_joined_windows_are_sums() -> None:
+    dp = Collective("g", "dp", (0, 1), 100, 2, 0.25)
+    one = window(3, 1, micro=(0.1, 0.2), collectives=(dp,), clock=0.5, save=0.125)
+    other = window(3, 2, micro=(0.3, 0.4), collectives=(dp,), throttled=True, data=0.25)
+    found = joined([other, one])
+    assert (found.first, found.last, found.wall, found.compute) == (1, 2, 2.0, 1.0)
+    assert (found.save, found.data, found.clock, found.throttled) == (0.125, 0.25, 0.75, True)
+    assert found.micro == pytest.approx((0.4, 0.6))
+    (both,) = found.collectives
+    assert (both.bytes, both.count, both.seconds, both.members) == (200, 4, 0.5, (0, 1))
+    assert joined([window(3, 1, micro=(0.1,)), other]).micro == ()
+    with pytest.raises(ValueError, match="of one rank"):
+        joined([one, window(1, 2)])
 
 
 def test_a_resize_begins_anew() -> None:
