@@ -1,0 +1,58 @@
+"""Stragglers on real nodes: who is slowed down is named, and nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.cluster.cluster import Cluster
+from e2e.tests.jobs import Jobs
+from e2e.tests.survival import ENDLESS
+
+RANKS, SLOW = 5, 3
+CORES, SLOWED = 0.25, 0.12
+"""Processors of each rank, and of one that is held back: all together stay below what the machine has."""
+
+
+def condition(jobs: Jobs, name: str) -> dict[str, Any]:
+    """StragglerDetected of a job; empty before there is one."""
+    found = (c for c in jobs.status(name).get("conditions", []) if c["type"] == "StragglerDetected")
+    return next(found, {})
+
+
+def hold(cluster: Cluster, pod: Any, cores: float) -> None:
+    """Gives a pod so many processors."""
+    cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
+
+
+def test_a_rank_that_is_throttled_is_named_and_then_not_any_more(cluster: Cluster, jobs: Jobs) -> None:
+    name = "convoy"
+    roles = [{"name": "worker", "replicas": RANKS}]
+    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=roles)
+    jobs.wait_phase(name, "Running", 120)
+    pods = jobs.pods(name)
+    for pod in pods:
+        hold(cluster, pod, CORES)
+    jobs.wait(lambda: condition(jobs, name).get("reason") == "NoStraggler", 60, "ranks are compared")
+
+    hold(cluster, pods[SLOW], SLOWED)
+    jobs.wait(lambda: condition(jobs, name).get("status") == "True", 60, "somebody is named")
+    said = condition(jobs, name)["message"]
+    assert f"rank {SLOW} on {pods[SLOW].spec.node_name} makes the others wait (Compute)" in said
+    jobs.wait(lambda: "Straggler" in jobs.events(name), 60, "it lasts")
+    named = {rank for one in jobs.status(name)["stragglers"] for rank in one["ranks"]}
+    assert named == {SLOW}
+    assert "StragglerDetected" in cluster.kubectl("describe", "tj", "-n", jobs.namespace, name)
+
+    hold(cluster, pods[SLOW], CORES)
+    jobs.wait(lambda: condition(jobs, name).get("status") == "False", 90, "nobody is named any more")
+
+
+def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
+    name = "pair"
+    jobs.create(name, engine={"name": "gpt", "params": ENDLESS})
+    jobs.wait_phase(name, "Running", 120)
+    hold(cluster, jobs.pods(name)[1], CORES)
+    jobs.wait(lambda: condition(jobs, name).get("reason") == "TooFewPeers", 60, "it is said")
+    found = condition(jobs, name)
+    assert found["status"] == "Unknown" and "it takes 4 ranks" in found["message"]
+    assert jobs.status(name).get("stragglers", []) == []
