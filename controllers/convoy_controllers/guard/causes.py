@@ -65,9 +65,10 @@ def _input(state: State, table: Table) -> list[Finding]:
 def _compute_and_host(state: State, table: Table) -> list[Finding]:
     compute, host = state.compute, state.watches["host"]
     common = _too_many(compute.alarmed, state, table) | _in_slow_racks(compute.alarmed, state, table)
-    by_host = host.alarmed & ~_too_many(host.alarmed, state, table)
-    by_host &= ~compute.alarmed | (host.size >= _EXPLAINS * compute.size)
-    slow = compute.alarmed & ~common & ~by_host
+    known = host.alarmed & ~_too_many(host.alarmed, state, table)
+    # What holds the whole rank back shows first where there is less noise.
+    by_host = known & (host.size >= _EXPLAINS * compute.size)
+    slow = (compute.alarmed | (known & ~by_host)) & ~common & ~by_host
     hot = (state.throttled >= _EXPLAINS) | (state.heat >= _EXPLAINS * np.maximum(compute.size, 1e-3))
     whole, blamed = _replicas(state, table, slow)
     slow &= ~blamed

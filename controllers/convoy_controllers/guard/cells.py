@@ -116,7 +116,8 @@ def _curve(work: Floats, logs: Floats) -> Floats:
     factors: Floats = np.zeros(3)
     for _ in range(_ROUNDS):
         weighted = basis.T * weights
-        factors = np.linalg.solve(weighted @ basis + 1e-9 * np.eye(3), weighted @ y)
+        solved = np.linalg.solve(weighted @ basis + 1e-9 * np.eye(3), weighted @ y)
+        factors = np.asarray(solved, dtype=np.float64)
         left = y - basis @ factors
         bound = _BISQUARE * max(TO_SIGMA * float(np.median(np.abs(left))), _LEAST)
         weights = np.asarray(np.maximum(0.0, 1 - (left / bound) ** 2) ** 2, dtype=np.float64)

@@ -12,8 +12,8 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.guard.causes import Finding, Report, Verdict
 from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.gather import Gather
 from convoy_controllers.guard.placing import Standing, standing
 from convoy_controllers.guard.state import State, begin
