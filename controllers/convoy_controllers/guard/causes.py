@@ -127,10 +127,10 @@ def _communication(state: State, table: Table) -> list[Finding]:
                 part.kind,
                 ranks,
                 part.where,
-                int(since[numbers].min()),
+                int(np.median(since[numbers])),
                 float(np.expm1(size)),
                 float(times[numbers].max() * -np.expm1(-max(size, 0.0))),
-                bool(persistent[numbers].all()),
+                bool(persistent[numbers].mean() >= 0.5),
             )
         )
     return findings
