@@ -45,6 +45,8 @@ SUSPECTED = float(np.log(30.0))
 """Evidence from which on nothing is learned from a unit."""
 _WARM_UP = 12
 """Residuals from which noise is known well enough for a verdict."""
+_FEW = 8
+"""Units, too few for a median to be blind to one of them."""
 _LEAST_TAU = 0.002
 _PRIOR_TAUS = 2.0
 _BASELINE_TAUS = 3.0
@@ -204,7 +206,7 @@ def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
     fresh = watch.windows + 1
     pace = np.sqrt(1 + 1 / np.clip(watch.seen, 1, _LEVEL))
     deviation = np.where(heard & (watch.seen > 0), (residual - watch.level) / pace, np.nan)
-    sigma = spread(residual) if watch.windows == 0 else _sigma(watch, deviation[trusted])
+    sigma = spread(residual) if watch.windows == 0 else _sigma(watch, deviation[trusted], rules)
     weight = np.where(heard, 1 / np.minimum(watch.seen + 1, _LEVEL), 0.0)
     known = np.where(heard, residual, 0.0)
     learns = trusted & (watch.counted < rules.settle)
@@ -222,13 +224,16 @@ def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:
     )
 
 
-def _sigma(watch: Watch, deviations: Floats) -> float:
+def _sigma(watch: Watch, deviations: Floats, rules: Rules) -> float:
     known = deviations[~np.isnan(deviations)]
     if not len(known):
         return watch.sigma
     now = float(TO_SIGMA * np.median(np.abs(known)))
     if np.isnan(watch.sigma):
         return now
+    if len(known) < _FEW and watch.windows > _WARM_UP:
+        # One of few may be the first slow window itself.
+        now = min(now, 2 * max(watch.sigma, rules.least_sigma))
     weight = 1 / min(watch.windows + 1, _MEMORY)
     return watch.sigma + weight * (now - watch.sigma)
 
