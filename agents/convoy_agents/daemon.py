@@ -89,7 +89,7 @@ class Agent:
         self.scrubber = Scrubber(
             settings.node, self.keeper, exchange, lambda: self.pods, settings.scrub_seconds
         )
-        restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes)
+        restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes, alarms)
         self._committer = Committer(
             self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
         )

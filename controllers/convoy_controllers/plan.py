@@ -299,8 +299,6 @@ class SlotView:
     committed: Mapping[str, CommitView] = field(default_factory=dict)
     """By tier, the newest generation that its agent saw committed."""
     troubles: tuple[tuple[str, str], ...] = ()
-    """With checkpoints: NO_MEMORY, LOST, INEXACT or NOT_STORED, as hub.proto has them, and what is said of
-    it.
-    """
+    """With checkpoints: each kind, as Trouble of hub.proto has them, and what is said of it."""
     interval_seconds: int = 0
     """Between two saves, as its agent was last told; 0: what the pod began with."""

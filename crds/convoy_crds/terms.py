@@ -299,6 +299,27 @@ class Reasons:
         "checkpoints are in memory alone: from node {node}, CheckpointStore {name!r} does not get {why}",
         warning=True,
     )
+    NOT_COPIED = Reason(
+        "NotCopied",
+        "the newest checkpoint has no copies, and no further one is saved until it has: node {node} sends "
+        "them and hears from {why}. Where bytes are missing, raise agent.checkpointMemoryMiB of the chart or "
+        "spec.checkpoint.tiers.local.memory, or keep fewer copies (spec.checkpoint.tiers.peer.copies); else "
+        "see why the convoy-agent of that node does not answer",
+        warning=True,
+    )
+    OVERDUE = Reason(
+        "Overdue",
+        "saving has stopped: the interval is {interval}, steps go on, and the newest checkpoint is of {at} "
+        "(step {step}); see what the ranks say, and the convoy-agents of their nodes",
+        warning=True,
+    )
+    STORE_AWAY = Reason(
+        "StoreUnavailable",
+        "the ranks on node {node} wait to begin: memory does not have all that is known of the job, and its "
+        "CheckpointStore does not answer: {why}. They begin once it does, and no restart for it counts; see "
+        "kubectl describe checkpointstores",
+        warning=True,
+    )
     STORE_NOT_READY = Reason(
         "StoreNotReady",
         "CheckpointStore {name!r} is not ready, checkpoints may be in memory alone: {why}",

@@ -49,7 +49,7 @@ class Troubled:
 
     incarnation: int
     troubles: Mapping[str, str]
-    """All that is said, by kind: NO_MEMORY, LOST, INEXACT or NOT_STORED, as hub.proto has them."""
+    """All that is said, by kind, as Trouble of hub.proto has them."""
 
 
 @dataclass(frozen=True, slots=True)

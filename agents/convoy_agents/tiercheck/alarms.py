@@ -12,7 +12,9 @@ from convoy_agents.tiercheck.troubles import Cause, Kind, Troubles, by_kind, tol
 from convoy_controllers.checkpoint.generation import Generation
 
 PATIENCE_SECONDS = 30.0
-"""For which a store may stumble before anybody is told; what waiting does not mend is told at once."""
+"""For which a store, or a node that is to keep copies, may stumble before anybody is told; what waiting does
+not mend is told at once.
+"""
 
 Troubled = Callable[[str, int, Mapping[str, str]], None]
 """(pod uid, incarnation, message by kind): all that is wrong now. Called when that is news."""
@@ -21,6 +23,7 @@ _RECORDS = Cause(Kind.NO_MEMORY, "records")
 _LOST = Cause(Kind.LOST)
 _STORE = Cause(Kind.NOT_STORED, "store")
 _SHARD = Cause(Kind.NOT_STORED, "shard")
+_RESTORE = Cause(Kind.NOT_RESTORED)
 
 
 @dataclass(slots=True)
@@ -29,6 +32,8 @@ class _Pod:
     troubles: Troubles = field(default_factory=dict)
     since: float | None = None
     """When the store first failed it since a generation got there."""
+    uncopied: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By node and shard: when that node first did not take that copy."""
 
 
 class Alarms:
@@ -87,6 +92,30 @@ class Alarms:
             pod.since = None
         self._tell(plan, _STORE, "")
         self._tell(plan, _SHARD, "")
+
+    def not_copied(self, plan: Assignment, host: str, key: str, why: str) -> None:
+        """A node does not take a shard's copy, or does not answer. It is tried again."""
+        pod = self._pod(plan)
+        if pod is None:
+            return
+        now = self._clock()
+        since = pod.uncopied.setdefault((host, key), now)
+        if now - since >= PATIENCE_SECONDS:
+            self._tell(plan, Cause(Kind.NOT_COPIED, host), why)
+
+    def copied(self, plan: Assignment, host: str) -> None:
+        """A node has all its copies of a generation, whatever became of those before."""
+        if (pod := self._pod(plan)) is not None:
+            pod.uncopied = {key: since for key, since in pod.uncopied.items() if key[0] != host}
+        self._tell(plan, Cause(Kind.NOT_COPIED, host), "")
+
+    def not_restored(self, plan: Assignment, why: str) -> None:
+        """The ranks wait for the store to begin: what is newest may be there alone."""
+        self._tell(plan, _RESTORE, why)
+
+    def restorable(self, plan: Assignment) -> None:
+        """It is known what they begin with."""
+        self._tell(plan, _RESTORE, "")
 
     def forget(self, uid: str) -> None:
         """The pod left."""

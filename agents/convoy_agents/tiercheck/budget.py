@@ -18,6 +18,11 @@ class Refusal:
     others: int
     """Bytes that other jobs have."""
 
+    def __str__(self) -> str:
+        whose = "the job" if self.own else "the node"
+        others = f", other jobs have {self.others}" if self.others and not self.own else ""
+        return f"{self.missing} bytes are missing: {whose} may have {self.limit}{others}"
+
 
 @dataclass(slots=True)
 class Budget:

@@ -64,7 +64,7 @@ class Committer:
         plan: Callable[[str], Assignment | None],
     ) -> None:
         self._keeper = keeper
-        self._copies = Copies(exchange, plan)
+        self._copies = Copies(exchange, alarms, plan)
         self._uploads = Uploads(remotes, alarms, self._stand_remotely, self._lasts)
         self._alarms = alarms
         self._asks = asks

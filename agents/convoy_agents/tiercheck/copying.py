@@ -9,7 +9,8 @@ import structlog
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
-from convoy_agents.tiercheck.exchange import Exchange, Outdated, Unreachable
+from convoy_agents.tiercheck.alarms import Alarms
+from convoy_agents.tiercheck.exchange import Exchange, Later, Outdated, Unreachable
 from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.turns import Turns
 from convoy_agents.tiercheck.vault import Vault
@@ -22,8 +23,9 @@ log = structlog.get_logger()
 class Copies:
     """Of the shards of one node. `plan`: a pod's, as it is now."""
 
-    def __init__(self, exchange: Exchange, plan: Callable[[str], Assignment | None]) -> None:
+    def __init__(self, exchange: Exchange, alarms: Alarms, plan: Callable[[str], Assignment | None]) -> None:
         self._exchange = exchange
+        self._alarms = alarms
         self._plan = plan
         self._giving: Turns[tuple[str, str, str]] = Turns()
         """By job, host and shard."""
@@ -47,22 +49,26 @@ class Copies:
             hosts = now.memory.hosts if now.memory else ()
             place = next((one for one in hosts if one.node == host.node), host)
             try:
-                if await self._give(place, holding, plan.incarnation, left[0]):
-                    left.pop(0)
-                    pause.reset()
-                    continue
-            except (Unreachable, OSError) as error:
+                await self._give(place, holding, plan.incarnation, left[0])
+            except (Later, Unreachable, OSError) as error:
                 log.info("no copy", job=plan.job, node=host.node, why=str(error))
+                why = f"{host.node}: {error}" if isinstance(error, OSError) else str(error)
+                self._alarms.not_copied(plan, host.node, left[0], why)
             except Outdated as error:
                 log.info("copy refused", job=plan.job, why=str(error))
                 return False
+            else:
+                left.pop(0)
+                pause.reset()
+                continue
             await asyncio.sleep(pause.next())
+        self._alarms.copied(plan, host.node)
         return True
 
-    async def _give(self, place: Place, holding: Holding, incarnation: int, key: str) -> bool:
+    async def _give(self, place: Place, holding: Holding, incarnation: int, key: str) -> None:
         """One at a time: what several segments extend is not sent for each of them."""
         async with self._giving.turn((holding.job_uid, place.node, key)):
-            return await self._exchange.give(place, holding, incarnation, key)
+            await self._exchange.give(place, holding, incarnation, key)
 
 
 def own(plan: Assignment, shards: Sequence[str]) -> list[str]:

@@ -45,6 +45,10 @@ class Outdated(Exception):
     """A later incarnation has begun, or a later generation has its copies."""
 
 
+class Later(Exception):
+    """The other node does not take a copy now, and says why."""
+
+
 class Stubs(Protocol):
     """Where other agents' services are dialled."""
 
@@ -95,10 +99,10 @@ class Exchange:
             raise Unreachable(f"{place.node}: {describe(error)}") from error
         return reply
 
-    async def give(self, place: Place, holding: Holding, incarnation: int, key: str) -> bool:
-        """Sends a shard's copy; whether the other node has all of it now. False: later.
+    async def give(self, place: Place, holding: Holding, incarnation: int, key: str) -> None:
+        """Sends a shard's copy: the other node has all of it then.
 
-        Outdated, Unreachable; Damaged when it is not here any more as it was.
+        Later, Outdated, Unreachable; Damaged when it is not here any more as it was.
         """
         manifest, withdrawn = await holding.look(lambda vault: (vault.manifests.get(key), vault.absent()))
         if manifest is None:
@@ -118,10 +122,9 @@ class Exchange:
             if offer.answer == hub_pb2.OfferReply.REFUSED:
                 raise Outdated(f"{place.node}: {offer.reason}")
             if offer.answer != hub_pb2.OfferReply.WANTED:
-                log.info("copy later", node=place.node, why=offer.reason)
-                return False
+                raise Later(f"{place.node}: {offer.reason}")
             if not offer.chunks:
-                return True
+                return
             # A whole shard may take long, but not longer than its chunks may.
             failed: list[Exception] = []
             pieces = self._pieces(holding, key, offer, self._links.to(place.node), failed)
@@ -133,8 +136,7 @@ class Exchange:
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             raise Unreachable(f"{place.node}: {describe(error)}") from error
         if not reply.whole:
-            log.info("copy not taken", node=place.node, why=reply.reason)
-        return bool(reply.whole)
+            raise Later(f"{place.node}: {reply.reason}")
 
     async def _pieces(
         self, holding: Holding, key: str, offer: hub_pb2.OfferReply, link: Link, failed: list[Exception]

@@ -34,7 +34,7 @@ class Refused(Exception):
     """There is no memory for it."""
 
     def __init__(self, refusal: Refusal) -> None:
-        super().__init__(f"{refusal.missing} bytes are missing")
+        super().__init__(str(refusal))
         self.refusal = refusal
 
 

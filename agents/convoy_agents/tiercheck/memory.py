@@ -30,6 +30,9 @@ class NoRoom(OSError):
         super().__init__(errno.ENOSPC, f"{wanted} bytes are needed, {left} are left")
         self.wanted, self.left = wanted, left
 
+    def __str__(self) -> str:
+        return f"{self.missing} bytes are missing: {self.wanted} are needed, {self.left} are left"
+
     @property
     def missing(self) -> int:
         """Bytes by which it does not fit."""

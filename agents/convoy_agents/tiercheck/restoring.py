@@ -11,6 +11,7 @@ import structlog
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
+from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.exchange import (
     Exchange,
     Shortage,
@@ -57,10 +58,12 @@ log = structlog.get_logger()
 class Failed(Exception):
     """What to go on from is not known, or not here: the rank is to be started again."""
 
-    def __init__(self, why: str, *, memory: bool = False) -> None:
+    def __init__(self, why: str, *, memory: bool = False, store: bool = False) -> None:
         super().__init__(why)
         self.memory = memory
         """Whether more memory would have helped."""
+        self.store = store
+        """Whether it is the store that does not answer: nothing here or in the job is at fault."""
 
 
 @dataclass(slots=True)
@@ -100,13 +103,20 @@ class Restores:
     """Of one node."""
 
     def __init__(
-        self, node: str, keeper: Keeper, surveys: Surveys, exchange: Exchange, remotes: Remotes
+        self,
+        node: str,
+        keeper: Keeper,
+        surveys: Surveys,
+        exchange: Exchange,
+        remotes: Remotes,
+        alarms: Alarms,
     ) -> None:
         self._node = node
         self._keeper = keeper
         self._surveys = surveys
         self._exchange = exchange
         self._remotes = remotes
+        self._alarms = alarms
         self._telling: set[asyncio.Task[None]] = set()
         self._decisions: dict[tuple[str, int, int], asyncio.Task[hub_pb2.ResumeReply]] = {}
         self._fetching: Turns[tuple[str, str]] = Turns()
@@ -138,7 +148,8 @@ class Restores:
             if self._decisions.get(key) is task:
                 del self._decisions[key]
             log.warning("not decided what to go on from", job=plan.job, why=str(error))
-            return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.UNKNOWN, message=str(error))
+            unknown = hub_pb2.ResumeReply.UNKNOWN
+            return hub_pb2.ResumeReply(outcome=unknown, message=str(error), store_away=error.store)
 
     async def _decide(self, plan: Assignment, broken: Broken, bases: bool) -> hub_pb2.ResumeReply:
         began = time.monotonic()
@@ -166,14 +177,14 @@ class Restores:
             and await asyncio.to_thread(restore.doubtful, held, plan.incarnation, broken)
         ):
             # The store may well have what is newer: no work is thrown away on a guess.
-            raise Failed(trouble)
+            raise trouble
         if any(one.seen > plan.incarnation for one in found.values()):
             return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.STALE)
         reply = await asyncio.to_thread(
             _reply, plan, found, held, {**members, **others}, broken, sorted(silent)
         )
         if trouble:
-            reply.message = "; ".join(filter(None, (reply.message, trouble)))
+            reply.message = "; ".join(filter(None, (reply.message, str(trouble))))
         self._tell(plan, records.branch(reply.branch))
         log.info(
             "decided what to go on from",
@@ -185,22 +196,26 @@ class Restores:
         )
         return reply
 
-    async def _store(self, plan: Assignment, branch: Branch) -> tuple[Inventory | None, str]:
+    async def _store(self, plan: Assignment, branch: Branch) -> tuple[Inventory | None, Failed | None]:
         """What the job's store holds, once it has heard that this incarnation looks; or why that is not
         known."""
         if not (plan.memory and plan.memory.store):
-            return None, ""
+            return None, None
+        answered = False
         try:
             found = await self._stored(plan, branch)
+            answered = True
             if plan.resume_uid and not found.records:
                 async with asyncio.timeout(ADOPT_SECONDS):
                     await self._remotes.adopt(plan)
                 found = await self._stored(plan, branch)
-            return found, ""
+            return found, None
         except (StoreError, Damaged, TimeoutError) as error:
             why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
             log.warning("store not read", job=plan.job, why=why)
-            return None, why
+            # What a store that answers refuses for good, or has damaged, is no matter of waiting.
+            refused = answered and isinstance(error, StoreError) and not error.retriable
+            return None, Failed(why, store=not (refused or isinstance(error, Damaged)))
 
     async def _stored(self, plan: Assignment, branch: Branch) -> Inventory:
         async with asyncio.timeout(STORE_SECONDS):
@@ -298,7 +313,7 @@ class Restores:
         deadline = time.monotonic() + PATIENCE_SECONDS + (ADOPT_SECONDS if plan.resume_uid else 0.0)
         pause = Backoff(first=0.05, cap=1.0)
         first = plan.members[0]
-        why = ""
+        why, store = "", False
         while time.monotonic() < deadline:
             try:
                 if first.node == self._node:
@@ -307,15 +322,19 @@ class Restores:
                     place = Place(first.node, first.peer_address)
                     reply = await self._exchange.resume(place, request)
                 if reply.outcome != hub_pb2.ResumeReply.UNKNOWN:
+                    self._alarms.restorable(plan)
                     return reply
                 why = reply.message or f"{first.node} does not coordinate {plan.job}"
+                store = reply.store_away
+                if store:
+                    self._alarms.not_restored(plan, why)
             except Unreachable as error:
                 why = str(error)
             now = self._surveys.plan(plan.job_uid)
             if now is not None and now.incarnation == plan.incarnation:
                 first = now.members[0]  # its agent may answer elsewhere by now
             await asyncio.sleep(pause.next())
-        raise Failed(why)
+        raise Failed(why, store=store)
 
     async def fetch(self, reading: Reading, key: str, places: Sequence[Place]) -> list[tuple[str, str]]:
         """Has a shard here, every byte of it looked at. The (node, id) where it could not be read; nobody
@@ -357,6 +376,8 @@ class Restores:
                     # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
                     log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
                     if time.monotonic() > deadline:
+                        if node == restore.REMOTE:
+                            await self._see_store(plan)
                         break
                 except (Damaged, Stopped) as error:
                     log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
@@ -364,6 +385,16 @@ class Restores:
                 await asyncio.sleep(pause.next())
             broken.append((node, key))
         return broken
+
+    async def _see_store(self, plan: Assignment) -> None:
+        """Failed when the store answers nothing: then it says nothing of the one shard either."""
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                await self._remotes.inventory(plan)
+        except (StoreError, TimeoutError) as error:
+            why = str(error) or f"the store does not answer within {STORE_SECONDS:.0f} s"
+            self._alarms.not_restored(plan, why)
+            raise Failed(why, store=True) from error
 
 
 def _held(found: Mapping[str, Surveyed], stored: Inventory | None, bases: bool) -> dict[str, Inventory]:

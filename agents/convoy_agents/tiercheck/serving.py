@@ -108,7 +108,7 @@ class Ranks:
         except Failed as error:
             if error.memory:
                 self._alarms.no_room(plan, line.rank, READING, str(error))
-            await line.send({"type": "failed", "why": str(error)})
+            await line.send({"type": "failed", "why": str(error), "store": error.store})
         except (Refused, NoRoom) as error:
             answer = _shortage(error)
             what = READING if isinstance(question, Restore | WantShard | Restored) else SAVING
@@ -316,13 +316,5 @@ async def _patiently(line: Line, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _shortage(error: Refused | NoRoom) -> dict[str, Any]:
-    if isinstance(error, NoRoom):
-        return {"type": "refused", "missing": error.missing, "why": f"{error.missing} bytes are missing"}
-    refusal = error.refusal
-    whose = "the job" if refusal.own else "the node"
-    others = f", other jobs have {refusal.others}" if refusal.others and not refusal.own else ""
-    return {
-        "type": "refused",
-        "missing": refusal.missing,
-        "why": f"{refusal.missing} bytes are missing: {whose} may have {refusal.limit}{others}",
-    }
+    missing = error.missing if isinstance(error, NoRoom) else error.refusal.missing
+    return {"type": "refused", "missing": missing, "why": str(error)}

@@ -14,6 +14,8 @@ class Kind(StrEnum):
     LOST = "LOST"
     INEXACT = "INEXACT"
     NOT_STORED = "NOT_STORED"
+    NOT_COPIED = "NOT_COPIED"
+    NOT_RESTORED = "NOT_RESTORED"
 
 
 class Cause(NamedTuple):

@@ -522,6 +522,10 @@ class Trouble(_message.Message):
         """a journal did not make again what the training had made: full saves alone for a while"""
         NOT_STORED: Trouble._Kind.ValueType  # 3
         """a generation does not get to the job's store; memory has it"""
+        NOT_COPIED: Trouble._Kind.ValueType  # 4
+        """a node does not take the copies of a generation"""
+        NOT_RESTORED: Trouble._Kind.ValueType  # 5
+        """memory does not have all that is known of the job, and its store does not answer"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     NO_MEMORY: Trouble.Kind.ValueType  # 0
@@ -532,6 +536,10 @@ class Trouble(_message.Message):
     """a journal did not make again what the training had made: full saves alone for a while"""
     NOT_STORED: Trouble.Kind.ValueType  # 3
     """a generation does not get to the job's store; memory has it"""
+    NOT_COPIED: Trouble.Kind.ValueType  # 4
+    """a node does not take the copies of a generation"""
+    NOT_RESTORED: Trouble.Kind.ValueType  # 5
+    """memory does not have all that is known of the job, and its store does not answer"""
 
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
@@ -1652,10 +1660,13 @@ class ResumeReply(_message.Message):
     CHOSEN_FIELD_NUMBER: _builtins.int
     CHAINS_FIELD_NUMBER: _builtins.int
     PLACES_FIELD_NUMBER: _builtins.int
+    STORE_AWAY_FIELD_NUMBER: _builtins.int
     outcome: Global___ResumeReply.Outcome.ValueType
     message: _builtins.str
     """for people: what was passed over and why"""
     branch: _builtins.bytes
+    store_away: _builtins.bool
+    """UNKNOWN because the job's store does not answer"""
     @_builtins.property
     def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]: ...
     @_builtins.property
@@ -1679,10 +1690,11 @@ class ResumeReply(_message.Message):
         chosen: Global___Mark | None = ...,
         chains: _abc.Iterable[Global___Chain] | None = ...,
         places: _abc.Iterable[Global___Place] | None = ...,
+        store_away: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "chains", b"chains", "chosen", b"chosen", "marks", b"marks", "message", b"message", "outcome", b"outcome", "places", b"places", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "chains", b"chains", "chosen", b"chosen", "marks", b"marks", "message", b"message", "outcome", b"outcome", "places", b"places", "records", b"records", "store_away", b"store_away"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

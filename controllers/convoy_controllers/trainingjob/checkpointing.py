@@ -11,11 +11,15 @@ from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.trainingjob.validity import store_not_allowed, unknown_store
 from convoy_crds.layout import present
 from convoy_crds.terms import ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import TrainingJobStatus
+from convoy_crds.trainingjob import CheckpointStatus, Progress, TrainingJobStatus
 
 GRAVEST_FIRST = (
+    Reasons.STORE_AWAY,
     Reasons.NO_CHECKPOINT_MEMORY,
     Reasons.CHECKPOINTS_LOST,
+    # It says why nothing more is saved.
+    Reasons.NOT_COPIED,
+    Reasons.OVERDUE,
     Reasons.UNKNOWN_STORE,
     Reasons.STORE_NOT_ALLOWED,
     # It says more of a store than what a node hears there.
@@ -34,8 +38,16 @@ TROUBLES = {
     "LOST": Reasons.CHECKPOINTS_LOST,
     "NOT_STORED": Reasons.NOT_STORED,
     "INEXACT": Reasons.INEXACT_JOURNAL,
+    "NOT_COPIED": Reasons.NOT_COPIED,
+    "NOT_RESTORED": Reasons.STORE_AWAY,
 }
 """What agents say, by the names of hub.proto."""
+UNSAVED = (Reasons.NO_CHECKPOINT_MEMORY, Reasons.NOT_COPIED, Reasons.OVERDUE)
+"""Under which what comes next is not saved."""
+LATE_INTERVALS, LATE_SECONDS, LATE_STEPS = 5, 120.0, 3
+"""A save is overdue so many intervals after the one before, but no sooner than so many seconds after it was
+due, and so many steps: one step may take longer than all of that.
+"""
 
 
 class Finding(NamedTuple):
@@ -63,7 +75,12 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
     """The gravest of what there is to say; None while nothing has formed."""
     if not observed.job.spec.checkpoint.tiers.any or not status.membership:
         return None
-    found = [*_troubles(observed, status), *_store(observed), *_worth(observed, status)]
+    found = [
+        *_troubles(observed, status),
+        *_store(observed),
+        *_stopped(observed, status),
+        *_worth(observed, status),
+    ]
     return min(found, key=lambda one: GRAVEST_FIRST.index(one.reason))
 
 
@@ -85,6 +102,32 @@ def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding
                 name=observed.job.spec.checkpoint.tiers.store,
             )
             yield Finding(reason == Reasons.INEXACT_JOURNAL, reason, message)
+
+
+def overdue(point: CheckpointStatus, progress: Progress, began: float, interval_seconds: float) -> bool:
+    """Whether steps go on without the saves that the interval asks for.
+
+    `point`: the newest checkpoint. `began`: when the first step of the incarnation ended, in Unix seconds;
+    what an earlier one has saved is as old as that. Time in which no step ends does not count.
+    """
+    since = max(point.time.timestamp(), began)
+    limit = max(LATE_INTERVALS * interval_seconds, interval_seconds + LATE_SECONDS)
+    late = progress.time is not None and progress.time.timestamp() - since > limit
+    return late and progress.step - point.step >= LATE_STEPS
+
+
+def _stopped(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
+    """That nothing is saved although it should be, whatever the reason."""
+    views = observed.slots.values()
+    ranks = [rank for view in views if view.incarnation == status.incarnation for rank in view.ranks]
+    began = min((rank.first_step for rank in ranks if rank.first_step), default=0.0)
+    point, progress = status.checkpoint, status.progress
+    if not began or point is None or progress is None:
+        return
+    if overdue(point, progress, began, interval.seconds(observed.job, status)):
+        facts = {"at": f"{point.time:%Y-%m-%dT%H:%M:%SZ}", "step": point.step}
+        every = interval.words(observed.job, status)
+        yield Finding(False, Reasons.OVERDUE, Reasons.OVERDUE.format(interval=every, **facts))
 
 
 def _worth(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:

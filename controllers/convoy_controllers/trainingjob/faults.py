@@ -1,7 +1,8 @@
 """What went wrong in an incarnation: the one fault that explains the others.
 
 Exit codes of a rank are those of the engine contract: 10 parameters refused, 20 data or verification
-failure, 75 preempted with its state saved, 76 lost a peer, 126/127 command not executable/not found.
+failure, 69 nothing to go on from while the store is away, 75 preempted with its state saved, 76 lost a peer,
+126/127 command not executable/not found.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
 
-BAD_PARAMS, BAD_DATA, PREEMPTED, PEER_LOST = 10, 20, 75, 76
+BAD_PARAMS, BAD_DATA, STORE_AWAY, PREEMPTED, PEER_LOST = 10, 20, 69, 75, 76
 SIGKILL = 9
 _CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 """Signals that a program brings upon itself, by their Linux numbers."""
@@ -24,6 +25,7 @@ _GIST = 400
 _BY_CODE = {
     BAD_PARAMS: Reasons.BAD_PARAMS_EXIT,
     BAD_DATA: Reasons.DATA_ERROR,
+    STORE_AWAY: Reasons.STORE_AWAY,
     PREEMPTED: Reasons.PREEMPTED,
     PEER_LOST: Reasons.PEER_LOST,
 }
@@ -96,15 +98,20 @@ def gist(stderr: str) -> str:
     return " ".join(kept)[:_GIST]
 
 
-def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool) -> Fault | None:
+def rank_fault(
+    rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving: bool, store_away: str = ""
+) -> Fault | None:
     """The fault of one rank, or None while it runs or ended well.
 
-    A preemption is free only where the pod was told to leave: a program that ends with 75 of its own accord
-    must not restart for ever.
+    `store_away`: what its agent says of a store that the restore waits for. A preemption is free only where
+    the pod was told to leave, and to be without the store only where the agent is: a program that ends with
+    these codes of its own accord must not restart for ever.
     """
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
     reason = _rank_reason(rank)
+    if reason is Reasons.STORE_AWAY and not store_away:
+        reason = Reasons.RANK_FAILED
     last = gist(rank.stderr)
     by_kernel = rank.signal == SIGKILL and not rank.hung
     message = reason.format(
@@ -116,7 +123,7 @@ def rank_fault(rank: RankView, slot: Slot, node: str, hang_seconds: int, leaving
         who=", by hand or by the node's out-of-memory killer" if by_kernel else "",
         seconds=hang_seconds,
         role=slot.role,
-        why=last or "not found",
+        why=store_away or last or "not found",
         stderr=f"Its last words: {last}" if last else "It wrote nothing to stderr.",
     )
     return Fault(
@@ -203,5 +210,6 @@ def slot_faults(
     """The faults of one slot's ranks in this incarnation; `leaving`: its pod was told to go."""
     if view.incarnation != incarnation:
         return []
-    found = (rank_fault(rank, slot, view.node, hang_seconds, leaving) for rank in view.ranks)
+    away = dict(view.troubles).get("NOT_RESTORED", "")
+    found = (rank_fault(rank, slot, view.node, hang_seconds, leaving, away) for rank in view.ranks)
     return [fault for fault in found if fault]

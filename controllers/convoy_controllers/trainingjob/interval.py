@@ -43,6 +43,11 @@ def told(job: TrainingJob, status: TrainingJobStatus) -> int:
     return kept.seconds if job.spec.checkpoint.automatic and kept.reason != UNMEASURED else 0
 
 
+def seconds(job: TrainingJob, status: TrainingJobStatus) -> int:
+    """The interval."""
+    return _kept(status).seconds if job.spec.checkpoint.automatic else job.spec.checkpoint.interval_seconds
+
+
 def words(job: TrainingJob, status: TrainingJobStatus) -> str:
     """The interval for people; under `Auto` with its reason."""
     if not job.spec.checkpoint.automatic:

@@ -42,6 +42,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.RANK_CRASHED: Policy(user_error=True),
         Reasons.RANK_HUNG: Policy(blames_node=True),
         Reasons.PEER_LOST: Policy(echo=True),
+        Reasons.STORE_AWAY: Policy(counted=False),
         Reasons.PREEMPTED: Policy(echo=True),
         Reasons.BAD_PARAMS_EXIT: Policy(terminal=True),
         Reasons.DATA_ERROR: Policy(terminal=True),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from convoy_controllers.plan import DeletePod, Plan, PodView
-from convoy_controllers.trainingjob import formation, nodes
+from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.children import off_lost_node, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
@@ -57,6 +57,9 @@ def _leaving(observed: Observed) -> str:
     """What becomes of the state while the pods leave."""
     if not observed.job.spec.checkpoint.tiers.any:
         return "there is no place for checkpoints (spec.checkpoint.tiers): it will begin at step 0"
+    found = next((c for c in observed.job.status.conditions if c.type == ConditionType.CHECKPOINTING), None)
+    if found is not None and found.reason in {reason.name for reason in checkpointing.UNSAVED}:
+        return f"their last steps may not be saved, see condition Checkpointing ({found.reason})"
     return "their state is being saved"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, damage, he
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
 from convoy_agents.csi import mounts
-from convoy_agents.tiercheck import committer, vault
+from convoy_agents.tiercheck import alarms, committer, vault
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import Generation, Tier
 
@@ -85,8 +86,9 @@ async def test_a_shard_that_is_damaged_before_it_has_copies_ends_the_incarnation
 
 
 async def test_copies_are_made_whenever_there_is_room_again(
-    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 0.2)
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
@@ -96,10 +98,15 @@ async def test_copies_are_made_whenever_there_is_room_again(
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
         await rank.until(lambda stand: not stand["slot"])
+    # Nothing more is saved, and it is said where and how much is missing.
+    told = await hub.trouble(A, "NOT_COPIED")
+    assert re.fullmatch(r"two: [1-9]\d* bytes are missing: the node may have 0", told)
+    mark = len(hub.heard)
     two.agent.keeper.budget.limit = 2**30
     for rank in ranks:
         await rank.stands(Tier.PEER, 1, 20)
         await rank.until(lambda stand: bool(stand["slot"]))
+    await hub.untroubled(A, mark)
 
 
 async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(

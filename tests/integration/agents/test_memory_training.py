@@ -83,7 +83,8 @@ async def train(
     edits: int = 0,
 ) -> list[Rank]:
     """A process for each pod, or without one for an empty name. `dies`: step and percent of the copy at which
-    the last rank is killed. `edits`: step from which on somebody writes to a weight beside the optimizer.
+    the last rank dies, and of which signal. `edits`: step from which on somebody writes to a weight beside
+    the optimizer.
     """
     port = free_port()
     ranks = []
@@ -160,8 +161,9 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=lambda number: number.name)
 async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_before(
-    make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path, number: signal.Signals
 ) -> None:
     one, two = [await make_host(name) for name in ("one", "two")]
     # One that no journal replays: all saves are full ones.
@@ -171,12 +173,13 @@ async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_bef
         wanted = await ended(calm)
         for incarnation, percent in enumerate((0, 50, 99), 1):
             lines = await job.form(incarnation, [(A, one), (B, two)])
-            dies = f"{10 * incarnation}:{percent}"
+            dies = f"{10 * incarnation}:{percent}:{number.value}"
             now = await train(folder, incarnation, 60, [A, B], slow=0.05, optimizer=optimizer, dies=dies)
             ranks.extend(now)
             if incarnation > 1:
                 await _goes_on(now[0], incarnation - 1, before)
             before = int((await now[1].until(r"DIES AT \d+")).split()[-1])
+            assert await now[1].process.wait() == -number
             stand = await lines[0].until(lambda stand: bool(stand["marks"]))
             assert stand["marks"][Tier.LOCAL.value] < [incarnation, before]
             now[0].kill()

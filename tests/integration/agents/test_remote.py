@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import (
     JOB,
     MemoryJob,
@@ -123,11 +124,78 @@ async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
     (rank,) = await job.form(2, [(C, three)])
     refused = await rank.restore()
-    assert refused["type"] == "failed" and BUCKET in refused["why"]
+    assert refused["type"] == "failed" and BUCKET in refused["why"] and refused["store"]
+    assert BUCKET in await hub.trouble(C, "NOT_RESTORED")
+    mark = len(hub.heard)
     proxy.heal()
     found = await rank.restore()
     assert found["generation"] == [1, 10]
     assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
+    await hub.untroubled(C, mark)
+
+
+async def test_a_restore_waits_for_the_store_through_many_refusals(
+    make_host: HostMaker,
+    hub: FakeHub,
+    job: MemoryJob,
+    proxy: FaultProxy,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one question, and in one incarnation after another of which none begins."""
+    one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
+    await tell(hub, proxy, prefix, one, two, three, four)
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.PEER, Tier.REMOTE)
+    await one.stop()
+    await two.stop()
+    refusals = proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
+    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.0)
+    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0.5)
+    for incarnation in range(2, 22):
+        waiting = await job.form(incarnation, [(C, three), (D, four)])
+        answers = await asyncio.gather(*(rank.restore() for rank in waiting))
+        assert [(one["type"], one["store"]) for one in answers] == [("failed", True)] * 2
+    monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 60.0)
+    last = await job.form(22, [(C, three), (D, four)])
+    asked = asyncio.gather(*(rank.restore() for rank in last))
+    before = refusals.fired
+    await eventually(lambda: refusals.fired > before + 5)
+    assert not asked.done()
+    proxy.heal()
+    for answer in await asked:
+        assert answer["type"] == "restore" and answer["generation"] == [1, 10]
+    for rank in last:
+        assert await rank.read("0") == state(10, 0) and await rank.read("1") == state(10, 1)
+
+
+@pytest.mark.parametrize("everything", [True, False], ids=["the store is away", "one object fails"])
+async def test_a_store_that_goes_away_between_the_choice_and_the_reading_costs_no_generation(
+    make_host: HostMaker,
+    hub: FakeHub,
+    job: MemoryJob,
+    proxy: FaultProxy,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    everything: bool,
+) -> None:
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    await tell(hub, proxy, prefix, one, two, three)
+    job.copies = 0
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.REMOTE)
+    await one.stop()
+    await two.stop()
+    monkeypatch.setattr(restoring, "FETCH_SECONDS", 0.0)
+    (rank,) = await job.form(2, [(C, three)])
+    assert (await rank.restore())["generation"] == [1, 10]
+    proxy.inject(fault_proxy.refuse(403, "AccessDenied"), path="" if everything else "/chunks/")
+    answer = await rank.ask(type="shard", shard="0")
+    if everything:
+        assert (answer["type"], answer["store"]) == ("failed", True) and BUCKET in answer["why"]
+        assert BUCKET in await hub.trouble(C, "NOT_RESTORED")
+    else:
+        assert answer["type"] == "broken", "another generation may be whole"
 
 
 async def test_what_memory_has_is_restored_without_the_store(

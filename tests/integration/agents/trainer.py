@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import sys
 from typing import Any
 
@@ -16,8 +15,8 @@ from convoy_workloads.runtime.journal import guard
 from convoy_workloads.runtime.tiers import shard
 
 
-def die_in_a_copy(step: int, percent: int) -> None:
-    """From this step on the process is killed in its next full save, when so much of it is copied."""
+def die_in_a_copy(step: int, percent: int, number: int) -> None:
+    """From this step on the process dies of a signal in its next full save, when so much of it is copied."""
     write = shard.write
 
     def some(target: memoryview, layout: Any, tensors: Any, values: Any, facts: Any) -> None:
@@ -29,7 +28,7 @@ def die_in_a_copy(step: int, percent: int) -> None:
         done = layout.size * percent // 100
         target[:done] = whole[:done]
         print(f"DIES AT {facts['step']}", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
     shard.write = some
 

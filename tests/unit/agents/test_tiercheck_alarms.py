@@ -86,6 +86,40 @@ def test_nobody_is_told_that_what_was_well_is_well() -> None:
     assert place.told == []
 
 
+def test_a_copy_that_is_not_taken_is_told_when_that_lasts_and_until_copies_stand() -> None:
+    place = Place()
+
+    def refused(after: float, host: str = "two", key: str = "a", **plan: Any) -> list[dict[str, str]]:
+        place.now += after
+        mark = len(place.told)
+        place.alarms.not_copied(at(**plan), host, key, f"{host}: 7 bytes are missing")
+        return [troubles for _, _, troubles in place.told[mark:]]
+
+    told = {"NOT_COPIED": "two: 7 bytes are missing"}
+    assert refused(0) == refused(PATIENCE_SECONDS / 2) == []
+    # Another shard, another host: each has its own time.
+    assert refused(PATIENCE_SECONDS / 4, key="b") == refused(0, host="three") == []
+    assert refused(PATIENCE_SECONDS / 4) == [told]
+    assert refused(PATIENCE_SECONDS, host="three") == [
+        {"NOT_COPIED": "three: 7 bytes are missing; two: 7 bytes are missing"}
+    ]
+    place.alarms.copied(at(), "three")
+    assert place.told[-1][2] == told
+    place.alarms.copied(at(), "two")
+    assert place.told[-1][2] == {}
+    # What was late before counts anew.
+    assert refused(0) == refused(PATIENCE_SECONDS / 2) == []
+    assert refused(PATIENCE_SECONDS, incarnation=2) == []
+
+
+def test_the_ranks_wait_for_the_store_until_it_is_known_what_they_begin_with() -> None:
+    place = Place()
+    place.alarms.not_restored(at(), "the store is away")
+    place.alarms.not_restored(at(), "the store is away")
+    place.alarms.restorable(at())
+    assert [troubles for *_, troubles in place.told] == [{"NOT_RESTORED": "the store is away"}, {}]
+
+
 BEGINS: dict[str, Callable[[Alarms], None]] = {
     "record": lambda alarms: alarms.not_noted(at(), GENERATION, FULL),
     "rank 0 saves": lambda alarms: alarms.no_room(at(), 0, "saving", "7 bytes are missing"),

@@ -16,7 +16,7 @@ from convoy_controllers.simulate.happenings import Happening, Paused
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.interval import UNMEASURED, decided, told, words
+from convoy_controllers.trainingjob.interval import UNMEASURED, decided, seconds, told, words
 from convoy_crds import terms
 from convoy_crds.trainingjob import (
     CheckpointStatus,
@@ -117,6 +117,18 @@ def test_only_the_incarnation_that_runs_tells_what_a_save_costs() -> None:
     job, known = make_job(checkpoint=AUTO), ChosenInterval(seconds=77, reason="as before")
     assert decided(job, status(kept=known, incarnation=2), views((0.01, 0.5))) == known
     assert decided(job, status(incarnation=2), views((0.01, 0.5))) == FIVE_MINUTES
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "kept", "wanted"),
+    [
+        (AUTO, None, 300),
+        (AUTO, ChosenInterval(seconds=85, reason="measured"), 85),
+        ({**AUTO, "interval": "30s"}, None, 30),
+    ],
+)
+def test_what_a_job_s_interval_is(checkpoint: Any, kept: ChosenInterval | None, wanted: int) -> None:
+    assert seconds(make_job(checkpoint=checkpoint), status(kept=kept)) == wanted
 
 
 def test_time_counts_while_ranks_step_and_only_as_far_as_they_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.plan import Assign, MemoryTiers, NodeView
-from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
-from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST, TROUBLES, finding
+from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job, make_store
+from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST, TROUBLES, finding, overdue
 from convoy_crds import terms
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import CheckpointStatus, Progress, TrainingJob
 
 BOTH = {"tiers": {"local": {}, "peer": {}}}
 
@@ -166,14 +167,16 @@ def test_what_is_found_and_what_agents_say_is_in_the_table() -> None:
 
 
 GRAVEST = [
+    ("NOT_RESTORED", ("False", "StoreUnavailable")),
     ("NO_MEMORY", ("False", "NoCheckpointMemory")),
     ("LOST", ("False", "CheckpointsLost")),
+    ("NOT_COPIED", ("False", "NotCopied")),
     ("NOT_STORED", ("False", "NotStored")),
     ("INEXACT", ("True", "InexactJournal")),
 ]
 
 
-@pytest.mark.parametrize("worst", range(4))
+@pytest.mark.parametrize("worst", range(len(GRAVEST)))
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
     """Of one pod or of several, in whichever order they come."""
@@ -195,6 +198,85 @@ def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
     assert cluster.condition["Checkpointing"] == wanted
     (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
     assert f"why {kind}" in said.message
+
+
+def test_what_has_no_copies_is_said_with_what_to_do() -> None:
+    cluster = job().settle().commit(5, "peer").settle()
+    uid = next(iter(cluster.views))
+    why = "two: 7 bytes are missing: the node may have 8"
+    cluster.views[uid] = replace(cluster.views[uid], troubles=(("NOT_COPIED", why),))
+    cluster.settle()
+    (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
+    for words in (
+        why,
+        cluster.views[uid].node,
+        "agent.checkpointMemoryMiB",
+        "spec.checkpoint.tiers.peer.copies",
+    ):
+        assert words in said.message
+    assert cluster.events.count("NotCopied") == 1
+    # Nor is it said of such a job that its last step is being saved.
+    cluster.spec(suspend=True).step()
+    assert "their last steps may not be saved" in cluster.job.status.message
+    assert "(NotCopied)" in cluster.job.status.message
+
+
+def test_what_can_be_saved_is_said_to_be_saved() -> None:
+    cluster = job().settle().commit(5, "peer").settle()
+    cluster.spec(suspend=True).step()
+    assert "their state is being saved" in cluster.job.status.message
+
+
+BEGAN = NOW.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("interval", "saved", "stepped", "steps", "wanted"),
+    [
+        (10, 0, 130, 50, False),
+        (10, 0, 131, 50, True),
+        (10, 500, 630, 50, False),
+        (10, 500, 631, 50, True),
+        (300, 0, 1500, 50, False),
+        (300, 0, 1501, 50, True),
+        # Steps may be longer than all of that.
+        (10, 0, 7200, 2, False),
+        (10, 0, 7200, 3, True),
+        # What an earlier incarnation has saved is no older than this one's first step.
+        (10, -86400, 130, 50, False),
+        (10, -86400, 131, 50, True),
+        # A checkpoint that is told of before the step.
+        (10, 500, 400, -3, False),
+    ],
+)
+def test_when_a_save_is_overdue(interval: int, saved: int, stepped: int, steps: int, wanted: bool) -> None:
+    point = CheckpointStatus(incarnation=1, step=100, tier="local", time=NOW + timedelta(seconds=saved))
+    progress = Progress(step=100 + steps, time=NOW + timedelta(seconds=stepped))
+    assert overdue(point, progress, BEGAN, interval) is wanted
+    assert not overdue(point, progress.model_copy(update={"time": None}), BEGAN, interval)
+
+
+@pytest.mark.parametrize("interval", ["30s", "Auto"])
+def test_a_job_that_steps_on_and_saves_no_more_is_not_said_to_save(interval: str) -> None:
+    limit = 150 if interval == "30s" else 5 * 300
+    cluster = job(checkpoint={"interval": interval, **BOTH}).settle().train(1).settle()
+    label(cluster, "a", "b", "a")
+    cluster.commit(1, "peer").settle()
+    cluster.wait(limit).train(40).settle()
+    assert cluster.condition["Checkpointing"] == ("True", "Saving")
+    cluster.wait(1).settle()
+    assert cluster.condition["Checkpointing"] == ("True", "Saving"), "time alone says nothing"
+    cluster.train(41).settle()
+    assert cluster.condition["Checkpointing"] == ("False", "Overdue")
+    (said,) = [one for one in cluster.job.status.conditions if one.type == "Checkpointing"]
+    assert "(step 1)" in said.message and cluster.events.count("Overdue") == 1
+    # Another incarnation has its own time, though it has saved nothing.
+    cluster.rank(0, state="EXITED", exit_code=1).settle().wait(2).settle().train(42).settle()
+    assert cluster.condition["Checkpointing"] == ("True", "Saving")
+    cluster.wait(limit + 1).train(90).settle()
+    assert cluster.condition["Checkpointing"] == ("False", "Overdue")
+    cluster.commit(90, "local").settle()
+    assert cluster.condition["Checkpointing"] == ("True", "Saving")
 
 
 def test_what_is_not_as_wanted_goes_before_what_is() -> None:

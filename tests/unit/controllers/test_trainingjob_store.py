@@ -134,6 +134,55 @@ def test_what_does_not_get_to_a_store_is_said_until_it_does() -> None:
     assert made.condition["Checkpointing"][0] == "True"
 
 
+AWAY = "bucket checkpoints: list: HTTP 503; it is tried again"
+
+
+def _cannot_begin(made: ToyCluster, *told: tuple[str, str]) -> ToyCluster:
+    """A rank ends because the store is away; `told`: what its agent says."""
+    uid = next(iter(made.views))
+    made.views[uid] = replace(made.views[uid], troubles=told)
+    made.exit(0, 69, stderr="StoreAway: no checkpoint", ended=made.now.timestamp())
+    return made.settle()
+
+
+def test_a_job_outlasts_a_store_that_is_away_for_as_long_as_it_takes() -> None:
+    made = cluster().settle().train(5).commit(5, "local").settle()
+    uids = made.uids
+    for number in range(1, 21):
+        made.views[uids[0]] = replace(made.views[uids[0]], troubles=(("NOT_RESTORED", AWAY),))
+        made.settle()
+        assert made.condition["Checkpointing"] == ("False", "StoreUnavailable")
+        _cannot_begin(made, ("NOT_RESTORED", AWAY)).wait(150).settle()
+        status = made.job.status
+        assert (status.phase, status.incarnation) == (Phase.RUNNING, 1 + number)
+        assert (status.restarts.total, status.restarts.counted, status.restarts.in_window) == (number, 0, 0)
+        assert made.uids == uids, "nobody's pod is at fault"
+        assert status.restarts.last is not None and status.restarts.last.reason == "StoreUnavailable"
+        assert AWAY in status.restarts.last.message
+    assert made.job.status.offenders == []
+    # The budget is there for what is the job's own doing.
+    made.train(6).settle().exit(0, 1).settle()
+    assert made.job.status.restarts.counted == 1
+
+
+@pytest.mark.parametrize("told", [(), (("NOT_STORED", AWAY),)])
+def test_a_program_that_ends_as_if_a_store_were_away_does_not_restart_for_ever(
+    told: tuple[tuple[str, str], ...],
+) -> None:
+    made = cluster().settle().train(5).settle()
+    _cannot_begin(made, *told)
+    assert made.job.status.restarts.last is not None
+    assert made.job.status.restarts.last.reason == "RankFailed"
+    assert made.job.status.restarts.counted == 1
+
+
+def test_the_ranks_that_a_waiting_one_leaves_behind_are_its_echo() -> None:
+    made = cluster().settle().train(5).settle()
+    made.exit(1, 76, ended=made.now.timestamp() - 1)
+    _cannot_begin(made, ("NOT_RESTORED", AWAY))
+    assert made.job.status.restarts.counted == 0
+
+
 def test_what_a_job_runs_with_has_the_digest_it_had() -> None:
     """Stored in the status of jobs that run: another digest would restart them."""
     short = make_job(checkpoint={"tiers": {"local": {}, "remote": {"store": "s3"}}})

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_workloads.runtime.errors import DataError, Interrupted, ParamsError, PeerLost, exit_code_of, worst
+from convoy_workloads.runtime.errors import (
+    DataError,
+    Interrupted,
+    ParamsError,
+    PeerLost,
+    StoreAway,
+    exit_code_of,
+    worst,
+)
 
 
 class DistBackendError(RuntimeError):
@@ -18,6 +26,7 @@ GLOO = "[gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:1
         (ValueError("x"), 1),
         (ParamsError("x"), 10),
         (DataError("x"), 20),
+        (StoreAway("x"), 69),
         (Interrupted(), 75),
         (PeerLost("x"), 76),
         (RuntimeError(GLOO), 76),
@@ -45,6 +54,7 @@ def test_what_an_exception_tells_the_operator(error: BaseException, code: int) -
         ([0, 0], 0),
         ([0, 75], 75),
         ([75, 76], 76),
+        ([76, 69, 75], 69),
         ([76, 137, 76], 137),
         ([1, 10, 137], 10),
         ([20, 1], 20),

@@ -8,6 +8,8 @@ DONE = 0
 OTHER = 1
 BAD_PARAMS = 10
 BAD_DATA = 20
+STORE_AWAY = 69
+"""As EX_UNAVAILABLE of sysexits.h."""
 PREEMPTED = 75
 PEER_LOST = 76
 NOT_EXECUTABLE = 126
@@ -24,6 +26,10 @@ class DataError(Exception):
 
 class PeerLost(Exception):
     """Another rank is gone, or this one belongs to an earlier incarnation."""
+
+
+class StoreAway(Exception):
+    """The job's store does not answer, and what to go on from may be there alone."""
 
 
 class StepAbandoned(ValueError):
@@ -65,6 +71,8 @@ def exit_code_of(error: BaseException) -> int:
         return BAD_DATA
     if isinstance(error, PeerLost):
         return PEER_LOST
+    if isinstance(error, StoreAway):
+        return STORE_AWAY
     if isinstance(error, KeyboardInterrupt):
         return 130
     distributed = type(error).__name__ in _DISTRIBUTED

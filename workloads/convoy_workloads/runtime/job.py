@@ -222,7 +222,7 @@ class Job(Generic[P]):
 
     def choose(self) -> Record | None:
         """What all ranks go on from, for the program to read; None to begin at step 0. From now on it saves
-        by itself too. All ranks call it, once. DataError, PeerLost.
+        by itself too. All ranks call it, once. DataError, PeerLost, StoreAway.
         """
         if self.saves_itself or self.memory.planned.begun:
             raise DataError("what this run goes on from has been chosen before")

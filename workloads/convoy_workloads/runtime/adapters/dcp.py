@@ -179,7 +179,7 @@ class ConvoyReader(ShardReader):
 
     def __init__(self, job: Job[Any]) -> None:
         """DataError without an agent that keeps states in memory, or when what to go on from was chosen
-        before. PeerLost when the agents do not agree in time.
+        before. PeerLost when the agents do not agree in time, StoreAway when they wait for the store.
         """
         self._saves = job.memory.planned
         record = job.choose()

@@ -246,7 +246,8 @@ class MemoryCheckpoints:
         return self._restoring if self._restoring.journalled else None
 
     def choose(self, model: Any = None, optimizer: Any = None) -> Record | None:
-        """What all ranks go on from; None to begin at step 0. Every shard is here then. PeerLost.
+        """What all ranks go on from; None to begin at step 0. Every shard is here then. PeerLost,
+        StoreAway.
 
         `optimizer` with the model's parameters: what a journal would be replayed through.
         """

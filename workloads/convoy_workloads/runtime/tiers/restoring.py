@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.runtime.errors import PeerLost, StoreAway
 from convoy_workloads.runtime.frames import Message
 from convoy_workloads.runtime.generation import Generation, Record
 from convoy_workloads.runtime.saying import say
@@ -49,7 +49,8 @@ class Restoring:
         """What all ranks go on from; None to begin at step 0. Every shard is here then.
 
         `optimizer` with the model's parameters: what a journal would be replayed through.
-        PeerLost when the agents do not agree in time, or a later incarnation has begun.
+        PeerLost when the agents do not agree in time, or a later incarnation has begun; StoreAway when they
+        wait for the store.
         """
         while self._attempt < ATTEMPTS:
             asked = {"attempt": self._attempt, "broken": self._broken, "bases": self._bases}
@@ -171,6 +172,8 @@ class Restoring:
             answer, files = self._line.ask(question, RESTORE_SECONDS)
         except Away as error:
             raise PeerLost(str(error)) from error
+        if answer.get("store"):
+            raise StoreAway(f"the checkpoint is in the store alone: {answer.get('why')}")
         if answer["type"] in ("failed", "refused"):
             raise PeerLost(f"no checkpoint from the node's memory: {answer.get('why')}")
         return answer, files

@@ -1,0 +1,85 @@
+"""Copies that a host does not take, or that does not answer: tried again, and told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from convoy_agents.pods.assignment import Assignment, MemoryTiers, Place
+from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
+from convoy_agents.tiercheck.copying import Copies
+from convoy_agents.tiercheck.exchange import Exchange, Later, Outdated, Unreachable
+
+
+@dataclass(frozen=True)
+class Plan:
+    memory: MemoryTiers
+    pod_uid: str = "pod"
+    job: str = "default/job"
+    incarnation: int = 1
+
+
+@dataclass
+class Memory:
+    job_uid: str = "job"
+
+
+@dataclass
+class Slot:
+    """One that sends copies to node `two`, which answers as `answer` says, at seconds that it names."""
+
+    answer: Callable[[str, int], Exception | None]
+    now: float = 0.0
+    tries: int = 0
+    given: list[str] = field(default_factory=list)
+    told: list[dict[str, str]] = field(default_factory=list)
+
+    async def give(self, place: Place, holding: Any, incarnation: int, key: str) -> None:
+        self.tries += 1
+        # Tries are many, and far from one another.
+        self.now += PATIENCE_SECONDS / 2
+        if (error := self.answer(key, self.tries)) is not None:
+            raise error
+        self.given.append(key)
+
+    async def make(self, *keys: str) -> bool:
+        plan = cast(Assignment, Plan(MemoryTiers(1, 0, (Place("two", "two:1"),))))
+        alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)), lambda: self.now)
+        copies = Copies(cast(Exchange, self), alarms, lambda uid: plan)
+        async with asyncio.timeout(20):
+            return await copies.make(plan, cast(Any, Memory()), keys)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            Later("two: 7 bytes are missing: the node may have 8"),
+            "two: 7 bytes are missing: the node may have 8",
+        ),
+        (Unreachable("two: UNAVAILABLE: no route"), "two: UNAVAILABLE: no route"),
+        (OSError("out of files"), "two: out of files"),
+    ],
+    ids=["no room", "unreachable", "own trouble"],
+)
+async def test_what_lasts_is_told_until_the_copies_are_there(error: Exception, words: str) -> None:
+    slot = Slot(lambda key, tries: error if tries < 5 else None)
+    assert await slot.make("base", "segment")
+    assert slot.given == ["base", "segment"]
+    assert slot.told == [{"NOT_COPIED": words}, {}]
+
+
+async def test_what_passes_is_not_told() -> None:
+    slot = Slot(lambda key, tries: Later("two: not restored here yet") if tries % 3 else None)
+    assert await slot.make("base", "segment")
+    assert slot.tries == 6 and slot.told == []
+
+
+async def test_what_is_superseded_is_not_told() -> None:
+    slot = Slot(lambda key, tries: Outdated("two: gen-1-20 has its copies already"))
+    assert not await slot.make("base")
+    assert slot.told == []
