@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import xxhash
 
 from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
 
+AHEAD = 64
+"""Chunks of a file that a pool is asked for at once: what is asked costs memory, however long the file is."""
 _own = threading.local()
 """Each thread's buffer."""
 Buffer = bytes | bytearray | memoryview
@@ -42,8 +45,20 @@ def chunks(fd: int, length: int, pool: ThreadPoolExecutor | None = None) -> tupl
     Read, not mapped: a pod that may write the file may also shorten it, and whoever looks at a page that is
     gone is killed. On all threads of a pool, since reading and xxhash let go of the interpreter's lock.
     """
-    run = pool.map if pool else map
-    return tuple(run(lambda part: _chunk(fd, *part), list(cut(length))))
+    if pool is None:
+        return tuple(_chunk(fd, *part) for part in cut(length))
+    found: list[Chunk] = []
+    asked: deque[Future[Chunk]] = deque()
+    try:
+        for part in cut(length):
+            if len(asked) == AHEAD:
+                found.append(asked.popleft().result())
+            asked.append(pool.submit(_chunk, fd, *part))
+        while asked:
+            found.append(asked.popleft().result())
+        return tuple(found)
+    finally:
+        wait([one for one in asked if not one.cancel()])  # nobody reads what the caller closes
 
 
 def _chunk(fd: int, offset: int, size: int) -> Chunk:

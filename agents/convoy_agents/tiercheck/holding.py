@@ -227,6 +227,9 @@ class Holding:
                 raise ValueError("nothing was restored in this incarnation, or a later one has begun")
             if slot not in vault.writable(shard, BASES if extends is None else SEGMENTS):
                 raise ValueError(f"{slot} is none of the rank's free slots")
+            there = vault.written(slot)
+            if not 0 < length <= there:
+                raise ValueError(f"{slot} has {there} bytes, not {length}")
             before = None
             if extends is not None:
                 held = vault.sealed([shard], generation.incarnation)

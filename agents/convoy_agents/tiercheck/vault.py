@@ -145,6 +145,11 @@ class Vault:
         """The file of a slot."""
         return self._folder / "slots" / name
 
+    def written(self, name: str) -> int:
+        """Bytes that may lie in a slot. What a rank has made it longer by has no pages, and does not count."""
+        found = self.slot(name).stat()
+        return min(found.st_size, found.st_blocks * 512)
+
     def writable(self, owner: str, kind: str = BASES) -> list[str]:
         """A rank's slots of a kind that nothing needed lies in."""
         used = self.sealing.union(self._homes.values())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
+from tests.integration.agents.memory_job import SIZE, MemoryJob, saved
 
 from convoy_agents.pods import limits
 from convoy_agents.pods.state import Decided
@@ -144,3 +147,30 @@ async def test_one_that_reads_nothing_is_cut_off(host: Host, monkeypatch: pytest
         await asyncio.sleep(0)
     assert session.connections < 2
     deaf.close()
+
+
+LONG = 64 * 2**20
+
+
+@pytest.mark.parametrize(
+    "grown, length",
+    [(0, 2**40), (0, 0), (LONG, SIZE + LONG)],
+    ids=["longer than its slot", "nothing", "a slot that the rank has made longer"],
+)
+async def test_a_seal_is_not_longer_than_what_was_given(
+    make_host: HostMaker, hub: FakeHub, tmp_path: Path, grown: int, length: int
+) -> None:
+    """Digests of it would take the agent's memory and time, and all other jobs' with them."""
+    host = await make_host("one")
+    job = MemoryJob(hub, tmp_path)
+    ranks = await job.begin(1, [(UID, host)])
+    said, files = await asyncio.to_thread(ranks[0].line.ask, {"type": "reserve", "size": SIZE}, 30.0)
+    for name, fd in zip(said["names"], files, strict=True):
+        if name == "0-0" and grown:
+            os.ftruncate(fd, SIZE + grown)
+        os.close(fd)
+    rest = {"world": 1, "torch": "2.13", "plan": "same"}
+    answer = await ranks[0].ask(type="seal", slot="0-0", step=5, length=length, **rest)
+    assert answer["type"] == "failed", answer.said
+    assert f"not {length}" in answer["why"], answer.said
+    await saved(ranks, 1, 6, Tier.LOCAL)

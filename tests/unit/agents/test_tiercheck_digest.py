@@ -1,0 +1,48 @@
+"""Digests of files: of any length, on any number of threads, with no more memory than a window takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy_agents.tiercheck import digest
+from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk
+
+
+class Counting(ThreadPoolExecutor):
+    """Counts what it is asked for."""
+
+    asked = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.asked += 1
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.mark.parametrize("length", [1, MAX_CHUNK, 5 * MAX_CHUNK + 7])
+def test_threads_find_the_chunks_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    monkeypatch.setattr(digest, "AHEAD", 2)
+    data = random.Random(length).randbytes(length)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    wanted = tuple(Chunk(digest.digest(data[at : at + size]), size) for at, size in digest.cut(length))
+    with path.open("rb") as file, ThreadPoolExecutor(3) as pool:
+        assert digest.chunks(file.fileno(), length, pool) == wanted
+        assert digest.chunks(file.fileno(), length) == wanted
+
+
+def test_what_a_file_does_not_have_is_not_waited_for(tmp_path: Path) -> None:
+    """A length is what somebody has said: the first chunk that is missing ends it."""
+    path = tmp_path / "file"
+    path.write_bytes(b"short")
+    with path.open("rb") as file, Counting(2) as pool:
+        with pytest.raises(ValueError, match="the file ends"):
+            digest.chunks(file.fileno(), 2**40, pool)
+        assert pool.asked <= digest.AHEAD
