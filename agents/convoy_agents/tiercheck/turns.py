@@ -5,24 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Thing:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Who works on it, and who waits: a lock that is handed over looks free for a moment."""
 
 
 class Turns(Generic[K]):
     """Knows of a thing for as long as somebody works on it or waits."""
 
     def __init__(self) -> None:
-        self._locks: dict[K, asyncio.Lock] = {}
+        self._things: dict[K, _Thing] = {}
+
+    def __len__(self) -> int:
+        return len(self._things)
 
     @asynccontextmanager
     async def turn(self, key: K) -> AsyncIterator[None]:
         """Waits until nobody else works on it."""
-        lock = self._locks.setdefault(key, asyncio.Lock())
+        thing = self._things.setdefault(key, _Thing())
+        thing.users += 1
         try:
-            async with lock:
+            async with thing.lock:
                 yield
         finally:
-            if not lock.locked():
-                self._locks.pop(key, None)
+            thing.users -= 1
+            if not thing.users:
+                del self._things[key]

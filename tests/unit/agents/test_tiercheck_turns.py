@@ -1,0 +1,71 @@
+"""Turns: of any number of tasks one is at a thing, and nothing is remembered of things that are done."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from convoy_agents.tiercheck.turns import Turns
+
+
+class At:
+    """Who is at a thing."""
+
+    def __init__(self) -> None:
+        self.turns: Turns[str] = Turns()
+        self.here: set[str] = set()
+        self.order: list[str] = []
+
+    async def work(self, name: str, leave: asyncio.Event, key: str = "thing") -> None:
+        async with self.turns.turn(key):
+            self.here.add(name)
+            self.order.append(name)
+            assert len(self.here) == 1, self.here
+            await leave.wait()
+            self.here.discard(name)
+
+
+async def settled() -> None:
+    """All tasks have got as far as they get alone."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("later", [0, 1, 2, 3])
+async def test_a_third_waits_for_a_second_that_waited_for_a_first(later: int) -> None:
+    """It comes while the lock is handed over: some turns of the loop after the first leaves."""
+    at, first, last = At(), asyncio.Event(), asyncio.Event()
+    tasks = [asyncio.create_task(at.work("a", first))]
+    await settled()
+    tasks.append(asyncio.create_task(at.work("b", last)))
+    await settled()
+    first.set()
+    for _ in range(later):
+        await asyncio.sleep(0)
+    tasks.append(asyncio.create_task(at.work("c", last)))
+    await settled()
+    assert at.order == ["a", "b"] and len(at.turns) == 1
+    last.set()
+    await asyncio.gather(*tasks)
+    assert at.order == ["a", "b", "c"] and not len(at.turns)
+
+
+async def test_who_does_not_wait_any_more_leaves_the_others_their_turn() -> None:
+    at, first, last = At(), asyncio.Event(), asyncio.Event()
+    a = asyncio.create_task(at.work("a", first))
+    await settled()
+    b, c = asyncio.create_task(at.work("b", last)), asyncio.create_task(at.work("c", last))
+    await settled()
+    b.cancel()
+    first.set()
+    last.set()
+    assert isinstance((await asyncio.gather(a, b, c, return_exceptions=True))[1], asyncio.CancelledError)
+    assert at.order == ["a", "c"] and not len(at.turns)
+
+
+async def test_others_are_not_waited_for() -> None:
+    at, leave = At(), asyncio.Event()
+    leave.set()
+    async with at.turns.turn("one"):
+        await at.work("b", leave, "another")
