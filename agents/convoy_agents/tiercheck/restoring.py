@@ -139,14 +139,18 @@ class Restores:
         if key not in self._decisions:
             while len(self._decisions) >= MAX_DECISIONS:
                 del self._decisions[next(iter(self._decisions))]
-            self._decisions[key] = asyncio.create_task(self._decide(plan, broken, bases))
-        task = self._decisions[key]
+            task = self._decisions[key] = asyncio.create_task(self._decide(plan, broken, bases))
+
+            def ended(done: asyncio.Task[hub_pb2.ResumeReply]) -> None:
+                # Whatever went wrong: whoever asks again shall find it tried again.
+                failed = done.cancelled() or done.exception() is not None
+                if failed and self._decisions.get(key) is done:
+                    del self._decisions[key]
+
+            task.add_done_callback(ended)
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(self._decisions[key])
         except Failed as error:
-            # Whoever asks again shall find it tried again.
-            if self._decisions.get(key) is task:
-                del self._decisions[key]
             log.warning("not decided what to go on from", job=plan.job, why=str(error))
             unknown = hub_pb2.ResumeReply.UNKNOWN
             return hub_pb2.ResumeReply(outcome=unknown, message=str(error), store_away=error.store)

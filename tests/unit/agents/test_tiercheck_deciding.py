@@ -1,0 +1,75 @@
+"""What an incarnation goes on from is decided once: by a decision that comes to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from convoy_agents.tiercheck.restoring import Failed, Restores
+from convoy_agents.wire import hub_pb2
+
+
+class Plan:
+    slot, incarnation, job = 0, 2, "job"
+
+
+class Slot0(Restores):
+    """`outcomes`: of the decisions, in turn."""
+
+    def __init__(self, *outcomes: Callable[[], None]) -> None:
+        super().__init__("n", *[self] * 4)  # type: ignore[arg-type] - nobody else is asked
+        self.outcomes = list(outcomes)
+        self.may = asyncio.Event()
+
+    def plan(self, job_uid: str) -> Any:
+        return Plan()
+
+    async def _decide(self, *_: Any) -> hub_pb2.ResumeReply:
+        outcome = self.outcomes.pop(0)
+        await self.may.wait()
+        outcome()
+        return hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
+
+    async def asked(self) -> Any:
+        return await self.decide("uid", 2, 0, ())
+
+
+def fine() -> None:
+    """It is decided."""
+
+
+def raises(error: BaseException) -> Callable[[], None]:
+    def do() -> None:
+        raise error
+
+    return do
+
+
+@pytest.mark.parametrize(
+    "error", [Failed("no answer"), OSError("no room"), ValueError("no record"), asyncio.CancelledError()]
+)
+async def test_whoever_asks_again_finds_it_tried_again(error: BaseException) -> None:
+    slot = Slot0(raises(error), fine)
+    askers = [asyncio.create_task(slot.asked()) for _ in range(3)]
+    await asyncio.sleep(0)
+    slot.may.set()
+    said = await asyncio.gather(*askers, return_exceptions=True)
+    if isinstance(error, Failed):
+        assert [one.message for one in said] == ["no answer"] * 3  # type: ignore[union-attr]
+    else:
+        assert [type(one) for one in said] == [type(error)] * 3
+    (again,) = await asyncio.gather(slot.asked(), return_exceptions=True)
+    assert again == hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
+
+
+async def test_what_is_decided_stays_although_an_asker_has_gone() -> None:
+    slot = Slot0(fine)
+    gone, stays = asyncio.create_task(slot.asked()), asyncio.create_task(slot.asked())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    slot.may.set()
+    assert (await stays).outcome == (await slot.asked()).outcome == hub_pb2.ResumeReply.FRESH
