@@ -77,8 +77,11 @@ class KeptLedger:
             self._alarms.not_noted(plan, generation, error)
             raise
         self._alarms.noted(plan)
-        if written and tier is Tier.LOCAL and record.remote:
-            self._chosen[plan.job_uid] = (record.generation, time.monotonic())
+        if written and tier is Tier.LOCAL:
+            # What stands is the record that an agent has left which ended before the watermark.
+            stands = await self.stands(plan.job_uid, tier, generation)
+            if stands is not None and stands.remote:
+                self._chosen[plan.job_uid] = (stands.generation, time.monotonic())
         return written
 
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
