@@ -1,40 +1,67 @@
-"""What a rank says that cannot begin."""
+"""What a rank loads is whole: every shard of one generation, whatever the agent had to say meanwhile."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import os
+from typing import Any
 
 import pytest
+from tests.unit.workloads.test_tiers_shard import saved
 
-from convoy_workloads.runtime.errors import PeerLost, StoreAway
+from convoy_workloads.runtime.errors import PeerLost
+from convoy_workloads.runtime.tiers import restoring
 from convoy_workloads.runtime.tiers.restoring import Restoring
 
-CHOSEN = {"type": "restore", "generation": [1, 10], "shards": ["0"], "message": "", "lost": False}
+NAMES = ["0", "1", "2"]
+GONE = [["n", "id"]]
 
 
 class Line:
-    """An agent that answers so."""
+    """An agent's answers; `broken`: to so many questions for a shard, by name, who could not give it."""
 
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        self.answers = list(answers)
+    def __init__(self, broken: dict[str, list[list[list[str]]]]) -> None:
+        self.broken = broken
+        self.told: list[list[list[str]]] = []
+        """Of each restore."""
+        self.given: list[str] = []
 
-    def ask(self, question: Any, seconds: float) -> tuple[dict[str, Any], list[int]]:
-        return self.answers.pop(0), []
+    def ask(self, question: dict[str, Any], seconds: float) -> tuple[dict[str, Any], list[int]]:
+        if question["type"] == "restore":
+            assert question["attempt"] == len(self.told)
+            self.told.append(list(question["broken"]))
+            self.given.clear()
+            chosen = {"generation": [1, 7], "shards": NAMES, "world": 3, "torch": "2.13"}
+            return {"type": "restore", **chosen, "message": "", "lost": False}, []
+        if question["type"] != "shard":
+            return {"type": "done"}, []
+        name = question["shard"]
+        if self.broken.get(name):
+            return {"type": "broken", "broken": self.broken[name].pop(0)}, []
+        self.given.append(name)
+        data, _ = saved({f"weights of {name}": 1})
+        fd = os.memfd_create(name)
+        os.write(fd, data)
+        return {"type": "shard", "lengths": [len(data)]}, [fd]
 
 
-@pytest.mark.parametrize("before", [[], [CHOSEN]], ids=["nothing is chosen", "a shard is not read"])
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        ({"type": "failed", "why": "bucket: HTTP 503", "store": True}, StoreAway),
-        ({"type": "failed", "why": "no answer from two", "store": False}, PeerLost),
-        ({"type": "failed", "why": "[Errno 5]"}, PeerLost),
-        ({"type": "refused", "why": "7 bytes are missing"}, PeerLost),
-    ],
-)
-def test_a_store_that_is_away_is_told_from_all_else(
-    before: list[dict[str, Any]], answer: dict[str, Any], error: type[Exception]
-) -> None:
-    restoring = Restoring(cast(Any, Line(*before, answer)), rank=0)
-    with pytest.raises(error, match=answer["why"].replace("[", r"\[")):
-        restoring.choose()
+def restoring_from(line: Line) -> Restoring:
+    stand_in: Any = line
+    return Restoring(stand_in, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("whom", [[], GONE], ids=["nobody to blame", "a place that could not"])
+def test_a_shard_that_is_not_there_is_a_failed_attempt(name: str, whom: list[list[str]]) -> None:
+    line = Line({name: [whom]})
+    own = restoring_from(line)
+    assert own.choose() is not None
+    assert line.told == [[], whom]
+    assert sorted(line.given) == NAMES and len(own.shards) == 3
+
+
+def test_a_shard_that_stays_away_is_not_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "ATTEMPTS", 3)
+    line = Line({"1": [[]] * 9})
+    with pytest.raises(PeerLost, match="could not be read"):
+        restoring_from(line).choose()
+    assert len(line.told) == 3

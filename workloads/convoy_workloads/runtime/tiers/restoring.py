@@ -59,16 +59,18 @@ class Restoring:
             if answer["message"] and self._rank == 0:
                 say(f"RESTORING: {answer['message']}")
             troubles = self._fetch(answer)
-            refusal = "" if troubles else self._refusal(model, optimizer)
-            told = gather((answer["generation"], troubles, refusal), self._group)
+            # A shard may also be gone without anybody to blame, and is tried again.
+            whole = not troubles and len(self._shards) == len(answer["shards"])
+            refusal = self._refusal(model, optimizer) if whole else ""
+            told = gather((answer["generation"], whole, troubles, refusal), self._group)
             if any(generation != answer["generation"] for generation, *_ in told):
                 raise PeerLost("the ranks were not told of the same generation")
-            self._broken += [one for _, found, _ in told for one in found if one not in self._broken]
+            self._broken += [one for *_, found, _ in told for one in found if one not in self._broken]
             refusals = [one for *_, one in told if one]
             if refusals and self._rank == 0:
                 say(f"NOT REPLAYED, the last full checkpoint is taken: {refusals[0]}")
             self._bases = self._bases or bool(refusals)
-            if refusals or any(found for _, found, _ in told):
+            if refusals or not all(whole for _, whole, *_ in told):
                 self._drop()
                 continue
             if answer["generation"] is None:
@@ -143,7 +145,7 @@ class Restoring:
         return journal.refusal(model, optimizer, self._segments)
 
     def _fetch(self, answer: Message) -> list[list[str]]:
-        """Maps every shard; those that nobody can read any more."""
+        """Maps every shard, up to one that is not here any more: (node, id) of where it could not be read."""
         from convoy_workloads.runtime.tiers import shard  # noqa: PLC0415
 
         names = answer["shards"]

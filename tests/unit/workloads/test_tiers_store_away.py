@@ -1,0 +1,40 @@
+"""What a rank says that cannot begin."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from convoy_workloads.runtime.errors import PeerLost, StoreAway
+from convoy_workloads.runtime.tiers.restoring import Restoring
+
+CHOSEN = {"type": "restore", "generation": [1, 10], "shards": ["0"], "message": "", "lost": False}
+
+
+class Line:
+    """An agent that answers so."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
+
+    def ask(self, question: Any, seconds: float) -> tuple[dict[str, Any], list[int]]:
+        return self.answers.pop(0), []
+
+
+@pytest.mark.parametrize("before", [[], [CHOSEN]], ids=["nothing is chosen", "a shard is not read"])
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ({"type": "failed", "why": "bucket: HTTP 503", "store": True}, StoreAway),
+        ({"type": "failed", "why": "no answer from two", "store": False}, PeerLost),
+        ({"type": "failed", "why": "[Errno 5]"}, PeerLost),
+        ({"type": "refused", "why": "7 bytes are missing"}, PeerLost),
+    ],
+)
+def test_a_store_that_is_away_is_told_from_all_else(
+    before: list[dict[str, Any]], answer: dict[str, Any], error: type[Exception]
+) -> None:
+    restoring = Restoring(cast(Any, Line(*before, answer)), rank=0)
+    with pytest.raises(error, match=answer["why"].replace("[", r"\[")):
+        restoring.choose()
