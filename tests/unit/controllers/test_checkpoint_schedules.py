@@ -30,6 +30,7 @@ def test_what_was_promised_is_restored_whatever_happens() -> None:
         pytest.param(Rules(absent=1), id="a commit does without one slot"),
         pytest.param(Rules(peer_stands=False), id="memory goes before its copies are there"),
         pytest.param(Rules(branches=False), id="nobody says where it began"),
+        pytest.param(Rules(refusals=False), id="who has heard of a later incarnation serves the earlier one"),
         pytest.param(Rules(acknowledged=False), id="a copy counts when it is sent"),
         pytest.param(Rules(recorded=False), id="copies count before the record has spread"),
         pytest.param(Rules(waits=False), id="a restore does not wait for who may know better"),

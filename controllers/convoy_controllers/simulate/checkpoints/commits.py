@@ -72,6 +72,8 @@ class Commits:
         key: str,
         answer: Callable[[Verdict, Record | None], None],
     ) -> None:
+        self.world.truth.served((machine.name, machine.deaths), formation.number, f"prepares {generation}")
+
         def gather(first: Machine) -> None:
             self._gather(formation, first, slot, tier, generation, key, machine, answer)
 
@@ -120,6 +122,7 @@ class Commits:
         """Every slot has prepared: it is written down, at the agent of slot 0 or in the store."""
         memory, start = first.memory, formation.start
         generation = start if start is not None and own.step == START_STEP else own
+        self.world.truth.served((first.name, first.deaths), formation.number, f"commits {generation}")
         if tier is not Tier.LOCAL and generation not in memory.records:
             return  # it stands nowhere yet
         if tier is Tier.LOCAL:

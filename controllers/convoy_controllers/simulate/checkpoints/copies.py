@@ -61,6 +61,8 @@ class Copies:
             old = floor is not None and manifest.generation < floor and not wanted
             if there.memory.incarnation != formation.number or old:
                 return
+            what = f"keeps a copy of {manifest.generation}"
+            self.world.truth.served((there.name, there.deaths), formation.number, what)
             there.memory.manifests[manifest.id] = manifest
             self.world.call(machine.name, lambda _: done(), source=host)
 

@@ -84,6 +84,7 @@ class Run:
 
     def _hear(self, machine: Machine, incarnation: int) -> None:
         machine.seen = max(machine.seen, incarnation)
+        self.world.truth.hear((machine.name, machine.deaths), incarnation)
 
     # Restoring.
 

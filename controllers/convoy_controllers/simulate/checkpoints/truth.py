@@ -29,6 +29,8 @@ class Truth:
     """What each incarnation that has made a step was restored from."""
     witnesses: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
     """Who was told where each incarnation began: nodes with their deaths so far, the store."""
+    heard: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The latest incarnation that each has heard of: nodes with their deaths so far."""
     marks: dict[Tier, Generation] = field(default_factory=dict)
     """The highest that anybody was told."""
     lost: int = 0
@@ -50,6 +52,18 @@ class Truth:
         if generation > self.marks.get(tier, Generation(0, 0)):
             self.marks[tier] = generation
             self.committed += tier is Tier.LOCAL
+
+    def hear(self, who: tuple[str, int], incarnation: int) -> None:
+        """Somebody is told of an incarnation."""
+        self.heard[who] = max(incarnation, self.heard.get(who, 0))
+
+    def served(self, who: tuple[str, int], incarnation: int, what: str) -> None:
+        """Somebody does for an incarnation what makes its generations stand. Broken when it has heard of a
+        later one, which may have looked and chosen already: what comes to stand then is work that nobody
+        will go on from.
+        """
+        if (latest := self.heard.get(who, 0)) > incarnation:
+            raise Broken(f"{who[0]} {what} of incarnation {incarnation}, and has heard of {latest}")
 
     def chain(self, generation: Generation) -> list[Generation]:
         """A save and all that it follows, the base last."""
