@@ -13,9 +13,10 @@ import structlog
 from convoy_agents import metrics
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Place
-from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
+from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.link import Link, Links
 from convoy_agents.tiercheck.memory import NoRoom
+from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.upload import Rate
 from convoy_agents.tiercheck.vault import Damaged
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc

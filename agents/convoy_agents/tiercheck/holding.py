@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Set
@@ -19,9 +18,10 @@ from typing import Any, TypeVar
 import structlog
 
 from convoy_agents import metrics
-from convoy_agents.tiercheck import digest, memory, planes
+from convoy_agents.tiercheck import digest, memory, planes, shares
 from convoy_agents.tiercheck.budget import Budget, Refusal
-from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault, write_atomic
+from convoy_agents.tiercheck.shares import OTHERS, OVERHEAD, SLOTS
+from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Branch, Chunk, Manifest, Record
 
@@ -74,10 +74,10 @@ class Holding:
 
     async def recover(self) -> None:
         """Takes over what an earlier agent had given the job. OSError when it cannot be read."""
-        found = await asyncio.to_thread(_read_shares, self._folder / SHARES)
+        found = await asyncio.to_thread(shares.read, self._folder)
         async with self._turn:
             self._shares = found
-            self._budget.shares[self.job_uid] = _whole(found)
+            self._budget.shares[self.job_uid] = shares.whole(found)
             vault = await self._open()
             self.seen = max(vault.seen, vault.incarnation, max(vault.branches, default=0))
 
@@ -134,14 +134,14 @@ class Holding:
         """Room for so many bytes for one purpose. Refused, and nothing is changed, when there is none."""
         if size <= self._shares.get(purpose, 0):
             return
-        shares = {**self._shares, purpose: size}
-        whole = _whole(shares)
+        wanted = {**self._shares, purpose: size}
+        whole = shares.whole(wanted)
         await self._open()
         if refusal := self._budget.grow(self.job_uid, whole, own_limit):
             raise Refused(refusal)
         await asyncio.to_thread(memory.open_share, self._folder, self._budget.shares[self.job_uid])
-        await asyncio.to_thread(write_atomic, self._folder / SHARES, json.dumps(shares).encode())
-        self._shares = shares
+        await asyncio.to_thread(shares.write, self._folder, wanted)
+        self._shares = wanted
 
     async def reserve(
         self, owner: str, count: int, size: int, owners: Collection[str], own_limit: int, kind: str = BASES
@@ -397,18 +397,17 @@ class Holding:
             self.pinned.clear()
             for key in set(dropped) - self.claimed - self.uploading:
                 vault.drop(key)
-            vault.collect(self.uploading)
+            vault.collect(self.pinned | self.uploading)
             return vault.room
 
         async with self._turn:
             vault = await self._open()
             self._shares[OTHERS] = await asyncio.to_thread(forget, vault)
             # Other jobs may need what this one did for its restore.
-            size = max(_whole(self._shares), await asyncio.to_thread(memory.used, self._folder))
+            size = max(shares.whole(self._shares), await asyncio.to_thread(memory.used, self._folder))
             await asyncio.to_thread(memory.open_share, self._folder, size)
             self._budget.shares[self.job_uid] = size
-            text = json.dumps(self._shares).encode()
-            await asyncio.to_thread(write_atomic, self._folder / SHARES, text)
+            await asyncio.to_thread(shares.write, self._folder, self._shares)
         await self.changed()
 
     @property
@@ -446,26 +445,3 @@ class Holding:
                 await asyncio.to_thread(memory.open_share, self._folder, OVERHEAD)
             self._vault = await asyncio.to_thread(Vault, self._folder)
         return self._vault
-
-
-OVERHEAD = 8 * 1024 * 1024
-"""For records and the file system itself."""
-OTHERS = "shards of others"
-"""What room is reserved for beside the slots: copies, and what is fetched to be read."""
-SHARES = "shares.json"
-SLOTS = "slots of "
-
-
-def _whole(shares: Mapping[str, int]) -> int:
-    """Bytes for these purposes, with manifests, of some 50 bytes for each chunk of 4 MiB, and records."""
-    size = sum(shares.values())
-    return size + size // 8192 + OVERHEAD
-
-
-def _read_shares(path: Path) -> dict[str, int]:
-    try:
-        return {str(purpose): int(share) for purpose, share in json.loads(path.read_text()).items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise OSError(f"{path}: {error}") from error

@@ -16,8 +16,9 @@ from botocore.exceptions import BotoCoreError
 from convoy_agents import metrics
 from convoy_agents.csi.mounts import is_target
 from convoy_agents.pods.assignment import Assignment
-from convoy_agents.tiercheck.holding import OTHERS, Holding
+from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.link import Encoders, Link
+from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.calls import Calls, Watch, Watched

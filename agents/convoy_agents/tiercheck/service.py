@@ -15,10 +15,11 @@ import structlog
 
 from convoy_agents.channels import caller_node
 from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
-from convoy_agents.tiercheck.holding import OTHERS, Holding, Refused
+from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.link import Links
 from convoy_agents.tiercheck.restoring import Restores
+from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
 from convoy_agents.wire import hub_pb2

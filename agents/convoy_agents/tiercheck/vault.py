@@ -96,7 +96,7 @@ class Vault:
     @property
     def owners(self) -> set[str]:
         """Ranks, of this incarnation or of an earlier one, in whose slots something lies."""
-        return {name.rpartition("-")[0] for name in self._homes.values()}
+        return {owner_of(name)[0] for name in self._homes.values()}
 
     @property
     def room(self) -> int:
@@ -132,7 +132,7 @@ class Vault:
         names = [f"{owner}-{kind}{number}" for number in range(count)]
         used = self.sealing.union(self._homes.values())
         for path in (self._folder / "slots").iterdir():
-            if path.name.rpartition("-")[0] not in {owner, *owners} and path.name not in used:
+            if owner_of(path.name)[0] not in {owner, *owners} and path.name not in used:
                 path.unlink()
         missing = sum(max(0, size - _size(self.slot(name))) for name in names)
         if missing > (left := memory.left(self._folder)):
@@ -146,18 +146,14 @@ class Vault:
         return self._folder / "slots" / name
 
     def written(self, name: str) -> int:
-        """Bytes that may lie in a slot. What a rank has made it longer by has no pages, and does not count."""
+        """Bytes that may lie in a slot. What a rank makes it longer by has no pages and does not count."""
         found = self.slot(name).stat()
         return min(found.st_size, found.st_blocks * 512)
 
     def writable(self, owner: str, kind: str = BASES) -> list[str]:
         """A rank's slots of a kind that nothing needed lies in."""
         used = self.sealing.union(self._homes.values())
-        return [
-            name
-            for name in self.slots(owner)
-            if name not in used and name.rpartition("-")[2].startswith(SEGMENTS) == (kind == SEGMENTS)
-        ]
+        return [name for name in self.slots(owner) if name not in used and owner_of(name)[1] == kind]
 
     def seal(self, manifest: Manifest, slot: str, facts: Facts = Facts(1, "", "")) -> None:  # noqa: B008
         """A rank has written a shard into a slot: from now on nobody writes there."""
@@ -434,6 +430,12 @@ class Vault:
             "withdrawn": self.withdrawn,
         }
         write_atomic(self._folder / "state.json", records.seal(json.dumps(state).encode()))
+
+
+def owner_of(slot: str) -> tuple[str, str]:
+    """Whose slot it is by its name, and of which kind."""
+    owner, _, number = slot.rpartition("-")
+    return owner, SEGMENTS if number.startswith(SEGMENTS) else BASES
 
 
 def _size(path: Path) -> int:

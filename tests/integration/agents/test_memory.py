@@ -245,6 +245,26 @@ async def test_an_agent_that_crashes_loses_nothing_and_goes_on_with_what_is_unde
         assert shards == {"0": state(20, 0), "1": state(20, 1)}
 
 
+async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    for step in (10, 20):
+        await saved(ranks, 1, step)
+    shares, limit = one.agent.keeper.budget.shares, one.agent.keeper.budget.shares[JOB]
+    (one.root / "run" / "memory" / JOB / "shares.json").write_bytes(b"{}")
+    await crashed(hub, one)
+    assert one.agent.keeper.budget.shares is not shares
+    used = 3 * SIZE  # two slots and a copy
+    assert used <= one.agent.keeper.budget.shares[JOB] <= limit
+    job.limit = limit
+    job.launchers[A] = await one.launcher(A, 1)
+    ranks = await job.begin(2, [(A, one), (B, two)])
+    for step in (30, 40):
+        await saved(ranks, 2, step)
+
+
 async def test_ranks_that_deal_otherwise_make_no_generation(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:

@@ -25,9 +25,7 @@ class Counting(ThreadPoolExecutor):
 
 
 @pytest.mark.parametrize("length", [1, MAX_CHUNK, 5 * MAX_CHUNK + 7])
-def test_threads_find_the_chunks_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
-) -> None:
+def test_threads_find_the_chunks_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     monkeypatch.setattr(digest, "AHEAD", 2)
     data = random.Random(length).randbytes(length)
     path = tmp_path / "file"
