@@ -326,7 +326,7 @@ class Holding:
                 vault.record(record)
             for tier in tiers:
                 vault.advance(tier, record.generation)
-            vault.collect(self.pinned | self.uploading)
+            self._collect(vault)
             return True
 
         return await self.use(keep)
@@ -341,7 +341,7 @@ class Holding:
         def forget(vault: Vault) -> None:
             if self.seen <= incarnation:
                 vault.give_up(keys, withdraw)
-                vault.collect(self.pinned | self.uploading)
+                self._collect(vault)
 
         await self.use(forget)
 
@@ -356,7 +356,7 @@ class Holding:
         def forget(vault: Vault) -> None:
             if vault.incarnation == incarnation and self.seen <= incarnation:
                 vault.give_back(mine(vault))
-                vault.collect(self.pinned | self.uploading)
+                self._collect(vault)
 
         if keys and await self.look(mine):
             await self.use(forget)
@@ -375,7 +375,7 @@ class Holding:
                 vault.record(record)
             vault.branch(branch)
             vault.begin(branch.incarnation, dict(marks))
-            vault.collect(self.pinned | self.uploading)
+            self._collect(vault)
             return True
 
         return await self.use(note)
@@ -397,7 +397,7 @@ class Holding:
             self.pinned.clear()
             for key in set(dropped) - self.claimed - self.uploading:
                 vault.drop(key)
-            vault.collect(self.pinned | self.uploading)
+            self._collect(vault)
             return vault.room
 
         async with self._turn:
@@ -409,6 +409,11 @@ class Holding:
             self._budget.shares[self.job_uid] = size
             await asyncio.to_thread(shares.write, self._folder, self._shares)
         await self.changed()
+
+    def _collect(self, vault: Vault) -> None:
+        vault.collect(self.pinned | self.uploading)
+        # What is being read may be damaged, and fetched once more: others count on it as before.
+        self.claimed &= vault.known | self.pinned
 
     @property
     def uploading(self) -> Set[str]:
@@ -422,7 +427,7 @@ class Holding:
     async def uploaded(self, keys: Collection[str]) -> None:
         """These shards need not stay for their upload any more."""
         self._uploads -= Counter(keys)
-        await self.use(lambda vault: vault.collect(self.pinned | self.uploading))
+        await self.use(self._collect)
 
     async def close(self) -> None:
         """Gives all memory back."""

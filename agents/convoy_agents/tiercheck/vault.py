@@ -111,6 +111,11 @@ class Vault:
         return self.room + (0 if known else manifest.size)
 
     @property
+    def known(self) -> set[str]:
+        """The shards that are here, or on their way."""
+        return {*self.manifests, *self._coming}
+
+    @property
     def inventory(self) -> Inventory:
         """A picture of what is known and held."""
         return Inventory(dict(self.records), dict(self.branches), dict(self.manifests))

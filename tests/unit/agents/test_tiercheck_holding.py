@@ -71,6 +71,42 @@ async def come(holding: Holding, manifest: Manifest, giver: str = "") -> None:
     await holding.use(lambda vault: vault.admit(manifest.id))
 
 
+async def stand(holding: Holding, manifest: Manifest) -> None:
+    record = Record(manifest.generation, None, {manifest.shard: manifest.id})
+    assert await holding.committed(record, 1, Tier.LOCAL, Tier.PEER)
+
+
+async def test_a_copy_that_has_gone_is_nobody_s_any_more(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
+    """As many are remembered as there are, however many have come."""
+    holding = await begun(tmpfs, pool)
+    copies = [named(noise(step), step) for step in range(1, 9)]
+    for one in copies:
+        await come(holding, one, giver="two")
+        await stand(holding, one)
+    assert await holding.look(lambda vault: set(vault.manifests)) == {copies[-1].id}
+    # The first comes once more to be read alone: nobody counts on it now.
+    holding.pinned = {copies[0].id}
+    await come(holding, copies[0])
+    await holding.use(lambda vault: vault.marks.clear())
+    await holding.unpin({copy.id for copy in copies})
+    assert await holding.look(lambda vault: set(vault.manifests)) == {copies[-1].id}
+    assert holding.claimed == {copies[-1].id}
+
+
+async def test_a_copy_that_was_damaged_while_it_was_read_is_counted_on(
+    tmpfs: Tmpfs, pool: ThreadPoolExecutor
+) -> None:
+    holding = await begun(tmpfs, pool)
+    copy = named(noise(1), 1)
+    await come(holding, copy, giver="two")
+    holding.pinned = {copy.id}
+    await holding.use(lambda vault: vault.drop(copy.id))
+    await holding.uploaded([])
+    await come(holding, copy)
+    await holding.unpin({copy.id})
+    assert await holding.look(lambda vault: set(vault.manifests)) == {copy.id}
+
+
 async def full(tmpfs: Tmpfs, pool: ThreadPoolExecutor) -> None:
     """A rank's slots for bases and segments, and a copy."""
     holding = await begun(tmpfs, pool)
