@@ -76,6 +76,10 @@ bench-tiercheck: venv ## Saving and restoring 1 GB, beside copies and others' wa
 bench-guard: venv ## The straggler detector on public traces and synthetic jobs, beside others' rules; writes docs/bench/guard.json.
 	@$(BIN)/python -m e2e.bench guard
 
+.PHONY: bench-guard-sweep
+bench-guard-sweep: venv ## Sweeps that find slow nodes of made-up fleets, beside others' rules; writes docs/bench/guard_sweep.json (10 minutes).
+	@$(BIN)/python -m e2e.bench guard-sweep
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

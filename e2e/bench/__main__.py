@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench import figures, scale, schedules, soak, survival, tiercheck
+from e2e.bench import figures, guard_sweep, scale, schedules, soak, survival, tiercheck
 from e2e.bench.guard import jobs as guard_jobs
 from e2e.bench.guard import replay as guard_replay
 from e2e.bench.guard import speed as guard_speed
@@ -88,6 +88,16 @@ def schedules_(
     found = figures.Figures()
     schedules.bench(count, found)
     _tell(found, schedules.NAME, schedules.COMMAND, whole=count >= schedules.COUNT)
+
+
+@app.command(name="guard-sweep")
+def guard_sweep_(
+    fleets: Annotated[int, typer.Option(min=1, help="Per seed.")] = guard_sweep.FLEETS,
+) -> None:
+    """Sweeps of made-up fleets, beside others' rules; written to docs/bench/guard_sweep.json."""
+    found = figures.Figures()
+    guard_sweep.bench(guard_sweep.SEEDS, fleets, found)
+    _tell(found, guard_sweep.NAME, guard_sweep.COMMAND, whole=fleets >= guard_sweep.FLEETS)
 
 
 @app.command(name="tiercheck")

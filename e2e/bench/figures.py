@@ -30,6 +30,8 @@ class Metric:
     """measured or simulated; or `not measured: ` and why"""
     least: bool = False
     """Higher is better, and the target is the least."""
+    spread: str = ""
+    """In place of the least and the most value, such as an interval of confidence."""
 
 
 @dataclass
@@ -83,6 +85,8 @@ class Figures:
         return middle if math.isfinite(middle) else None
 
     def _spread(self, name: str) -> str:
+        if self.metrics[name].spread:
+            return self.metrics[name].spread
         values = self.values[name]
         there = [value for value in values if value is not None]
         missing = len(values) - len(there)

@@ -1,0 +1,1 @@
+"""Guard: stragglers, sweeps and the health of nodes; pure."""

@@ -1,0 +1,124 @@
+"""Suspects meet good partners in different racks, beside pairs of good nodes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from statistics import NormalDist, median
+
+from convoy_controllers.guard.sweep.measuring import Pair, pair
+from convoy_controllers.guard.sweep.scores import Normal, Value, normal, values
+from convoy_controllers.guard.sweep.state import PairState, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A suspect's tests with good partners."""
+
+    tests: int
+    median: float
+    """Of the costs above those of good pairs."""
+    error: float
+    limit: float
+    """Above it the node fails."""
+
+
+def first(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
+    """The first partners of every suspect, and the pairs of good nodes that they are held against."""
+    if not state.suspects:
+        return ()
+    load = dict.fromkeys(state.good, 0)
+    rounds = [_partners(state, one, state.settings.partners, load) for one in state.suspects]
+    return _references(state, rng) + tuple(
+        # One partner of everybody after the other, so that a round holds many.
+        found[turn]
+        for turn in range(state.settings.partners)
+        for found in rounds
+        if turn < len(found)
+    )
+
+
+def doubts(state: PairState) -> tuple[Pair, ...]:
+    """Further partners of suspects that are closer to the limit than the error of their median."""
+    load = dict.fromkeys(state.good, 0)
+    found: list[Pair] = []
+    for node, one in confirmed(state).items():
+        if node not in state.gone and abs(one.median - one.limit) < 1.5 * one.error:
+            found += _partners(state, node, state.settings.more, load)
+    return tuple(found)
+
+
+def confirmed(state: PairState) -> dict[str, Confirmed]:
+    """Every suspect that good partners have been measured with."""
+    found = values(state)
+    reference = normal(found, state.suspects)
+    beyond = NormalDist().inv_cdf(1 - state.settings.false_alarm / max(1, len(state.suspects)))
+    result = {}
+    for node in state.suspects:
+        costs = [one.excess - reference.centre for one in found if _meets(one, node, state.suspects)]
+        if costs:
+            error = reference.error(len(costs))
+            limit = max(math.log1p(state.settings.deficit), beyond * error)
+            result[node] = Confirmed(len(costs), median(costs), error, limit)
+    return result
+
+
+def reference(state: PairState) -> Normal:
+    """What good pairs reach, and the noise of one test."""
+    return normal(values(state), state.suspects)
+
+
+def _meets(one: Value, node: str, suspects: Collection[str]) -> bool:
+    """Whether it is a test of this suspect with a partner that is none, made to confirm."""
+    return (
+        one.stage in (Stage.CONFIRM, Stage.MORE)
+        and node in one.pair
+        and not set(one.pair) - {node} <= set(suspects)
+    )
+
+
+def _partners(state: PairState, node: str, count: int, load: dict[str, int]) -> list[Pair]:
+    """Good partners that it has not met, each in another rack while there are any, the least busy first."""
+    rack = {one.node: one.rack for one in state.members}
+    met = {test.measured.pair for test in state.tests}
+    used = {
+        rack[one]
+        for test in state.tests
+        if test.stage >= Stage.CONFIRM
+        for one in _others(test.measured.pair, node)
+    }
+    choice = [one for one in state.good if one != node and one not in state.gone]
+    found: list[Pair] = []
+    while choice and len(found) < count:
+        best = min(
+            choice,
+            key=lambda one: (pair(node, one) in met, rack[one] in used, rack[one] == rack[node], load[one]),
+        )
+        choice.remove(best)
+        used.add(rack[best])
+        load[best] += 1
+        found.append(pair(node, best))
+    return found
+
+
+def _others(one: Pair, node: str) -> tuple[str, ...]:
+    return tuple(other for other in one if other != node) if node in one else ()
+
+
+def _references(state: PairState, rng: random.Random) -> tuple[Pair, ...]:
+    """Pairs of good nodes in different racks where there are, every node in as few of them as possible."""
+    rack = {one.node: one.rack for one in state.members}
+    good = list(state.good)
+    found: list[Pair] = []
+    # Few nodes have few pairs: a turn may bring nothing that is not there yet.
+    for _ in range(4 * state.settings.references):
+        rng.shuffle(good)
+        row = sorted(good, key=lambda node: rack[node])
+        half = len(row) // 2
+        fresh = [pair(row[at], row[at + half]) for at in range(half)]
+        fresh = [one for one in fresh if one not in found]
+        rng.shuffle(fresh)
+        found += fresh
+    return tuple(found[: state.settings.references])

@@ -1,0 +1,88 @@
+"""Slow pairs of nodes that are fast with others: run again, then each end with another partner."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from convoy_controllers.guard.sweep import confirming
+from convoy_controllers.guard.sweep.measuring import Pair, pair
+from convoy_controllers.guard.sweep.scores import Normal, values
+from convoy_controllers.guard.sweep.state import PairState, Stage
+
+REPEATS = 2
+"""Tests of a pair that was slow once; all must be slow again."""
+_MOST_SHARE = 1 / 16
+"""Of the nodes: links that one sweep looks into, the slowest first, but at least four."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What is known of a slow pair."""
+
+    pair: Pair
+    repeats: tuple[float, ...]
+    """Costs above those of good pairs when it was run again."""
+    swapped: tuple[float, ...]
+    """The same of each end with another partner."""
+    limit: float
+    """Above it one test is slow."""
+
+
+def candidates(state: PairState) -> tuple[Pair, ...]:
+    """Pairs that were slow once and whose two ends are fast elsewhere, the slowest first."""
+    normal = confirming.reference(state)
+    least = _limit(state, normal)
+    slow: dict[Pair, float] = {}
+    quick: set[str] = set()
+    for one in values(state):
+        excess = one.excess - (normal.centre if one.stage is Stage.CONFIRM else normal.matched)
+        if excess > least:
+            slow[one.pair] = max(excess, slow.get(one.pair, 0.0))
+        else:
+            quick |= set(one.pair)
+    blamed = {node for node, one in confirming.confirmed(state).items() if one.median > one.limit}
+    found = [one for one in slow if set(one) <= quick and not set(one) & blamed and not set(one) & state.gone]
+    most = max(4, int(_MOST_SHARE * len(state.members)))
+    return tuple(sorted(found, key=lambda one: (-slow[one], one))[:most])
+
+
+def swaps(state: PairState) -> tuple[Pair, ...]:
+    """For every link that was slow again, each end with another node of the other end's rack."""
+    rack = {one.node: one.rack for one in state.members}
+    found = []
+    for link in links(state):
+        if not link.repeats or min(link.repeats) <= link.limit or set(link.pair) & state.gone:
+            continue
+        for end, other in (link.pair, link.pair[::-1]):
+            choice = [node for node in state.good or rack if node not in (*link.pair, *state.gone)]
+            choice.sort(key=lambda node: (rack[node] != rack[other], pair(end, node) in state.links))
+            if choice:
+                found.append(pair(end, choice[0]))
+    return tuple(dict.fromkeys(found))
+
+
+def links(state: PairState) -> tuple[Link, ...]:
+    """Everything that is known of the pairs that were looked into."""
+    normal = confirming.reference(state)
+    limit = _limit(state, normal)
+    found = values(state)
+    result = []
+    for one in state.links:
+        again = [value.excess - normal.centre for value in found if _is(value.pair, one, value.stage)]
+        swapped = [
+            value.excess - normal.centre
+            for value in found
+            if value.stage is Stage.LINKS and len(set(value.pair) & set(one)) == 1
+        ]
+        result.append(Link(one, tuple(again), tuple(swapped), limit))
+    return tuple(result)
+
+
+def _is(measured: Pair, link: Pair, stage: Stage) -> bool:
+    return measured == link and stage is Stage.MORE
+
+
+def _limit(state: PairState, normal: Normal) -> float:
+    """Above it one test is slow."""
+    return max(math.log1p(state.settings.deficit), state.settings.link_sigmas * normal.sigma)

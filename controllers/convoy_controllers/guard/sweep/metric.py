@@ -1,0 +1,132 @@
+"""The verdict on one node in one metric, from the samples of up to three runs of its test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convoy_controllers.guard.sweep import reference
+from convoy_controllers.guard.sweep.measuring import Better
+from convoy_controllers.guard.sweep.reference import Healthy, Reference
+from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
+
+RUNS = 3
+"""The most; two that agree decide."""
+FEWEST = 8
+"""Reference nodes below which there is no distribution to hold a node against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """When a metric fails. All of distance, z and deficit must say so; variation alone is enough."""
+
+    deficit: float
+    """The least share by which the median must be worse."""
+    z: float = 4.0
+    """Robust standard deviations of healthy medians."""
+    distance: float = 0.05
+    """The most that a healthy node's distance may be, whatever the members' own are; 1 - 0.95."""
+    variation: float = 3.0
+    """Times the members' own coefficient of variation."""
+    doubt: float = 0.75
+    """From this share of both deficit and z on, a run is unclear."""
+    floor: float | None = None
+    """What the catalogue of the class promises, in the metric's unit; only for want of reference nodes."""
+
+
+CRITERIA = {
+    "gemm": Criterion(0.05),
+    "hbm": Criterion(0.03),
+    "pcie": Criterion(0.05),
+    "nvlink": Criterion(0.05),
+    "nccl": Criterion(0.05),
+    "ib": Criterion(0.03),
+}
+"""Least deficits by metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one run says."""
+
+    outcome: Outcome
+    reason: Reason
+    evidence: tuple[tuple[str, float], ...] = ()
+
+
+def judge(
+    node: str, runs: Sequence[Sequence[float]], known: Reference, criterion: Criterion | None = None
+) -> Verdict:
+    """After the runs so far, in their order. The node is never its own reference.
+
+    A first run that passes is enough; anything else takes two of three that agree.
+    """
+    criterion = criterion or CRITERIA.get(known.metric, Criterion(0.05))
+    others = reference.healthy(known, without=node)
+    said = [_run(run, known.better, others, criterion) for run in runs[:RUNS]]
+    failed = [one for one in said if one.outcome is Outcome.FAIL]
+    passed = [one for one in said if one.outcome is Outcome.PASS]
+    if len(failed) >= 2:
+        return _verdict(node, failed[-1], f"in {len(failed)} of {len(said)} runs", known)
+    if passed and (len(passed) >= 2 or said[0].outcome is Outcome.PASS):
+        words = f"in {len(passed)} of {len(said)} runs"
+        return _verdict(node, passed[-1], words, known)
+    again = len(said) < RUNS
+    if not said:
+        return Verdict(node, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, f"{known.metric}: no run", again=True)
+    last = said[-1]
+    reason = Reason.NOT_REPRODUCED if last.outcome is not Outcome.INCONCLUSIVE else last.reason
+    # Without references another run would not know more.
+    again = again and reason is not Reason.TOO_FEW_REFERENCES
+    words = f"{known.metric}: {len(failed)} failed and {len(passed)} passed of {len(said)} runs"
+    return Verdict(node, Outcome.INCONCLUSIVE, reason, words, last.evidence, again)
+
+
+def _verdict(node: str, run: _Run, words: str, known: Reference) -> Verdict:
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in run.evidence)
+    text = f"{known.metric} {words}, reference {known.version} of {known.hardware}: {figures}"
+    return Verdict(node, run.outcome, run.reason, text, run.evidence)
+
+
+def _run(samples: Sequence[float], better: Better, others: Healthy | None, criterion: Criterion) -> _Run:
+    row = reference.quantiles(samples)
+    if row is None:
+        return _Run(Outcome.INCONCLUSIVE, Reason.NOT_MEASURED)
+    middle = float(row[reference.LEVELS // 2])
+    if others is None or others.count < FEWEST:
+        return _by_floor(middle, better, others, criterion)
+    sign = 1.0 if better is Better.HIGHER else -1.0
+    deficit = sign * (others.middle - middle) / others.middle
+    z = sign * (others.middle - middle) / others.spread
+    away = reference.distance(row, others.quantiles, better)
+    # As far as healthy members are, but a mere shift by the deficit must still be able to fail.
+    least = min(criterion.distance, max(others.distance, criterion.deficit / 2))
+    variation = float(row.std() / row.mean()) / others.variation
+    evidence = (
+        ("median", middle),
+        ("reference median", others.middle),
+        ("deficit", deficit),
+        ("z", z),
+        ("distance", away),
+        ("variation against the reference", variation),
+        ("reference nodes", float(others.count)),
+    )
+    if deficit > criterion.deficit and z > criterion.z and away > least:
+        return _Run(Outcome.FAIL, Reason.BELOW_REFERENCE, evidence)
+    if variation > criterion.variation:
+        return _Run(Outcome.FAIL, Reason.UNSTEADY, evidence)
+    if deficit > criterion.doubt * criterion.deficit and z > criterion.doubt * criterion.z:
+        return _Run(Outcome.INCONCLUSIVE, Reason.UNCLEAR, evidence)
+    return _Run(Outcome.PASS, Reason.MEETS_REFERENCE, evidence)
+
+
+def _by_floor(middle: float, better: Better, others: Healthy | None, criterion: Criterion) -> _Run:
+    count = float(others.count if others else 0)
+    if criterion.floor is None:
+        evidence = (("median", middle), ("reference nodes", count))
+        return _Run(Outcome.INCONCLUSIVE, Reason.TOO_FEW_REFERENCES, evidence)
+    known = (("median", middle), ("floor", criterion.floor), ("reference nodes", count))
+    meets = middle >= criterion.floor if better is Better.HIGHER else middle <= criterion.floor
+    if meets:
+        return _Run(Outcome.PASS, Reason.ABOVE_FLOOR, known)
+    return _Run(Outcome.FAIL, Reason.BELOW_FLOOR, known)

@@ -1,0 +1,37 @@
+"""Shares with 95 % intervals, where counts come in clusters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_Z = 1.96
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share and its interval; None where nothing was counted."""
+
+    value: float | None
+    low: float = 0.0
+    high: float = 1.0
+
+
+def share(counts: Sequence[tuple[int, int]]) -> Share:
+    """Hits of so many, one entry per cluster (here: per seed).
+
+    Wilson's interval, its count divided by the design effect that the clusters show, where that is above 1.
+    """
+    hits, total = sum(one for one, _ in counts), sum(one for _, one in counts)
+    if not total:
+        return Share(None)
+    value = hits / total
+    plain = value * (1 - value) / total
+    groups = len(counts)
+    between = math.fsum((one - value * many) ** 2 for one, many in counts) / total**2
+    between *= groups / (groups - 1) if groups > 1 else 1.0
+    count = total / max(1.0, between / plain) if plain else float(total)
+    middle = (value + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    half = _Z / (1 + _Z**2 / count) * math.sqrt(value * (1 - value) / count + _Z**2 / (4 * count**2))
+    return Share(value, max(0.0, middle - half), min(1.0, middle + half))

@@ -1,0 +1,34 @@
+"""Sweeps that are played to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from convoy_controllers.guard.sweep import pairs
+from convoy_controllers.guard.sweep.judging import verdicts
+from convoy_controllers.guard.sweep.measuring import Measured, Member, Pair
+from convoy_controllers.guard.sweep.state import PairState, Settings
+from convoy_controllers.guard.sweep.verdict import Verdict
+
+Took = Callable[[Pair], float | None]
+
+
+def members(count: int, rack: int = 4) -> list[Member]:
+    return [Member(f"n{at:03d}", f"rack-{at // rack}") for at in range(count)]
+
+
+def play(
+    nodes: Sequence[Member], took: Took, settings: Settings | None = None, seed: int = 0
+) -> tuple[PairState, list[tuple[Pair, ...]]]:
+    """Until no pair is wanted, and the rounds that it took."""
+    state = pairs.start(nodes, settings, seed)
+    rounds = []
+    while todo := pairs.next_round(state):
+        rounds.append(todo)
+        assert len(rounds) < 500
+        state = pairs.heard(state, [Measured(one, took(one)) for one in todo])
+    return state, rounds
+
+
+def by_subject(state: PairState) -> dict[str, Verdict]:
+    return {one.subject: one for one in verdicts(state)}

@@ -1,0 +1,64 @@
+"""Halving of groups that are slow together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convoy_controllers.guard.sweep import groups
+from convoy_controllers.guard.sweep.groups import Group, Halving
+from convoy_controllers.guard.sweep.verdict import Outcome, Reason
+
+GOOD = [f"g{at:02d}" for at in range(64)]
+
+
+def play(
+    state: Halving, bad: Collection[str], least: int = 1, lost: Collection[str] = ()
+) -> tuple[Halving, int]:
+    """Groups of at least `least` nodes are slow with a bad one; with a lost one they give nothing."""
+
+    def took(group: Group) -> float | None:
+        if set(group) & set(lost):
+            return None
+        return 80.0 if len(group) >= least and set(group) & set(bad) else 100.0
+
+    rounds = 0
+    while todo := groups.next_round(state):
+        rounds += 1
+        assert rounds < 200
+        assert len({node for group in todo for node in group}) == sum(map(len, todo))
+        state = groups.heard(state, [(group, took(group)) for group in todo])
+    return state, rounds
+
+
+@settings(deadline=None)
+@given(st.integers(2, 40), st.data())
+def test_bad_nodes_are_found_whatever_their_number(count: int, data: st.DataObject) -> None:
+    nodes = [f"n{at:02d}" for at in range(count)]
+    bad = data.draw(st.sets(st.sampled_from(nodes), min_size=1, max_size=4))
+    # Only groups as large as the first show it: fillers must keep the size.
+    state, _ = play(groups.start(nodes, GOOD, 100.0), bad, least=count)
+    said = {one.subject: one for one in groups.verdicts(state)}
+    assert {node for node, one in said.items() if one.outcome is Outcome.FAIL} == bad
+    assert {one.outcome for node, one in said.items() if node not in bad} <= {Outcome.PASS}
+
+
+def test_one_in_thirty_two_takes_five_rounds() -> None:
+    nodes = [f"n{at:02d}" for at in range(32)]
+    _, rounds = play(groups.start(nodes, GOOD, 100.0), {"n11"}, least=32)
+    assert rounds == 5
+
+
+def test_without_fillers_what_shows_only_together_is_not_laid_to_anybody() -> None:
+    state, _ = play(groups.start("abcdefgh", [], 100.0), {"c"}, least=8)
+    assert {one.reason for one in groups.verdicts(state)} == {Reason.SLOW_TOGETHER}
+    assert {one.outcome for one in groups.verdicts(state)} == {Outcome.INCONCLUSIVE}
+
+
+def test_halves_that_give_nothing_are_not_judged() -> None:
+    state, _ = play(groups.start("abcd", GOOD, 100.0), {"a"}, lost={"d"})
+    said = {one.subject: one for one in groups.verdicts(state)}
+    assert said["a"].outcome is Outcome.FAIL and said["b"].outcome is Outcome.PASS
+    assert {said[node].reason for node in "cd"} == {Reason.NOT_MEASURED}

@@ -1,0 +1,174 @@
+"""Verdicts per metric, references and fingerprints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from convoy_controllers.guard.sweep import fingerprint, metric, reference
+from convoy_controllers.guard.sweep.measuring import Better
+from convoy_controllers.guard.sweep.metric import Criterion
+from convoy_controllers.guard.sweep.reference import Reference
+from convoy_controllers.guard.sweep.verdict import Outcome, Reason, kept, worst
+
+PASS, FAIL, UNSURE = Outcome.PASS, Outcome.FAIL, Outcome.INCONCLUSIVE
+
+
+def samples(seed: int, factor: float = 1.0, noise: float = 0.01, count: int = 60) -> list[float]:
+    return [float(one) for one in 700 * factor * np.random.default_rng(seed).lognormal(0, noise, count)]
+
+
+def fleet(count: int = 16, better: Better = Better.HIGHER) -> Reference:
+    rng = np.random.default_rng(5)
+    rows = {f"n{at:02d}": samples(at, float(rng.lognormal(0, 0.008))) for at in range(count)}
+    return reference.freeze("gemm", "h100/570", better, 3, rows)
+
+
+@pytest.mark.parametrize("better", list(Better))
+@pytest.mark.parametrize(
+    ("worse", "outcomes"),
+    [
+        ([0.0], [PASS]),
+        ([-0.2], [PASS]),
+        ([0.02], [PASS]),
+        ([0.10], [UNSURE]),
+        ([0.10, 0.10], [UNSURE, FAIL]),
+        ([0.10, 0.0, 0.10], [UNSURE, UNSURE, FAIL]),
+        ([0.10, 0.0, 0.0], [UNSURE, UNSURE, PASS]),
+        ([0.045, 0.045, 0.045], [UNSURE, UNSURE, UNSURE]),
+    ],
+)
+def test_two_runs_of_three_decide(better: Better, worse: list[float], outcomes: list[Outcome]) -> None:
+    sign = -1 if better is Better.HIGHER else 1
+    runs = [samples(90 + at, 1 + sign * one) for at, one in enumerate(worse)]
+    said = [metric.judge("x", runs[: at + 1], fleet(better=better)) for at in range(len(runs))]
+    assert [one.outcome for one in said] == outcomes
+    assert [one.again for one in said] == [
+        one is UNSURE and at + 1 < metric.RUNS for at, one in enumerate(outcomes)
+    ]
+
+
+def test_a_failure_brings_its_figures() -> None:
+    said = metric.judge("x", [samples(1, 0.9)] * 2, fleet())
+    assert said.reason is Reason.BELOW_REFERENCE and "2 of 2 runs" in said.words
+    evidence = dict(said.evidence)
+    assert evidence["deficit"] == pytest.approx(0.1, abs=0.02)
+    assert evidence["z"] > 4 and evidence["reference nodes"] == 16
+
+
+@pytest.mark.parametrize(("name", "worse", "outcome"), [("gemm", 0.042, UNSURE), ("hbm", 0.042, FAIL)])
+def test_every_metric_has_its_least_deficit(name: str, worse: float, outcome: Outcome) -> None:
+    rows = {f"n{at}": samples(at) for at in range(12)}
+    known = reference.freeze(name, "c", Better.HIGHER, 1, rows)
+    assert metric.judge("x", [samples(70, 1 - worse)] * 3, known).outcome is outcome
+
+
+def test_what_healthy_nodes_differ_by_is_no_fault() -> None:
+    rng = np.random.default_rng(1)
+    rows = {f"n{at}": samples(at, float(rng.lognormal(0, 0.05))) for at in range(24)}
+    known = reference.freeze("gemm", "c", Better.HIGHER, 1, rows)
+    assert metric.judge("x", [samples(70, 0.90)] * 3, known).outcome is not FAIL
+
+
+@pytest.mark.parametrize(("noise", "outcome"), [(0.02, PASS), (0.05, FAIL)])
+def test_a_node_that_varies_more_than_three_times_as_much_fails(noise: float, outcome: Outcome) -> None:
+    said = metric.judge("x", [samples(70, 1.0, noise), samples(71, 1.0, noise)], fleet())
+    assert said.outcome is outcome
+    assert said.reason is (Reason.UNSTEADY if outcome is FAIL else Reason.MEETS_REFERENCE)
+
+
+def test_a_node_is_not_its_own_reference() -> None:
+    rows = {f"n{at}": samples(at) for at in range(8)}
+    known = reference.freeze("gemm", "c", Better.HIGHER, 1, rows)
+    # It is one of the eight: seven are too few.
+    assert metric.judge("n3", [samples(3)], known).reason is Reason.TOO_FEW_REFERENCES
+    assert metric.judge("x", [samples(3)], known).outcome is PASS
+
+
+@pytest.mark.parametrize(
+    ("floor", "outcome", "reason"),
+    [
+        (None, UNSURE, Reason.TOO_FEW_REFERENCES),
+        (600.0, PASS, Reason.ABOVE_FLOOR),
+        (800.0, FAIL, Reason.BELOW_FLOOR),
+    ],
+)
+def test_with_few_references_floors_decide(floor: float | None, outcome: Outcome, reason: Reason) -> None:
+    known = fleet(metric.FEWEST - 1)
+    said = metric.judge("x", [samples(1), samples(2)], known, Criterion(0.05, floor=floor))
+    assert (said.outcome, said.reason, said.again) == (outcome, reason, False)
+
+
+@pytest.mark.parametrize("run", [[], [1.0, float("nan")], [0.0, 1.0]])
+def test_samples_that_are_no_figures_say_nothing(run: list[float]) -> None:
+    said = metric.judge("x", [run], fleet())
+    assert (said.outcome, said.reason, said.again) == (UNSURE, Reason.NOT_MEASURED, True)
+
+
+def test_no_run_says_nothing() -> None:
+    assert metric.judge("x", [], fleet()).reason is Reason.NOT_MEASURED
+
+
+def test_the_distance_is_one_sided_and_the_share_of_a_shift() -> None:
+    row = reference.quantiles(samples(1))
+    assert row is not None
+    assert reference.distance(row * 0.9, row, Better.HIGHER) == pytest.approx(0.1, abs=0.005)
+    assert reference.distance(row * 1.1, row, Better.HIGHER) == 0
+    assert reference.distance(row * 1.1, row, Better.LOWER) == pytest.approx(0.1, abs=0.005)
+
+
+def test_one_bad_member_does_not_move_the_reference() -> None:
+    rows = {f"n{at:02d}": samples(at) for at in range(16)}
+    usual = reference.healthy(reference.freeze("gemm", "c", Better.HIGHER, 1, rows))
+    rows["n03"] = samples(3, 0.5)
+    moved = reference.healthy(reference.freeze("gemm", "c", Better.HIGHER, 1, rows))
+    assert usual is not None and moved is not None
+    assert moved.middle == pytest.approx(usual.middle, rel=0.005)
+    assert moved.spread < 2 * usual.spread + 3
+
+
+@pytest.mark.parametrize("better", list(Better))
+@pytest.mark.parametrize(("factor", "alarm"), [(1.0, False), (0.985, False), (0.97, True), (1.03, True)])
+def test_a_fleet_that_decays_raises_an_alarm(factor: float, alarm: bool, better: Better) -> None:
+    known = fleet(better=better)
+    recent = {node: [value * factor for value in row] for node, row in known.members}
+    found = reference.drift(known, recent)
+    assert found is not None and found.alarm is alarm
+    assert found.moved == pytest.approx((factor - 1) * (1 if better is Better.HIGHER else -1), abs=0.003)
+    assert reference.drift(known, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "others", "frozen", "outcome", "reason"),
+    [
+        (["a"], "aaa", None, PASS, Reason.MEETS_REFERENCE),
+        (["b"], "aaa", None, FAIL, Reason.CORRUPT),
+        (["b"], "aaabb", None, FAIL, Reason.CORRUPT),
+        (["b"], "aabb", None, UNSURE, Reason.TOO_FEW_REFERENCES),
+        (["b"], "aa", None, UNSURE, Reason.TOO_FEW_REFERENCES),
+        (["b"], "", "a", FAIL, Reason.CORRUPT),
+        (["a"], "bbb", "a", PASS, Reason.MEETS_REFERENCE),
+        (["b", "a"], "aaa", "a", FAIL, Reason.CORRUPT),
+        ([], "aaa", None, UNSURE, Reason.NOT_MEASURED),
+    ],
+)
+def test_hashes(runs: list[str], others: str, frozen: str | None, outcome: Outcome, reason: Reason) -> None:
+    known = {f"n{at}": one for at, one in enumerate(others)}
+    said = fingerprint.judge("x", runs, known, frozen)
+    assert (said.outcome, said.reason) == (outcome, reason)
+    assert said.sticky is (outcome is FAIL)
+
+
+def test_a_node_does_not_vote_on_its_own_hash() -> None:
+    known = {"x": "b", "y": "b", "n1": "a", "n2": "a"}
+    assert fingerprint.agreed(known, without="x") == "a"
+    assert fingerprint.agreed(known) is None
+
+
+def test_corruption_never_clears_by_itself() -> None:
+    corrupt = fingerprint.judge("x", ["b"], {}, "a")
+    clean = fingerprint.judge("x", ["a"], {}, "a")
+    slow = metric.judge("x", [samples(1, 0.9)] * 2, fleet())
+    assert kept(corrupt, clean) is corrupt
+    assert kept(slow, clean) is clean and kept(None, slow) is slow
+    assert worst([clean, slow, corrupt]) is corrupt and worst([clean, slow]) is slow

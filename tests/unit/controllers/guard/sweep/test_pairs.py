@@ -1,0 +1,223 @@
+"""The sweep of pairs: who meets whom, and what is said of nodes, links and racks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controllers.guard.sweep.fleets import by_subject, members, play
+
+from convoy_controllers.guard.sweep import matching, pairs
+from convoy_controllers.guard.sweep.judging import verdicts
+from convoy_controllers.guard.sweep.measuring import Better, Measured, Pair, cost, pair
+from convoy_controllers.guard.sweep.state import Settings, Stage
+from convoy_controllers.guard.sweep.verdict import Outcome, Reason
+
+
+def bandwidth(
+    slow: dict[str, float], links: dict[Pair, float] | None = None, seed: int = 1, noise: float = 0.01
+):
+    rng = random.Random(seed)
+
+    def took(one: Pair) -> float:
+        held = max(slow.get(one[0], 1.0), slow.get(one[1], 1.0)) * (links or {}).get(one, 1.0)
+        return 400.0 / held * rng.lognormvariate(0, noise)
+
+    return took
+
+
+@settings(deadline=None)
+@given(st.integers(0, 41), st.integers(1, 9), st.integers(0, 99))
+def test_a_matching_holds_nobody_twice_and_all_but_one(count: int, rack: int, seed: int) -> None:
+    nodes, rng = members(count, rack), random.Random(seed)
+    first = matching.inside(nodes, rng)
+    second = matching.across(nodes, first, rng)
+    for found in (first, second):
+        there = [node for one in found for node in one]
+        assert len(there) == len(set(there))
+    assert len(first) == count // 2
+    assert not set(first) & set(second)
+    assert count < 4 or len(second) == count // 2
+    # Whoever stayed alone at first does not the second time.
+    assert count < 3 or {node for one in first + second for node in one} == {one.node for one in nodes}
+
+
+@pytest.mark.parametrize(("count", "rack"), [(8, 4), (64, 8), (12, 4), (30, 6)])
+def test_the_first_matching_is_inside_racks_and_the_second_across(count: int, rack: int) -> None:
+    nodes, rng = members(count, rack), random.Random(3)
+    where = {one.node: one.rack for one in nodes}
+    first = matching.inside(nodes, rng)
+    assert all(where[one] == where[other] for one, other in first)
+    assert all(where[one] != where[other] for one, other in matching.across(nodes, first, rng))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 30), st.integers(1, 9), st.integers(0, 5), st.data())
+def test_whatever_happens_every_round_is_a_matching_and_every_node_is_judged(
+    count: int, rack: int, at_once: int, data: st.DataObject
+) -> None:
+    nodes = members(count, rack)
+    state = pairs.start(nodes, Settings(at_once=at_once), seed=7)
+    gone: set[str] = set()
+    rounds = 0
+    while todo := pairs.next_round(state):
+        rounds += 1
+        assert rounds < 400
+        there = [node for one in todo for node in one]
+        assert len(there) == len(set(there)) and not gone & set(there)
+        assert not at_once or len(todo) <= at_once
+        values = st.sampled_from([100.0, 101.0, 99.0, 80.0, None, 0.0])
+        results = [Measured(one, data.draw(values)) for one in todo]
+        leaves = set(data.draw(st.lists(st.sampled_from([one.node for one in nodes]), max_size=1)))
+        gone |= leaves
+        state = pairs.heard(state, results, leaves)
+    assert state.stage is Stage.DONE
+    said = verdicts(state)[:count]
+    assert [one.subject for one in said] == sorted(one.node for one in nodes)
+    matched = {
+        node
+        for test in state.tests
+        if cost(test.measured.value, Better.HIGHER) is not None
+        for node in test.measured.pair
+    }
+    for one in said:
+        assert one.outcome is Outcome.INCONCLUSIVE or one.subject in matched
+        assert one.words
+
+
+@pytest.mark.parametrize("better", list(Better))
+@pytest.mark.parametrize("count", [8, 9, 16, 33])
+def test_slow_nodes_fail_and_nobody_else(count: int, better: Better) -> None:
+    slow = {"n001": 1.2, "n006": 1.15}
+    took = bandwidth(slow)
+    state, _ = play(
+        members(count),
+        took if better is Better.HIGHER else lambda one: 1 / took(one),
+        Settings(better=better),
+    )
+    said = verdicts(state)
+    assert {one.subject for one in said if one.outcome is Outcome.FAIL} == set(slow)
+    assert {one.outcome for one in said[:count] if one.subject not in slow} == {Outcome.PASS}
+    failed = next(one for one in said if one.subject == "n001")
+    assert failed.reason is Reason.SLOW_WITH_ALL
+    assert dict(failed.evidence)["with good partners"] == pytest.approx(0.2, abs=0.04)
+
+
+def test_a_suspect_meets_partners_of_different_racks() -> None:
+    state, _ = play(members(32), bandwidth({"n001": 1.2}))
+    rack = {one.node: one.rack for one in state.members}
+    met = [
+        rack[node]
+        for test in state.tests
+        if test.stage is Stage.CONFIRM and "n001" in test.measured.pair
+        for node in test.measured.pair
+        if node != "n001"
+    ]
+    assert len(met) == 3 == len(set(met)) and rack["n001"] not in met
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_too_few_to_tell_apart_is_said(count: int) -> None:
+    state, _ = play(members(count), bandwidth({"n000": 2.0}))
+    for one in verdicts(state):
+        assert one.outcome is Outcome.INCONCLUSIVE
+        assert one.reason is (Reason.TOO_FEW_NODES if count > 1 else Reason.NOT_MEASURED)
+
+
+def test_noise_that_hides_a_slowdown_lets_nobody_pass() -> None:
+    state, _ = play(members(32), bandwidth({}, noise=0.12))
+    said = verdicts(state)[:32]
+    assert {one.outcome for one in said} == {Outcome.INCONCLUSIVE}
+    assert Reason.TOO_NOISY in {one.reason for one in said}
+
+
+def test_a_slow_link_is_told_from_its_ends() -> None:
+    nodes = members(16)
+    one = pairs.next_round(pairs.start(nodes, seed=4))[2]
+    state, _ = play(nodes, bandwidth({}, {one: 1.4}), seed=4)
+    said = by_subject(state)
+    assert said["|".join(one)].outcome is Outcome.FAIL
+    assert said["|".join(one)].reason is Reason.SLOW_LINK
+    assert {said[node].outcome for node in one} == {Outcome.PASS}
+
+
+def test_a_pair_that_was_slow_once_is_no_slow_link() -> None:
+    nodes = members(16)
+    one = pairs.next_round(pairs.start(nodes, seed=4))[2]
+    usual, seen = bandwidth({}), []
+
+    def took(asked: Pair) -> float:
+        seen.append(asked)
+        return usual(asked) / (1.4 if asked == one and seen.count(one) == 1 else 1.0)
+
+    state, _ = play(nodes, took, seed=4)
+    assert by_subject(state)["|".join(one)].reason is Reason.NOT_REPRODUCED
+
+
+def test_a_slow_rack_is_one_fault_and_fails_none_of_its_nodes() -> None:
+    inside = {f"n{at:03d}": 1.2 for at in range(4, 8)}
+    state, _ = play(members(32), bandwidth(inside))
+    said = by_subject(state)
+    assert said["rack/rack-1"].outcome is Outcome.FAIL
+    assert {said[node].reason for node in inside} == {Reason.SLOW_RACK}
+    assert not [one for one in said.values() if one.outcome is Outcome.FAIL and one.subject in inside]
+
+
+def test_racks_have_another_pace_across_than_inside() -> None:
+    nodes = members(32)
+    rack = {one.node: one.rack for one in nodes}
+    usual = bandwidth({"n009": 1.2})
+    state, _ = play(nodes, lambda one: usual(one) * (1.0 if rack[one[0]] == rack[one[1]] else 0.5))
+    assert {one.subject for one in verdicts(state) if one.outcome is Outcome.FAIL} == {"n009"}
+
+
+def test_whoever_leaves_is_said_and_its_partner_gets_another() -> None:
+    nodes = members(16)
+    state = pairs.start(nodes)
+    first = pairs.next_round(state)
+    leaves = {first[0][0], first[1][0]}
+    took = bandwidth({})
+    state = pairs.heard(state, [Measured(one, took(one)) for one in first[2:]], leaves)
+    assert pairs.next_round(state) == (pair(first[0][1], first[1][1]),)
+    while todo := pairs.next_round(state):
+        state = pairs.heard(state, [Measured(one, took(one)) for one in todo])
+    said = by_subject(state)
+    assert {said[node].reason for node in leaves} == {Reason.LEFT}
+    assert {one.outcome for one in said.values() if one.subject not in leaves} == {Outcome.PASS}
+
+
+def test_a_node_whose_tests_give_nothing_is_tried_with_good_partners_and_not_blamed() -> None:
+    usual = bandwidth({})
+    state, _ = play(members(16), lambda one: None if "n005" in one else usual(one))
+    assert by_subject(state)["n005"].reason is Reason.NOT_MEASURED
+    assert sum("n005" in test.measured.pair for test in state.tests) >= 4
+
+
+def test_results_that_were_not_asked_for_or_come_twice_do_not_count() -> None:
+    state = pairs.start(members(8))
+    one = pairs.next_round(state)[0]
+    result = Measured(one, 1.0)
+    once = pairs.heard(state, [result, result])
+    assert len(once.tests) == 1 and one not in once.wanted
+    assert pairs.heard(once, [result]) == once
+    assert pairs.heard(once, [Measured(("n000", "else"), 1.0)]) == once
+
+
+def test_the_order_of_nodes_does_not_matter() -> None:
+    assert pairs.start(members(9)) == pairs.start(members(9)[::-1])
+
+
+@pytest.mark.parametrize("count", [4, 8, 32, 64])
+def test_fleets_without_faults_have_next_to_no_failures(count: int) -> None:
+    """At most one node in 500 fails; the noise and spread are those of the bench."""
+    failed = total = 0
+    for seed in range(max(4, 600 // count)):
+        rng = random.Random(seed)
+        own = {one.node: rng.lognormvariate(0, 0.01) for one in members(count)}
+        state, _ = play(members(count), bandwidth(own, seed=seed, noise=0.02), seed=seed)
+        said = verdicts(state)[:count]
+        failed += sum(one.outcome is Outcome.FAIL for one in said)
+        total += count
+    assert failed <= max(1, total / 500)
