@@ -12,7 +12,10 @@ from pydantic import BaseModel
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generated import write_or_check
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.meta import GROUP, VERSION
+from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.structural import structural
 from convoy_crds.trainingjob import TrainingJob
 
@@ -95,6 +98,59 @@ KINDS = (
             _column("Probed", ".status.probedAt", "date", wide=True),
             _column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
         ),
+    ),
+    Kind(
+        GuardPolicy,
+        "guardpolicies",
+        ("gp",),
+        "Cluster",
+        (
+            _column("Mode", ".spec.mode"),
+            _column("OnJoin", ".spec.onJoin"),
+            _column("Nodes", ".status.nodes", "integer"),
+            _column("Suspect", ".status.states.suspect", "integer"),
+            _column("Quarantined", ".status.states.quarantined", "integer"),
+            _column("Condemned", ".status.states.condemned", "integer"),
+            _column("Breaker", ".status.breaker.state"),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+            _column("Since", ".status.breaker.since", "date", wide=True),
+            _column("Message", ".status.breaker.message", wide=True),
+        ),
+    ),
+    Kind(
+        NodeHealth,
+        "nodehealths",
+        ("nh",),
+        "Cluster",
+        (
+            _column("Node", ".status.nodeRef.name"),
+            _column("State", ".status.state"),
+            _column("Since", ".status.since", "date"),
+            _column("Qualified", '.status.conditions[?(@.type=="Qualified")].status'),
+            _column("Reason", '.status.conditions[?(@.type=="Qualified")].reason'),
+            _column("Lemon", ".status.lemonScore", "number"),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+            _column("Until", ".status.qualifiedUntil", "string", wide=True),
+            _column("Rack", ".status.nodeRef.rack", wide=True),
+            _column("Repair", ".status.repair.action", wide=True),
+            _column("Message", ".status.message", wide=True),
+        ),
+        selectable=(".status.state", ".status.nodeRef.name"),
+    ),
+    Kind(
+        HealthSweep,
+        "healthsweeps",
+        ("hs",),
+        "Cluster",
+        (
+            _column("Phase", ".status.phase"),
+            _column("Progress", ".status.progress"),
+            _column("Failed", ".status.failed", "integer"),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+            _column("Tiers", ".spec.tiers", wide=True),
+            _column("Completed", ".status.completionTime", "date", wide=True),
+        ),
+        selectable=(".status.phase",),
     ),
 )
 

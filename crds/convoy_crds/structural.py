@@ -46,7 +46,8 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
         elif key == "prefixItems":
             raise ValueError("a tuple has no structural schema; use a list or an object")
         else:
-            out[key] = value
+            # A copy: what two fields shared would be written as an anchor and an alias.
+            out[key] = list(value) if isinstance(value, list) else value
     if "maxProperties" not in out and "maxLength" in out and out.get("type") == "object":
         out["maxProperties"] = out.pop("maxLength")
     if out.get("type") == "integer" and out.get("maximum", 0) > 2**31 - 1:

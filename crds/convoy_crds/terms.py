@@ -18,6 +18,16 @@ LABEL_ROLE = "convoy.dev/role"
 LABEL_INDEX = "convoy.dev/index"
 LABEL_AGENT_READY = "convoy.dev/agent-ready"
 
+LABEL_NODE_HEALTH = "convoy.dev/node-health"
+"""State of a node's hardware, on the node."""
+TAINT_UNQUALIFIED = "convoy.dev/unqualified"
+TAINT_SUSPECT = "convoy.dev/suspect"
+TAINT_QUARANTINED = "convoy.dev/quarantined"
+TAINTS = (TAINT_UNQUALIFIED, TAINT_SUSPECT, TAINT_QUARANTINED)
+"""All that Convoy ever puts on nodes. It takes none but these away, and cordons nothing."""
+NODE_CONDITION_QUALIFIED = "convoy.dev/Qualified"
+"""Condition on the Node, for other controllers to read."""
+
 ANNOTATION_INTENT = "convoy.dev/intent-hash"
 ANNOTATION_BORN = "convoy.dev/born-incarnation"
 """The incarnation that a pod was created for; later ones may restart its ranks in place."""
@@ -64,6 +74,10 @@ class ConditionType:
     """Absent until the ranks of an incarnation have told of their steps."""
     READY = "Ready"
     """Of an Engine: jobs may name it. Of a CheckpointStore: checkpoints can be committed there."""
+    QUALIFIED = "Qualified"
+    """Of a NodeHealth: a sweep that still counts has passed the hardware, and nothing speaks against it."""
+    ACTING = "Acting"
+    """Of a NodeHealth: what is wanted may be done; False says which budget is in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +437,81 @@ class Reasons:
     RESUMED = Reason("Resumed", "spec.suspend is false again")
     COMPLETED = Reason("Completed", "{what}")
     EXPIRED = Reason("Expired", "finished {seconds} s ago: deleted as spec.ttlSecondsAfterFinished asks")
+    NEW_HARDWARE = Reason("NewHardware", "first seen, on node {node}")
+    NOT_SWEPT = Reason("NotSwept", "in service, but no sweep has passed it (GuardPolicy onJoin: Accept)")
+    NOT_GUARDED = Reason("NotGuarded", "no GuardPolicy is for node {node}")
+    TELEMETRY_LOST = Reason(
+        "TelemetryLost",
+        "nothing is heard of node {node} since {since}: what is known of it stands, check its convoy-agent",
+        warning=True,
+    )
+    AWAITS_SWEEP = Reason("AwaitsSweep", "takes no pods until a sweep has passed it")
+    UNDER_TEST = Reason("UnderTest", "HealthSweep {name} is under way")
+    SWEEP_PASSED = Reason("SweepPassed", "HealthSweep {name} passed it")
+    SWEEP_FAILED = Reason("SweepFailed", "HealthSweep {name} failed it: {why}", warning=True)
+    SWEEP_INCONCLUSIVE = Reason("SweepInconclusive", "HealthSweep {name} has no verdict: {why}")
+    QUALIFICATION_EXPIRED = Reason("QualificationExpired", "the last sweep that passed it is too long ago")
+    STRAGGLER = Reason(
+        "Straggler",
+        "{slowdown:.2f} times as slow as its peers ({cause}) in {source} since {since}; it has cost "
+        "{loss:.0f} GPU-seconds",
+        warning=True,
+    )
+    CONFIRMED_SLOW = Reason("ConfirmedSlow", "out of service: {why}", warning=True)
+    CLEARED = Reason("Cleared", "nothing spoke against it for {seconds} s")
+    DRAINING_NODE = Reason("DrainingNode", "jobs are moved away: {why}", warning=True)
+    DRAIN_BLOCKED = Reason(
+        "DrainBlocked",
+        "{pods} pods are still there {seconds} s after the drain began; nothing is forced: look at their "
+        "PodDisruptionBudgets",
+        warning=True,
+    )
+    REPAIR_NEEDED = Reason("RepairNeeded", "waits for {owner} to do step {step}: {action}", warning=True)
+    REPAIR_DONE = Reason("RepairDone", "{action} is done: it is retested")
+    REPAIR_TIMED_OUT = Reason(
+        "RepairTimedOut", "{owner} did not do {action} within {seconds} s", warning=True
+    )
+    REPAIRS_EXHAUSTED = Reason("RepairsExhausted", "no step of spec.repair.ladder is left", warning=True)
+    REQUALIFICATION_FAILED = Reason(
+        "RequalificationFailed", "{count} retests in a row failed it; the last: {why}", warning=True
+    )
+    LEMON = Reason("Lemon", "{count} quarantines within {seconds} s", warning=True)
+    ON_PROBATION = Reason("OnProbation", "in service again, watched until {until}")
+    WRONGLY_ACCUSED = Reason(
+        "WronglyAccused", "its jobs are as slow without it: released, and not held against it"
+    )
+    EXEMPTED = Reason("Exempted", "left alone until {until}, by {user}: {why}", warning=True)
+    EXEMPTION_OVER = Reason("ExemptionOver", "the exemption ended at {until}")
+    CONDEMNED_BY_HAND = Reason("CondemnedByHand", "out of service, by {user}: {why}", warning=True)
+    NO_LONGER_CONDEMNED = Reason("NoLongerCondemned", "spec.condemned was removed: it is retested")
+    RELEASED_BY_HAND = Reason("ReleasedByHand", "put back into service, by {user}: {why}", warning=True)
+    OBSERVED_ONLY = Reason("ObservedOnly", "GuardPolicy mode Observe, or none: nodes are not touched")
+    MOVED = Reason("HardwareMoved", "was node {before}, is node {after}")
+
+    GRANTED = Reason("Granted", "every budget grants it")
+    NOTHING_WANTED = Reason("NothingWanted", "nothing is to be done")
+    BREAKER_OPEN = Reason("BreakerOpen", "{want} waits: the breaker of GuardPolicy {policy!r} is {state}")
+    POOL_BUDGET = Reason("PoolBudget", "{want} waits: {count} of {limit} nodes are drained or repaired")
+    RACK_BUDGET = Reason("RackBudget", "{want} waits: {count} of {limit} nodes of rack {rack!r} are")
+    JOB_BUDGET = Reason("JobBudget", "{want} waits: job {job} lost a node less than {seconds} s ago")
+    RATE_BUDGET = Reason("RateBudget", "{want} waits: {count} of {limit} drains of this hour were begun")
+    QUARANTINE_BUDGET = Reason(
+        "QuarantineBudget", "{want} waits: {count} of {limit} nodes are out of service on suspicion"
+    )
+    SPARES_BUDGET = Reason("SparesBudget", "{want} waits: {count} idle nodes are left, {limit} are reserved")
+    SWEEP_BUDGET = Reason("SweepBudget", "{want} waits: {count} of {limit} nodes are swept")
+    BREAKER_CONFIRMED = Reason(
+        "TooManyConfirmed", "{count} of {nodes} nodes were confirmed within {seconds} s", warning=True
+    )
+    BREAKER_SUSPECT = Reason("TooManySuspect", "{count} of {nodes} nodes are suspect", warning=True)
+    BREAKER_SHARED = Reason(
+        "CommonMode", "{count} of {all} confirmed nodes share {what} {name!r}", warning=True
+    )
+    BREAKER_WRONG = Reason(
+        "ActionsInVain", "{count} of the last {all} actions did the jobs any good", warning=True
+    )
+    BREAKER_TRIAL = Reason("Trial", "one node that failed a sweep is let through")
+    BREAKER_CLOSED = Reason("Quiet", "the node that was let through was rightly accused")
     RECONCILE_FAILED = Reason(
         "ReconcileFailed",
         "Convoy failed to work on this object, a fault of its own: {why}; it is tried again, please report",

@@ -1,0 +1,51 @@
+"""Which nodes something is meant for: a label selector as Kubernetes spells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from convoy_crds.meta import Model, Rule, validated
+
+_Key = Annotated[str, Field(min_length=1, max_length=317)]
+_Value = Annotated[str, Field(max_length=63)]
+
+
+class Requirement(Model):
+    """What must hold of one label."""
+
+    model_config = validated(
+        Rule(
+            "(self.operator in ['In', 'NotIn']) == (size(self.values) > 0)",
+            "In and NotIn need values, Exists and DoesNotExist take none",
+            ".values",
+        )
+    )
+
+    key: _Key
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: Annotated[list[_Value], Field(max_length=64)] = Field(default_factory=list)
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels satisfy it. As in Kubernetes, NotIn holds where there is no such label."""
+        found = labels.get(self.key)
+        if self.operator == "Exists":
+            return found is not None
+        if self.operator == "DoesNotExist":
+            return found is None
+        return (found in self.values) is (self.operator == "In")
+
+
+class NodeSelector(Model):
+    """All that it says must hold; one that says nothing is for every node."""
+
+    match_labels: Annotated[dict[_Key, _Value], Field(max_length=64)] = Field(default_factory=dict)
+    match_expressions: Annotated[list[Requirement], Field(max_length=32)] = Field(default_factory=list)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is meant."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.holds(labels) for requirement in self.match_expressions
+        )

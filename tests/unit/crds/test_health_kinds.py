@@ -1,0 +1,141 @@
+"""What GuardPolicy, NodeHealth, HealthSweep and node selectors may say, and their defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from convoy.cli.manifest import broken_rules
+from convoy_crds.generate import KINDS, definition
+from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
+from convoy_crds.healthsweep import HealthSweep
+from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.selector import NodeSelector
+
+SAID = {"reason": "burns in", "user": "ops"}
+UNTIL = "2026-01-02T00:00:00Z"
+META = {"metadata": {"name": "x"}}
+
+
+def test_a_policy_that_says_nothing_touches_and_gates_nothing() -> None:
+    spec = GuardPolicy.model_validate(META).spec
+    assert (spec.mode, spec.on_join, spec.repair.ladder) == (Mode.OBSERVE, OnJoin.ACCEPT, [])
+    assert spec.selector.matches({}) and spec.selector.matches({"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("expression", "labels", "holds"),
+    [
+        (("a", "In", ["1", "2"]), {"a": "2"}, True),
+        (("a", "In", ["1"]), {"a": "2"}, False),
+        (("a", "In", ["1"]), {}, False),
+        (("a", "NotIn", ["1"]), {"a": "1"}, False),
+        (("a", "NotIn", ["1"]), {"a": "2"}, True),
+        (("a", "NotIn", ["1"]), {}, True),
+        (("a", "Exists", []), {"a": ""}, True),
+        (("a", "Exists", []), {"b": "1"}, False),
+        (("a", "DoesNotExist", []), {"a": ""}, False),
+        (("a", "DoesNotExist", []), {"b": "1"}, True),
+    ],
+)
+def test_expressions_hold_as_in_kubernetes(expression: Any, labels: dict[str, str], holds: bool) -> None:
+    key, operator, values = expression
+    selector = NodeSelector.model_validate(
+        {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
+    )
+    assert selector.matches(labels) is holds
+
+
+def test_all_that_a_selector_says_must_hold() -> None:
+    both = NodeSelector.model_validate(
+        {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]}
+    )
+    assert both.matches({"a": "1", "b": "2"})
+    assert (
+        not both.matches({"a": "1"})
+        and not both.matches({"b": "2"})
+        and not both.matches({"a": "2", "b": ""})
+    )
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "good"),
+    [
+        ("In", ["1"], True),
+        ("In", [], False),
+        ("NotIn", [], False),
+        ("Exists", [], True),
+        ("Exists", ["1"], False),
+    ],
+)
+def test_an_expression_has_values_where_it_needs_them(operator: str, values: list[str], good: bool) -> None:
+    spec = {"selector": {"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}}
+    broken = broken_rules("GuardPolicy", GuardPolicy.model_validate(META | {"spec": spec}).to_dict())
+    assert bool(broken) is not good
+
+
+@pytest.mark.parametrize(
+    ("spec", "good"),
+    [
+        ({}, True),
+        ({"exempt": {**SAID, "until": UNTIL}}, True),
+        ({"condemned": SAID}, True),
+        ({"exempt": {**SAID, "until": UNTIL}, "condemned": SAID}, False),
+        ({"condemned": SAID, "release": {**SAID, "at": UNTIL}}, True),
+    ],
+)
+def test_a_node_is_exempt_or_condemned(spec: dict[str, Any], good: bool) -> None:
+    health = NodeHealth.model_validate(META | {"spec": spec})
+    assert bool(broken_rules("NodeHealth", health.to_dict())) is not good
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"exempt": SAID},
+        {"exempt": {"until": UNTIL, "user": "ops"}},
+        {"condemned": {"reason": "", "user": "ops"}},
+        {"condemned": {"reason": "why"}},
+        {"release": SAID},
+    ],
+)
+def test_people_say_why_and_who_they_are(spec: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        NodeHealth.model_validate(META | {"spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("spec", "good"),
+    [
+        ({"nodes": ["a"]}, True),
+        ({"selector": {}}, True),
+        ({"nodes": ["a"], "selector": {}}, False),
+        ({}, False),
+    ],
+)
+def test_a_sweep_names_its_nodes_in_one_way(spec: dict[str, Any], good: bool) -> None:
+    sweep = HealthSweep.model_validate(META | {"spec": spec})
+    assert bool(broken_rules("HealthSweep", sweep.to_dict())) is not good
+
+
+def test_a_step_of_the_ladder_is_there_once() -> None:
+    step = {"action": "Reboot", "owner": "medik8s"}
+    policy = GuardPolicy.model_validate(META | {"spec": {"repair": {"ladder": [step, step]}}})
+    assert any("Reboot" in one for one in broken_rules("GuardPolicy", policy.to_dict()))
+
+
+@pytest.mark.parametrize("name", ["GuardPolicy", "NodeHealth", "HealthSweep"])
+def test_they_are_of_the_cluster_and_shown_with_the_others(name: str) -> None:
+    (kind,) = (kind for kind in KINDS if kind.name == name)
+    body = definition(kind)
+    assert body["spec"]["scope"] == "Cluster"
+    assert body["spec"]["names"]["categories"] == ["convoy"]
+
+
+def test_a_status_of_a_later_version_can_be_read() -> None:
+    health = NodeHealth.model_validate(META | {"status": {"state": "Suspect", "later": 1}})
+    assert health.status.state == "Suspect"
+    with pytest.raises(ValidationError):
+        NodeHealth.model_validate(META | {"spec": {"later": 1}})
