@@ -1,0 +1,184 @@
+"""The breaker of a policy: when so much seems to be wrong that the guard rather doubts itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from convoy_controllers.nodehealth import evidence
+from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.record import ACCUSED, length
+from convoy_crds.guardpolicy import Breaker, BreakerState, BreakerStatus
+from convoy_crds.nodehealth import Action, EvidenceKind, NodeHealthStatus, Outcome, State
+from convoy_crds.terms import Reason, Reasons
+
+LEAST_SHARED = 3
+"""Confirmed nodes from which what they share says anything."""
+LEAST_OUTCOMES, MOST_OUTCOMES = 4, 10
+_FEW = 2
+
+
+class Judged(NamedTuple):
+    """A node as it stands, before anything is granted."""
+
+    status: NodeHealthStatus
+    facts: Facts
+
+
+class Trip(NamedTuple):
+    """Why the breaker opens."""
+
+    reason: Reason
+    message: str
+
+
+def size(nodes: Mapping[str, Judged]) -> int:
+    """Nodes that shares are counted of: those that are there, or away because of us."""
+    return sum(1 for one in nodes.values() if one.facts.node is not None or one.status.state in ACCUSED)
+
+
+def next_state(
+    known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime
+) -> BreakerStatus:
+    """The breaker after this look at the fleet; the same object when nothing changes."""
+    trip = tripped(known, rules, nodes, now)
+    if known.state is BreakerState.CLOSED:
+        return known if trip is None else _opened(trip, now)
+    since = known.since or now
+    if known.state is BreakerState.OPEN:
+        if now - since < length(rules.half_open_after):
+            return known
+        if trip is not None:
+            return _opened(trip, now)
+        half = {"state": BreakerState.HALF_OPEN, "since": now, "message": Reasons.BREAKER_TRIAL.message}
+        return known.model_copy(update={**half, "trial": ""})
+    return _opened(trip, now) if trip is not None else _half_open(known, rules, nodes, now)
+
+
+def _half_open(
+    known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime
+) -> BreakerStatus:
+    since = known.since or now
+    closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
+    # Where actions were in vain, time alone does not make the next ones better.
+    calm = known.reason != Reasons.BREAKER_WRONG.name
+    if known.trial:
+        trial = nodes.get(known.trial)
+        made = _action_since(trial.status, since) if trial is not None else None
+        if made is not None and made.outcome is Outcome.WRONG:
+            reason = Reasons.BREAKER_WRONG
+            return _opened(Trip(reason, reason.format(count=0, all=1)), now)
+        if made is not None and (made.outcome is Outcome.RIGHT or (made.outcome is Outcome.UNKNOWN and calm)):
+            # Without an outcome: it had failed a sweep, ran no job, and nothing has come up meanwhile.
+            return closed
+        pending = made is not None and made.outcome is Outcome.PENDING
+        if trial is not None and (pending or (made is None and _on_trial(trial.status))):
+            return known
+        return known.model_copy(update={"trial": ""})
+    waiting = any(_waits(one.status) for one in nodes.values())
+    if calm and not waiting and now - since >= length(rules.half_open_after):
+        return closed
+    return known
+
+
+def _waits(status: NodeHealthStatus) -> bool:
+    return status.state in (State.SUSPECT, State.GATED, State.QUARANTINED) and status.confirmed_at is not None
+
+
+def _on_trial(status: NodeHealthStatus) -> bool:
+    return _waits(status) or status.state in ACCUSED
+
+
+def _action_since(status: NodeHealthStatus, since: datetime) -> Action | None:
+    last = status.actions[-1] if status.actions else None
+    return last if last is not None and last.at >= since else None
+
+
+def admits(breaker: BreakerStatus, name: str, status: NodeHealthStatus) -> bool:
+    """Whether the breaker lets a quarantine or drain of this node through."""
+    if breaker.state is BreakerState.CLOSED:
+        return True
+    if breaker.state is BreakerState.OPEN:
+        return False
+    swept = any(one.kind is EvidenceKind.SWEEP for one in status.evidence)
+    return swept and breaker.trial in ("", name)
+
+
+def tripped(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime) -> Trip | None:
+    """Why the breaker must open; None when nothing says so."""
+    total = size(nodes)
+    counted = known.since if known.since is not None and known.state is not BreakerState.OPEN else None
+    window = length(rules.window)
+    confirmed = [
+        (name, one)
+        for name, one in nodes.items()
+        if one.status.confirmed_at is not None
+        and now - one.status.confirmed_at < window
+        and (counted is None or one.status.confirmed_at > counted)
+        and name != known.trial
+    ]
+    if len(confirmed) > max(_FEW, total * rules.confirmed_percent / 100):
+        message = Reasons.BREAKER_CONFIRMED.format(
+            count=len(confirmed), nodes=total, seconds=int(window.total_seconds())
+        )
+        return Trip(Reasons.BREAKER_CONFIRMED, message)
+    suspects = sum(
+        1
+        for one in nodes.values()
+        if one.status.state is State.SUSPECT and evidence.standing(one.status.evidence)
+    )
+    if suspects > max(_FEW, total * rules.suspect_percent / 100):
+        return Trip(Reasons.BREAKER_SUSPECT, Reasons.BREAKER_SUSPECT.format(count=suspects, nodes=total))
+    return _shared([one for _, one in confirmed], rules, nodes) or _in_vain(known, rules, nodes)
+
+
+def _shared(confirmed: Sequence[Judged], rules: Breaker, nodes: Mapping[str, Judged]) -> Trip | None:
+    """What most of the confirmed have in common, unless half of the fleet has it as well."""
+    if len(confirmed) < LEAST_SHARED:
+        return None
+    for what in ("rack", "driver", "job"):
+        (name, count), *_ = Counter(mark for one in confirmed for mark in _marks(one, what)).most_common(
+            1
+        ) or [("", 0)]
+        everywhere = sum(1 for one in nodes.values() if name in _marks(one, what))
+        if count >= len(confirmed) * rules.shared_percent / 100 and everywhere * 2 < size(nodes):
+            message = Reasons.BREAKER_SHARED.format(count=count, all=len(confirmed), what=what, name=name)
+            return Trip(Reasons.BREAKER_SHARED, message)
+    return None
+
+
+def _marks(one: Judged, what: str) -> set[str]:
+    ref = one.status.node_ref
+    if what == "rack":
+        return {ref.rack} - {""}
+    if what == "driver":
+        return {ref.driver} - {""}
+    accusing = {item.source for item in one.status.evidence if item.kind is EvidenceKind.ONLINE}
+    return accusing | set(one.facts.node.jobs if one.facts.node else ())
+
+
+def _in_vain(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged]) -> Trip | None:
+    if known.state is BreakerState.OPEN:
+        return None
+    decided = sorted(
+        (action.decided, action.outcome is Outcome.RIGHT)
+        for one in nodes.values()
+        for action in one.status.actions
+        if action.outcome in (Outcome.RIGHT, Outcome.WRONG)
+        and action.decided is not None
+        and (known.since is None or action.decided > known.since)
+    )[-MOST_OUTCOMES:]
+    good = sum(1 for _, right in decided if right)
+    if len(decided) < LEAST_OUTCOMES or good >= len(decided) * rules.success_percent / 100:
+        return None
+    return Trip(Reasons.BREAKER_WRONG, Reasons.BREAKER_WRONG.format(count=good, all=len(decided)))
+
+
+def _opened(trip: Trip, now: datetime) -> BreakerStatus:
+    return _turned(BreakerState.OPEN, trip.reason, trip.message, now)
+
+
+def _turned(state: BreakerState, reason: Reason, message: str, now: datetime) -> BreakerStatus:
+    return BreakerStatus(state=state, since=now, reason=reason.name, message=message)

@@ -1,0 +1,106 @@
+"""What a NodeHealth says of itself to people and to other controllers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from convoy_controllers.nodehealth.budget import Refusal
+from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.record import ACCUSED, length
+from convoy_crds.guardpolicy import GuardPolicy, Mode
+from convoy_crds.meta import Condition
+from convoy_crds.nodehealth import NodeHealthStatus, State
+from convoy_crds.terms import ConditionType, Reason, Reasons
+
+_Value = Literal["True", "False", "Unknown"]
+
+
+def described(
+    status: NodeHealthStatus,
+    facts: Facts,
+    policy: GuardPolicy | None,
+    refusal: Refusal | None,
+    generation: int,
+    now: datetime,
+) -> NodeHealthStatus:
+    """The status with its conditions."""
+    found = [
+        _condition(status, ConditionType.QUALIFIED, *_qualified(status, policy), generation, now),
+        _condition(
+            status, ConditionType.ACTING, *_acting(status, facts, policy, refusal, now), generation, now
+        ),
+    ]
+    return status if found == status.conditions else status.model_copy(update={"conditions": found})
+
+
+def _qualified(status: NodeHealthStatus, policy: GuardPolicy | None) -> tuple[_Value, Reason, str]:
+    state = status.state
+    if policy is None:
+        reason = Reasons.NOT_GUARDED
+        return "Unknown", reason, reason.format(node=status.node_ref.name)
+    if state is State.CONDEMNED or state in ACCUSED:
+        return "False", Reasons.CONFIRMED_SLOW, status.message
+    if state in (State.GATED, State.SWEEPING):
+        return "False", Reasons.AWAITS_SWEEP, status.message
+    if status.silent_since is not None:
+        since = f"{status.silent_since:%Y-%m-%dT%H:%M:%SZ}"
+        reason = Reasons.TELEMETRY_LOST
+        return "Unknown", reason, reason.format(node=status.node_ref.name, since=since)
+    if state is State.QUALIFIED:
+        return "True", Reasons.SWEEP_PASSED, status.message
+    if state is State.PROBATION and status.since is not None:
+        until = f"{status.since + length(policy.spec.qualification.probation):%Y-%m-%dT%H:%M:%SZ}"
+        return "True", Reasons.ON_PROBATION, Reasons.ON_PROBATION.format(until=until)
+    if state is State.SUSPECT:
+        return "Unknown", Reasons.STRAGGLER, status.message
+    if state is State.EXEMPT:
+        return "Unknown", Reasons.EXEMPTED, status.message
+    return "Unknown", Reasons.NOT_SWEPT, Reasons.NOT_SWEPT.message
+
+
+def _acting(
+    status: NodeHealthStatus,
+    facts: Facts,
+    policy: GuardPolicy | None,
+    refusal: Refusal | None,
+    now: datetime,
+) -> tuple[_Value, Reason, str]:
+    """Whether what is wanted is done; False says what is in the way."""
+    if policy is not None and policy.spec.mode is Mode.OBSERVE and status.confirmed_at is not None:
+        return "False", Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message
+    if refusal is not None:
+        return "False", refusal.reason, refusal.message
+    if status.state is State.DRAINING and policy is not None and status.since is not None and facts.node:
+        waited = now - status.since
+        limit = length(policy.spec.drain.timeout)
+        if waited >= limit:
+            pods = facts.node.pods
+            reason = Reasons.DRAIN_BLOCKED
+            return "False", reason, reason.format(pods=pods, seconds=int(limit.total_seconds()))
+    if status.state in ACCUSED or status.sweep is not None:
+        return "True", Reasons.GRANTED, Reasons.GRANTED.message
+    return "True", Reasons.NOTHING_WANTED, Reasons.NOTHING_WANTED.message
+
+
+def _condition(
+    status: NodeHealthStatus,
+    kind: str,
+    value: _Value,
+    reason: Reason,
+    message: str,
+    generation: int,
+    now: datetime,
+) -> Condition:
+    old = next((one for one in status.conditions if one.type == kind), None)
+    unmoved = old is not None and old.status == value
+    return Condition(
+        type=kind,
+        status=value,
+        reason=reason.name,
+        message=message[:1024],
+        last_transition_time=old.last_transition_time
+        if old is not None and unmoved
+        else now.replace(microsecond=0),
+        observed_generation=generation,
+    )

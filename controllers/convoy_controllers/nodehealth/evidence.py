@@ -1,0 +1,136 @@
+"""What counts against a node, and when it is enough. Only what lasts, or what a sweep found, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from convoy_controllers.nodehealth.observed import Facts, Suspicion, SweepResult
+from convoy_controllers.nodehealth.record import length
+from convoy_crds.guardpolicy import Detection, GuardPolicySpec
+from convoy_crds.meta import seconds
+from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHealthStatus
+from convoy_crds.terms import Reasons
+
+STALE = timedelta(minutes=2)
+"""A suspicion not renewed for so long is of the past."""
+WORSE = 1.25
+"""A loss is written down again when it has grown by so much: etcd is not a time series."""
+
+
+class Case(NamedTuple):
+    """Whether there is enough to take a node out of service, and in which words."""
+
+    proven: bool
+    why: str = ""
+
+
+def counts(suspicion: Suspicion, detection: Detection, now: datetime) -> bool:
+    """Whether a suspicion is evidence: slow enough, for long enough, and still so."""
+    slow = suspicion.slowdown >= 1 + detection.least_slowdown_percent / 100
+    lasting = suspicion.seen - suspicion.since >= length(detection.lasting)
+    return slow and lasting and now - suspicion.seen <= STALE
+
+
+def gathered(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> list[Evidence]:
+    """The evidence with what the detector says now. Nothing is believed of a node that is not heard."""
+    if not facts.heard:
+        return status.evidence
+    known = {(one.kind, one.source): one for one in status.evidence}
+    for suspicion in facts.suspicions:
+        if counts(suspicion, spec.detection, now):
+            key = (EvidenceKind.ONLINE, suspicion.job)
+            known[key] = _noted(known.get(key), suspicion, length(spec.qualification.suspect_clears) / 8)
+    return sorted(known.values(), key=lambda one: one.seen)[-MOST_EVIDENCE:]
+
+
+def _noted(known: Evidence | None, suspicion: Suspicion, refresh: timedelta) -> Evidence:
+    same = known is not None and known.since == suspicion.since
+    if (
+        known is not None
+        and same
+        and suspicion.loss < known.loss * WORSE
+        and suspicion.seen - known.seen < refresh
+    ):
+        return known
+    return Evidence(
+        kind=EvidenceKind.ONLINE,
+        source=suspicion.job,
+        cause=suspicion.cause,
+        since=suspicion.since,
+        seen=suspicion.seen,
+        loss=round(suspicion.loss, 1),
+        forgiven=known.forgiven if known is not None and same else 0.0,
+        slowdown=round(suspicion.slowdown, 3),
+        message=suspicion.message[:1024],
+    )
+
+
+def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
+    """The evidence with a failed sweep."""
+    found = Evidence(
+        kind=EvidenceKind.SWEEP,
+        source=result.name,
+        since=result.at,
+        seen=result.at,
+        message=result.message[:1024],
+        provenance=result.provenance,
+    )
+    return [*(one for one in evidence if one.source != result.name), found][-MOST_EVIDENCE:]
+
+
+def passed(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The evidence after a sweep that passed: earlier failures are refuted, losses until now are forgiven."""
+    online = [one for one in evidence if one.kind is EvidenceKind.ONLINE]
+    return [one.model_copy(update={"forgiven": one.loss}) for one in online]
+
+
+def standing(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The evidence that no later sweep has refuted."""
+    return [one for one in evidence if one.kind is EvidenceKind.SWEEP or one.loss > one.forgiven]
+
+
+def last_sign(evidence: Sequence[Evidence]) -> datetime | None:
+    """When something last spoke against the node."""
+    return max((one.seen for one in evidence), default=None)
+
+
+def case(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> Case:
+    """Whether the node may be acted against.
+
+    Two kinds of evidence confirm one another, and so do two failed sweeps. Slowness alone is enough once it
+    has cost what moving the jobs costs (the ski-rental rule: at worst twice the optimum), while it lasts.
+    """
+    evidence = status.evidence
+    sweeps = [one for one in evidence if one.kind is EvidenceKind.SWEEP]
+    online = [one for one in evidence if one.kind is EvidenceKind.ONLINE and one.loss > one.forgiven]
+    if sweeps and online:
+        return Case(True, f"{_words(online[-1])}; {sweeps[-1].message or sweeps[-1].source}")
+    if len(sweeps) > 1:
+        return Case(True, f"HealthSweeps {sweeps[-2].source} and {sweeps[-1].source} failed it")
+    cost = move_cost(facts, spec)
+    lasting = [one for one in facts.suspicions if counts(one, spec.detection, now)] if facts.heard else []
+    forgiven = {one.source: one.forgiven for one in evidence if one.kind is EvidenceKind.ONLINE}
+    for suspicion in lasting:
+        lost = suspicion.loss - forgiven.get(suspicion.job, 0.0)
+        if lost >= cost:
+            return Case(True, f"{suspicion.job} lost {lost:.0f} GPU-seconds; moving it costs {cost:.0f}")
+    return Case(False)
+
+
+def move_cost(facts: Facts, spec: GuardPolicySpec) -> float:
+    """GPU-seconds that moving the node's jobs costs: as measured, else as the policy has it."""
+    if facts.move_cost is not None:
+        return facts.move_cost
+    return float(seconds(spec.drain.move_cost) * (facts.node.gpus if facts.node else 1))
+
+
+def _words(one: Evidence) -> str:
+    return Reasons.STRAGGLER.format(
+        slowdown=one.slowdown,
+        cause=one.cause or "cause unknown",
+        source=one.source,
+        since=f"{one.since:%Y-%m-%dT%H:%M:%SZ}",
+        loss=one.loss,
+    )

@@ -1,0 +1,94 @@
+"""One look at all hardware of a policy: what is to be stored, who is to be emptied, and what is to be swept.
+
+The order in which it is carried out is part of it: the policy's status (the breaker) is stored first, then
+the nodes' statuses, and only what is stored is acted on. An operator that dies in between has granted nothing
+that the next one does not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from convoy_controllers.nodehealth import machine
+from convoy_controllers.nodehealth.breaker import Judged
+from convoy_controllers.nodehealth.budget import Allocation, Refusal, allocate
+from convoy_controllers.nodehealth.conditions import described
+from convoy_controllers.nodehealth.machine import Wish
+from convoy_controllers.nodehealth.observed import Fleet, Member
+from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus, Mode
+from convoy_crds.nodehealth import NodeHealthStatus, State
+
+LOOK_SECONDS = 15.0
+"""Between two looks when nothing is heard: timeouts are of minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What one look wants."""
+
+    policy: GuardPolicyStatus | None = None
+    """None when it is as stored. Stored before anything else."""
+    statuses: dict[str, NodeHealthStatus] = field(default_factory=dict)
+    """By NodeHealth, those that differ from what is stored."""
+    refused: dict[str, Refusal] = field(default_factory=dict)
+
+
+def look(fleet: Fleet, now: datetime) -> FleetPlan:
+    """Decides about all nodes of a policy together."""
+    policy, members = fleet.policy, {member.name: member for member in fleet.members}
+    nodes = {
+        name: Judged(machine.noted(member, policy, now), member.facts) for name, member in members.items()
+    }
+    allocation = _allocated(policy, nodes, now)
+    statuses: dict[str, NodeHealthStatus] = {}
+    for name, one in nodes.items():
+        status = one.status
+        if (granted := allocation.granted.get(name)) is not None:
+            status = machine.granted(status, one.facts, name, granted, now)
+        generation = members[name].health.metadata.generation
+        refusal = allocation.refused.get(name)
+        status = described(status, one.facts, policy, refusal, generation, now)
+        if status is not members[name].health.status and status != members[name].health.status:
+            statuses[name] = status
+    final = [statuses.get(name, one.status) for name, one in nodes.items()]
+    counted = _counted(policy, allocation, final)
+    same = counted == policy.status
+    return FleetPlan(None if same else counted, statuses, allocation.refused)
+
+
+def unguarded(member: Member, now: datetime) -> NodeHealthStatus | None:
+    """What is to be stored of hardware that no policy is for; None when it is stored."""
+    status = machine.noted(member, None, now)
+    status = described(status, member.facts, None, None, member.health.metadata.generation, now)
+    return status if status != member.health.status else None
+
+
+def evicts(status: NodeHealthStatus, policy: GuardPolicy | None) -> bool:
+    """Whether pods are to be moved off the node, by what is stored. An open breaker lets a drain rest."""
+    if policy is None or policy.spec.mode is Mode.OBSERVE or status.state is not State.DRAINING:
+        return False
+    return policy.status.breaker.state is not BreakerState.OPEN
+
+
+def _allocated(policy: GuardPolicy, nodes: dict[str, Judged], now: datetime) -> Allocation:
+    if policy.spec.mode is Mode.OBSERVE:
+        return Allocation(policy.status.breaker)
+    wishes: dict[str, tuple[Wish, ...]] = {}
+    for name, one in nodes.items():
+        if several := machine.wishes(one.status, one.facts, policy, now):
+            wishes[name] = several
+    return allocate(policy, nodes, wishes, now)
+
+
+def _counted(policy: GuardPolicy, allocation: Allocation, final: list[NodeHealthStatus]) -> GuardPolicyStatus:
+    states = Counter(status.state.lower() for status in final)
+    return policy.status.model_copy(
+        update={
+            "observed_generation": policy.metadata.generation,
+            "nodes": len(final),
+            "states": dict(sorted(states.items())),
+            "breaker": allocation.breaker,
+        }
+    )

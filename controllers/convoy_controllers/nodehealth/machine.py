@@ -1,0 +1,231 @@
+"""One node's health: what becomes of it by itself, what it wants, and what a grant does.
+
+Whatever returns a node to service, or takes it on towards that, happens here and needs nobody's leave. What
+takes it out of service is only wanted here: see `budget` and `breaker`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from convoy_controllers.nodehealth import evidence, outcome, people, repairing, sweeping
+from convoy_controllers.nodehealth.observed import Facts, Member
+from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, length, turned
+from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
+from convoy_crds.nodehealth import (
+    MOST_ACTIONS,
+    Action,
+    EvidenceKind,
+    NodeHealthStatus,
+    NodeRef,
+    State,
+)
+from convoy_crds.terms import Reasons
+
+
+class Want(StrEnum):
+    """What a node would do next if it may."""
+
+    SWEEP = "a sweep"
+    QUARANTINE = "a quarantine"
+    DRAIN = "a drain"
+
+
+class Wish(NamedTuple):
+    """A want, and why."""
+
+    want: Want
+    why: str = ""
+
+
+def noted(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHealthStatus:
+    """What is stored, with all that follows from the facts without anybody's leave."""
+    status, facts = member.health.status, member.facts
+    status = _bound(status, facts, policy, now)
+    if status.since is None:
+        status = _born(status, facts, policy, now)
+    status = _heard(status, facts, now)
+    status = people.obeyed(status, member.health.spec, now)
+    if policy is None or policy.spec.mode is Mode.OBSERVE:
+        status = _observed(status, now)
+    if policy is None or status.state in (State.CONDEMNED, State.EXEMPT):
+        return status
+    spec = policy.spec
+    known = evidence.gathered(status, facts, spec, now)
+    if known != status.evidence:
+        seen = evidence.last_sign(known)
+        status = status.model_copy(update={"evidence": known, "clean_since": seen or status.clean_since})
+    status = sweeping.judged(status, facts, spec, now)
+    status = outcome.checked(status, facts, now)
+    status = _moved_on(status, facts, policy, now)
+    return _confirmed(status, facts, policy, now)
+
+
+def _born(
+    status: NodeHealthStatus, facts: Facts, policy: GuardPolicy | None, now: datetime
+) -> NodeHealthStatus:
+    node = facts.node.name if facts.node else ""
+    message = Reasons.NEW_HARDWARE.format(node=node)
+    gated = gates(policy, facts)
+    status = status.model_copy(update={"clean_since": now})
+    state = State.GATED if gated else State.UNVERIFIED
+    return turned(status, state, now, Reasons.NEW_HARDWARE, message)
+
+
+def gates(policy: GuardPolicy | None, facts: Facts) -> bool:
+    """Whether hardware seen for the first time takes no pods: it is younger than the policy, and has none."""
+    if policy is None or policy.spec.mode is Mode.OBSERVE or policy.spec.on_join is OnJoin.ACCEPT:
+        return False
+    made, node = policy.metadata.creation_timestamp, facts.node
+    return facts.idle and node is not None and (made is None or node.created >= made)
+
+
+def _bound(
+    status: NodeHealthStatus, facts: Facts, policy: GuardPolicy | None, now: datetime
+) -> NodeHealthStatus:
+    """Follows the hardware to the node that has it. A boot is remembered when a repair begins, not here."""
+    node, known = facts.node, status.node_ref
+    name = policy.metadata.name if policy is not None else ""
+    if status.policy != name:
+        status = status.model_copy(update={"policy": name})
+    if node is None:
+        return status
+    ref = NodeRef(name=node.name, uid=node.uid, rack=node.rack, driver=node.driver, boot_id=known.boot_id)
+    if not known.boot_id or status.state is not State.REPAIRING:
+        ref = ref.model_copy(update={"boot_id": node.boot_id})
+    if ref == known:
+        return status
+    renamed = bool(known.name) and known.name != node.name
+    status = status.model_copy(update={"node_ref": ref})
+    if not renamed:
+        return status
+    message = Reasons.MOVED.format(before=known.name, after=node.name)
+    since = status.since
+    # The same state: how long it has been in it goes on.
+    sweep = status.sweep
+    moved = turned(status, status.state, now, Reasons.MOVED, message)
+    return moved.model_copy(update={"since": since, "message": status.message, "sweep": sweep})
+
+
+def _heard(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealthStatus:
+    """Time without telemetry is time in which nothing could be seen: it makes no node clean."""
+    if not facts.heard:
+        return status if status.silent_since else status.model_copy(update={"silent_since": now})
+    if status.silent_since is None:
+        return status
+    clean = status.clean_since
+    if clean is not None:
+        clean = clean + (now - max(status.silent_since, clean))
+    return status.model_copy(update={"silent_since": None, "clean_since": clean})
+
+
+def _observed(status: NodeHealthStatus, now: datetime) -> NodeHealthStatus:
+    """A node that is only watched is in service."""
+    if status.state in ACCUSED:
+        after = State.SUSPECT if status.evidence else service(status, now)
+    elif status.state in (State.GATED, State.SWEEPING, State.PROBATION):
+        after = service(status, now)
+    else:
+        return status.model_copy(update={"sweep": None}) if status.sweep else status
+    return turned(status, after, now, Reasons.OBSERVED_ONLY, Reasons.OBSERVED_ONLY.message)
+
+
+def service(status: NodeHealthStatus, now: datetime) -> State:
+    """In which state a node against which nothing speaks is in service."""
+    passed = status.qualified_until is not None and now < status.qualified_until
+    return State.QUALIFIED if passed else State.UNVERIFIED
+
+
+def _moved_on(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> NodeHealthStatus:
+    spec = policy.spec
+    if status.state in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION):
+        if worst := evidence.standing(status.evidence):
+            words = worst[-1].message or f"{worst[-1].cause} in {worst[-1].source}"
+            return turned(status, State.SUSPECT, now, Reasons.STRAGGLER, words, worst[-1].provenance)
+        expired = status.qualified_until is not None and now >= status.qualified_until
+        if status.state is State.QUALIFIED and expired and spec.on_join is OnJoin.ACCEPT:
+            reason = Reasons.QUALIFICATION_EXPIRED
+            return turned(status, State.UNVERIFIED, now, reason, reason.message)
+        if status.state is State.PROBATION and clean(
+            status, facts, policy, now, spec.qualification.probation
+        ):
+            return _clear(status, now, spec.qualification.probation)
+        return status
+    if status.state is State.SUSPECT:
+        failed = any(one.kind is EvidenceKind.SWEEP for one in status.evidence)
+        quiet = clean(status, facts, policy, now, spec.qualification.suspect_clears)
+        if quiet and not failed and status.sweep is None:
+            return _clear(status, now, spec.qualification.suspect_clears)
+        return status
+    return repairing.moved_on(status, facts, spec, now)
+
+
+def clean(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime, span: str) -> bool:
+    """Whether nothing has spoken against a node for so long, while something could have been heard."""
+    if not facts.heard or any(evidence.counts(one, policy.spec.detection, now) for one in facts.suspicions):
+        return False
+    since = max(status.clean_since or now, status.since or now)
+    return now - since >= length(span)
+
+
+def _clear(status: NodeHealthStatus, now: datetime, span: str) -> NodeHealthStatus:
+    message = Reasons.CLEARED.format(seconds=int(length(span).total_seconds()))
+    fresh: dict[str, Any] = {"evidence": [], "confirmed_at": None, "inconclusive": 0}
+    return turned(status.model_copy(update=fresh), service(status, now), now, Reasons.CLEARED, message)
+
+
+def _confirmed(
+    status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime
+) -> NodeHealthStatus:
+    """Remembers when there first was enough to act on: the breaker counts these, acted on or not."""
+    if status.state is State.SUSPECT or status.state is State.GATED:
+        proven = _proven(status, facts, policy, now).proven
+        if proven and status.confirmed_at is None:
+            return status.model_copy(update={"confirmed_at": now})
+    return status
+
+
+def _proven(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> evidence.Case:
+    if status.state is State.GATED:
+        # It has never been in service, and is not taken from anybody.
+        failed = [one for one in status.evidence if one.kind is EvidenceKind.SWEEP]
+        return evidence.Case(bool(failed), failed[-1].message or failed[-1].source if failed else "")
+    return evidence.case(status, facts, policy.spec, now)
+
+
+def wishes(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> tuple[Wish, ...]:
+    """What the node wants that needs leave; the first that is granted is done."""
+    found: list[Wish] = []
+    if status.state in (State.SUSPECT, State.GATED):
+        # Nothing is done about a node that is not heard: what was seen may not be so any more.
+        case = _proven(status, facts, policy, now)
+        if case.proven and facts.heard:
+            found.append(Wish(Want.QUARANTINE, case.why))
+    if status.state is State.QUARANTINED and (why := repairing.may_leave(status, facts, policy.spec, now)):
+        found.append(Wish(Want.DRAIN, why))
+    if sweeping.wants(status, facts, policy.spec, now):
+        found.append(Wish(Want.SWEEP))
+    return tuple(found)
+
+
+def granted(
+    status: NodeHealthStatus, facts: Facts, hardware: str, wanted: Wish, now: datetime
+) -> NodeHealthStatus:
+    """The status after a wish was granted."""
+    if wanted.want is Want.SWEEP:
+        return sweeping.begun(status, hardware, now)
+    if wanted.want is Want.QUARANTINE:
+        quarantines = [*status.quarantines, now][-16:]
+        update = {"quarantines": quarantines, "lemon_score": lemon_score(quarantines, now), "failures": 0}
+        status = status.model_copy(update=update)
+        message = Reasons.CONFIRMED_SLOW.format(why=wanted.why)
+        return turned(status, State.QUARANTINED, now, Reasons.CONFIRMED_SLOW, message)
+    if wanted.want is Want.DRAIN:
+        jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
+        action = Action(at=now, rack=status.node_ref.rack, jobs=jobs)
+        status = status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})
+        message = Reasons.DRAINING_NODE.format(why=wanted.why)
+        return turned(status, State.DRAINING, now, Reasons.DRAINING_NODE, message)
+    return status

@@ -1,0 +1,112 @@
+"""All that a decision about a node's health may look at besides what is stored of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import NodeHealth, Provenance, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What the online detector holds against a node now, and has without a break. Victims, whole stages and
+    what all nodes share are none.
+    """
+
+    job: str
+    """namespace/name."""
+    since: datetime
+    seen: datetime
+    slowdown: float
+    """1.1 for a tenth slower than its peers."""
+    loss: float
+    """GPU-seconds that it has cost the job since."""
+    cause: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """The verdict of one HealthSweep on this node."""
+
+    name: str
+    at: datetime
+    verdict: Verdict
+    message: str = ""
+    provenance: Provenance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """The node that has the hardware now."""
+
+    name: str
+    uid: str
+    created: datetime
+    rack: str = ""
+    driver: str = ""
+    boot_id: str = ""
+    telemetry: bool = True
+    """Whether its agent is heard."""
+    schedulable: bool = True
+    """Whether it is ready, and nobody has cordoned it."""
+    pods: int = 0
+    """Pods that would have to leave, those of DaemonSets not counted."""
+    jobs: tuple[str, ...] = ()
+    """Of these pods, by namespace/name."""
+    gpus: int = 1
+    """Accelerators of these jobs, on all their nodes: what stands still while one node is moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is so at the moment."""
+
+    node: NodeFacts | None = None
+    """None while no node has the hardware."""
+    suspicions: tuple[Suspicion, ...] = ()
+    sweep: SweepResult | None = None
+    """Of the sweep that the status names, once it has a verdict."""
+    saved: datetime | None = None
+    """By when all jobs on the node have saved their state; None for never, or for no job."""
+    unsaved: float = 0.0
+    """GPU-seconds of work that moving now would lose."""
+    repaired: datetime | None = None
+    """When the owner of a repair last said that it is done."""
+    recovered: float | None = None
+    """Share of the predicted gain that its jobs have shown since the last action; None while unknown."""
+    move_cost: float | None = None
+    """GPU-seconds that moving the node's jobs costs, as measured; None before it was."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing on it would have to leave."""
+        return self.node is None or self.node.pods == 0
+
+    @property
+    def heard(self) -> bool:
+        """Whether it is there, and its agent is heard."""
+        return self.node is not None and self.node.telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One piece of hardware: what is stored of it, and what is so."""
+
+    health: NodeHealth
+    facts: Facts = field(default_factory=Facts)
+
+    @property
+    def name(self) -> str:
+        """Of its NodeHealth."""
+        return self.health.metadata.name
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A policy and the hardware that it is for."""
+
+    policy: GuardPolicy
+    members: tuple[Member, ...]

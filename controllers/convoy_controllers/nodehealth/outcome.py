@@ -1,0 +1,54 @@
+"""Whether moving jobs off a node did them the good that was predicted; a wrongly accused node is released."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.record import lemon_score, turned
+from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, State
+from convoy_crds.terms import Reasons
+
+ENOUGH = 0.5
+"""Share of the predicted gain from which an action was right."""
+PATIENCE = timedelta(hours=2)
+"""After which it is not known any more what an action did: jobs end, or change."""
+
+
+def checked(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealthStatus:
+    """The status with the outcome of the last action, once it is known, and its consequence."""
+    last = status.actions[-1] if status.actions else None
+    if last is None or last.outcome is not Outcome.PENDING:
+        return status
+    if not last.jobs or now - last.at >= PATIENCE:
+        return _decided(status, Outcome.UNKNOWN, now)
+    if facts.recovered is None:
+        return status
+    if facts.recovered >= ENOUGH:
+        return _decided(status, Outcome.RIGHT, now)
+    status = _decided(status, Outcome.WRONG, now)
+    if any(one.kind is EvidenceKind.SWEEP for one in status.evidence):
+        # It did not slow these jobs, and yet something is wrong with it.
+        return status
+    kept = status.quarantines[:-1]
+    update = {
+        "quarantines": kept,
+        "lemon_score": lemon_score(kept, now),
+        "evidence": [],
+        "confirmed_at": None,
+    }
+    status = status.model_copy(update=update)
+    if status.state in (State.QUARANTINED, State.DRAINING):
+        passed = status.qualified_until is not None and now < status.qualified_until
+        after = State.QUALIFIED if passed else State.UNVERIFIED
+    elif status.state is State.REPAIRING:
+        # Somebody may have begun to change it.
+        after = State.REQUALIFYING
+    else:
+        return status
+    return turned(status, after, now, Reasons.WRONGLY_ACCUSED, Reasons.WRONGLY_ACCUSED.message)
+
+
+def _decided(status: NodeHealthStatus, outcome: Outcome, now: datetime) -> NodeHealthStatus:
+    last = status.actions[-1].model_copy(update={"outcome": outcome, "decided": now})
+    return status.model_copy(update={"actions": [*status.actions[:-1], last]})

@@ -1,0 +1,100 @@
+"""What people say comes first: a node condemned, left alone for a while, or put back into service by hand."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from convoy_controllers.nodehealth.record import IN_SERVICE, turned
+from convoy_crds.nodehealth import (
+    MOST_EXEMPT_HOURS,
+    ExemptStatus,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    RepairStatus,
+    State,
+)
+from convoy_crds.terms import Reasons
+
+_LONGEST = timedelta(hours=MOST_EXEMPT_HOURS)
+_AFTER_EXEMPTION = {
+    # To be acted on again, the evidence has to pass the budgets again.
+    State.QUARANTINED: State.SUSPECT,
+    State.DRAINING: State.SUSPECT,
+    State.REPAIRING: State.SUSPECT,
+    State.SWEEPING: State.GATED,
+    State.EXEMPT: State.UNVERIFIED,
+}
+
+
+def obeyed(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
+    """The status as people want it; unchanged when they want nothing, or have had it."""
+    if spec.condemned is not None:
+        if status.state is State.CONDEMNED:
+            return status if status.condemned_by_hand else _by_hand(status)
+        said = spec.condemned
+        message = Reasons.CONDEMNED_BY_HAND.format(user=said.user, why=said.reason)
+        return _by_hand(turned(status, State.CONDEMNED, now, Reasons.CONDEMNED_BY_HAND, message))
+    if status.condemned_by_hand:
+        status = status.model_copy(update={"condemned_by_hand": False})
+        if status.state is State.CONDEMNED:
+            reason = Reasons.NO_LONGER_CONDEMNED
+            status = turned(status, State.REQUALIFYING, now, reason, reason.message)
+    status = _released(status, spec, now)
+    return _exempted(status, spec, now)
+
+
+def exempt_until(exemption: ExemptStatus) -> datetime:
+    """When an exemption really ends."""
+    return min(exemption.until, exemption.since + _LONGEST)
+
+
+def _by_hand(status: NodeHealthStatus) -> NodeHealthStatus:
+    return status.model_copy(update={"condemned_by_hand": True})
+
+
+def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
+    said = spec.release
+    if said is None or said.at == status.released_at:
+        return status
+    forgotten = {
+        "released_at": said.at,
+        "evidence": [],
+        "confirmed_at": None,
+        "quarantines": [],
+        "lemon_score": 0.0,
+        "failures": 0,
+        "inconclusive": 0,
+        "repair": RepairStatus(),
+        "clean_since": now,
+    }
+    released = status.model_copy(update=forgotten)
+    if status.state is State.EXEMPT:
+        if status.exemption is None or status.exemption.before in IN_SERVICE - {State.SUSPECT}:
+            return released
+        exemption = status.exemption.model_copy(update={"before": State.PROBATION})
+        return released.model_copy(update={"exemption": exemption})
+    if status.state in IN_SERVICE - {State.SUSPECT}:
+        return released
+    message = Reasons.RELEASED_BY_HAND.format(user=said.user, why=said.reason)
+    return turned(released, State.PROBATION, now, Reasons.RELEASED_BY_HAND, message)
+
+
+def _exempted(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> NodeHealthStatus:
+    said, known = spec.exempt, status.exemption
+    if said is not None and (known is None or known.until != said.until) and now < said.until:
+        before = known.before if known is not None and status.state is State.EXEMPT else status.state
+        known = ExemptStatus(since=now, until=said.until, before=before)
+        status = status.model_copy(update={"exemption": known})
+    wanted = (
+        said is not None and known is not None and known.until == said.until and now < exempt_until(known)
+    )
+    if wanted and said is not None and known is not None and status.state is not State.EXEMPT:
+        until = f"{exempt_until(known):%Y-%m-%dT%H:%M:%SZ}"
+        message = Reasons.EXEMPTED.format(until=until, user=said.user, why=said.reason)
+        return turned(status, State.EXEMPT, now, Reasons.EXEMPTED, message)
+    if not wanted and status.state is State.EXEMPT:
+        before = known.before if known is not None else State.UNVERIFIED
+        until = f"{exempt_until(known):%Y-%m-%dT%H:%M:%SZ}" if known is not None else "once"
+        message = Reasons.EXEMPTION_OVER.format(until=until)
+        return turned(status, _AFTER_EXEMPTION.get(before, before), now, Reasons.EXEMPTION_OVER, message)
+    return status

@@ -1,0 +1,103 @@
+"""From quarantine through drain and repair to the retest: what each waits for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from convoy_controllers.nodehealth import evidence
+from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.record import length, turned, within
+from convoy_crds.guardpolicy import GuardPolicySpec, Repair
+from convoy_crds.nodehealth import NodeHealthStatus, RepairStatus, State
+from convoy_crds.terms import Reason, Reasons
+
+_BOOTS = (Repair.REBOOT, Repair.REIMAGE, Repair.REPLACE)
+"""Steps after which the node has booted."""
+
+
+def may_leave(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> str:
+    """Why a quarantined node need not wait any longer for its jobs to save; empty while it does."""
+    since = status.since or now
+    if facts.idle:
+        return "nothing runs on it"
+    if facts.saved is not None and facts.saved >= since:
+        return "its jobs have saved their state"
+    waited = now - since
+    if waited >= length(spec.drain.checkpoint_wait):
+        return f"its jobs did not save within {int(waited.total_seconds())} s"
+    lost = sum(
+        one.loss * (now - since) / (now - one.since)
+        for one in facts.suspicions
+        if evidence.counts(one, spec.detection, now) and now > one.since
+    )
+    if lost >= facts.unsaved > 0:
+        return "waiting longer costs its jobs more than the work that is not saved"
+    return ""
+
+
+def moved_on(
+    status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
+    """The next state of a node that is drained or repaired, once what it waits for is there."""
+    if status.state is State.DRAINING and facts.idle:
+        rules = spec.qualification
+        count = within(status.quarantines, length(rules.quarantine_window), now)
+        if count >= rules.condemn_after_quarantines:
+            words = Reasons.LEMON.format(
+                count=count, seconds=int(length(rules.quarantine_window).total_seconds())
+            )
+            return turned(status, State.CONDEMNED, now, Reasons.LEMON, words)
+        return _step(status, facts, spec, status.repair.step, now)
+    if status.state is State.REPAIRING:
+        return _repairing(status, facts, spec, now)
+    return status
+
+
+def _repairing(
+    status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
+    repair = status.repair
+    since = repair.since or status.since or now
+    booted = (
+        facts.node is not None
+        and repair.action in _BOOTS
+        and facts.node.boot_id not in ("", status.node_ref.boot_id)
+    )
+    if booted or (facts.repaired is not None and facts.repaired >= since):
+        message = Reasons.REPAIR_DONE.format(action=repair.action or "repair")
+        ref = status.node_ref
+        if facts.node is not None:
+            ref = ref.model_copy(update={"boot_id": facts.node.boot_id})
+        status = status.model_copy(update={"node_ref": ref})
+        return turned(status, State.REQUALIFYING, now, Reasons.REPAIR_DONE, message)
+    step = next((one for one in spec.repair.ladder if one.action == repair.action), None)
+    if step is not None and now - since < length(step.timeout):
+        return status
+    waited = int((now - since).total_seconds())
+    reason = Reasons.REPAIR_TIMED_OUT
+    message = reason.format(owner=repair.owner, action=repair.action or "repair", seconds=waited)
+    return _step(status, facts, spec, repair.step + 1, now, reason, message)
+
+
+def _step(
+    status: NodeHealthStatus,
+    facts: Facts,
+    spec: GuardPolicySpec,
+    number: int,
+    now: datetime,
+    reason: Reason | None = None,
+    message: str = "",
+) -> NodeHealthStatus:
+    """Hands the node to the owner of a step of the ladder; beyond the last it is condemned."""
+    ladder = spec.repair.ladder
+    if not ladder:
+        words = message or "nothing is tried with it (spec.repair.ladder is empty): it is retested"
+        return turned(status, State.REQUALIFYING, now, reason or Reasons.REPAIR_DONE, words)
+    if number >= len(ladder):
+        exhausted = Reasons.REPAIRS_EXHAUSTED
+        return turned(status, State.CONDEMNED, now, exhausted, exhausted.message)
+    step = ladder[number]
+    words = Reasons.REPAIR_NEEDED.format(owner=step.owner, step=number, action=step.action)
+    repair = RepairStatus(step=number, action=step.action, owner=step.owner, since=now)
+    status = status.model_copy(update={"repair": repair})
+    return turned(status, State.REPAIRING, now, reason or Reasons.REPAIR_NEEDED, message or words)

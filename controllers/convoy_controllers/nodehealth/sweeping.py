@@ -1,0 +1,157 @@
+"""What a sweep's verdict does to a node, and when a node is to be swept."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from convoy_controllers.nodehealth import evidence
+from convoy_controllers.nodehealth.observed import Facts, SweepResult
+from convoy_controllers.nodehealth.record import length, turned
+from convoy_crds.guardpolicy import GuardPolicySpec, OnJoin
+from convoy_crds.nodehealth import (
+    EvidenceKind,
+    NodeHealthStatus,
+    Provenance,
+    RepairStatus,
+    State,
+    SweepRef,
+    Verdict,
+)
+from convoy_crds.terms import Reasons
+
+GRACE = timedelta(minutes=5)
+"""Beyond its deadline, in which a sweep may still tell of its verdict."""
+RETRY = timedelta(hours=1)
+"""Between two sweeps of a suspect: what was not there the first time needs time to come back."""
+MOST_INCONCLUSIVE = 2
+"""Sweeps without a verdict after which no verdict is waited for."""
+
+
+def name_of(hardware: str, number: int) -> str:
+    """The HealthSweep of a node's `number`-th sweep: made again after a crash, it is the same."""
+    return f"{hardware[:200]}-{number}"
+
+
+def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> NodeHealthStatus:
+    """The status with the verdict of the sweep that it waits for, if there is one."""
+    ref, result = status.sweep, facts.sweep
+    if ref is None:
+        return status
+    if result is None or result.name != ref.name:
+        if now - ref.since < length(spec.sweeps.deadline) + GRACE:
+            return status
+        result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
+    status = status.model_copy(update={"sweep": None, "swept": result.at})
+    if result.verdict is Verdict.PASS:
+        return _passed(status, result, spec, now)
+    if result.verdict is Verdict.FAIL:
+        return _failed(status, result, spec, now)
+    return _inconclusive(status, result, now)
+
+
+def _passed(
+    status: NodeHealthStatus, result: SweepResult, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
+    until = result.at + length(spec.qualification.expiry)
+    kept = evidence.passed(status.evidence)
+    message = Reasons.SWEEP_PASSED.format(name=result.name)
+    update = {"qualified_until": until, "inconclusive": 0, "failures": 0, "evidence": kept}
+    status = status.model_copy(update=update)
+    if status.state is State.SWEEPING:
+        return turned(status, State.QUALIFIED, now, Reasons.SWEEP_PASSED, message, result.provenance)
+    if status.state is State.REQUALIFYING:
+        fresh: dict[str, Any] = {
+            "evidence": [],
+            "confirmed_at": None,
+            "repair": RepairStatus(),
+            "clean_since": now,
+        }
+        status = status.model_copy(update=fresh)
+        return turned(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
+    # Jobs saw what the sweep did not: it stays suspect until nothing is seen for long enough.
+    status = status.model_copy(update={"confirmed_at": None})
+    return turned(status, status.state, now, Reasons.SWEEP_PASSED, message, result.provenance)
+
+
+def _failed(
+    status: NodeHealthStatus, result: SweepResult, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
+    reason, message = (
+        Reasons.SWEEP_FAILED,
+        Reasons.SWEEP_FAILED.format(name=result.name, why=result.message or "see its findings"),
+    )
+    found: Provenance | None = result.provenance
+    known = evidence.failed(status.evidence, result)
+    status = status.model_copy(update={"evidence": known, "inconclusive": 0, "clean_since": result.at})
+    if status.state is State.REQUALIFYING:
+        return _retest_failed(status, message, spec, now)
+    # Hardware that was in service goes back to it until the failure is confirmed: a broken sweep must not
+    # empty the fleet.
+    joined = status.state is State.SWEEPING and status.qualified_until is None
+    return turned(status, State.GATED if joined else State.SUSPECT, now, reason, message, found)
+
+
+def _retest_failed(
+    status: NodeHealthStatus, message: str, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
+    failures = status.failures + 1
+    repair = RepairStatus(step=status.repair.step + 1)
+    status = status.model_copy(update={"failures": failures, "repair": repair, "qualified_until": None})
+    reason = Reasons.REQUALIFICATION_FAILED
+    words = reason.format(count=failures, why=message)
+    condemned = failures >= spec.qualification.condemn_after_failures
+    return turned(status, State.CONDEMNED if condemned else State.QUARANTINED, now, reason, words)
+
+
+def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) -> NodeHealthStatus:
+    reason = Reasons.SWEEP_INCONCLUSIVE
+    message = reason.format(name=result.name, why=result.message or "see its findings")
+    count = status.inconclusive + 1
+    status = status.model_copy(update={"inconclusive": count})
+    if status.state is State.SUSPECT:
+        return turned(status, State.SUSPECT, now, reason, message, result.provenance)
+    if count >= MOST_INCONCLUSIVE:
+        status = status.model_copy(
+            update={"clean_since": now, "repair": RepairStatus(), "confirmed_at": None}
+        )
+        return turned(status, State.SUSPECT, now, reason, message, result.provenance)
+    after = status.state
+    if after is State.SWEEPING:
+        after = State.GATED if status.qualified_until is None else State.QUALIFIED
+    return turned(status, after, now, reason, message, result.provenance)
+
+
+def wants(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> bool:
+    """Whether the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
+    if status.sweep is not None or not facts.heard or not facts.idle:
+        return False
+    if status.state is State.REQUALIFYING:
+        return True
+    if status.state is State.GATED:
+        return not any(one.kind is EvidenceKind.SWEEP for one in status.evidence)
+    if status.state is State.QUALIFIED:
+        expired = status.qualified_until is not None and now >= status.qualified_until
+        return expired and spec.on_join is OnJoin.GATE
+    return status.state is State.SUSPECT and _worth_a_look(status, now)
+
+
+def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
+    """Whether a suspect has shown something since it was last swept, or is to be swept once more."""
+    if status.swept is None:
+        return True
+    if now - status.swept < RETRY or status.inconclusive >= MOST_INCONCLUSIVE:
+        return False
+    online = any(one.seen > status.swept for one in status.evidence if one.kind is EvidenceKind.ONLINE)
+    again = sum(1 for one in status.evidence if one.kind is EvidenceKind.SWEEP) == 1
+    return online or again or status.inconclusive > 0
+
+
+def begun(status: NodeHealthStatus, hardware: str, now: datetime) -> NodeHealthStatus:
+    """The status with a sweep that was granted."""
+    number = status.sweeps + 1
+    ref = SweepRef(name=name_of(hardware, number), since=now)
+    message = Reasons.UNDER_TEST.format(name=ref.name)
+    if status.state in (State.GATED, State.QUALIFIED):
+        status = turned(status, State.SWEEPING, now, Reasons.UNDER_TEST, message)
+    return status.model_copy(update={"sweep": ref, "sweeps": number})

@@ -1,0 +1,311 @@
+"""A simulated fleet whose hardware turns slow, is accused rightly or wrongly, swept, repaired and renamed.
+
+The operator of it may die after any single write. It remembers nothing: each look begins with what is stored,
+as JSON. What it promises is checked at every write, by counts of this file's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
+from typing import Any
+
+from convoy_controllers.nodehealth import fleet as fleets
+from convoy_controllers.nodehealth import wanted
+from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
+from convoy_controllers.simulate.kernel import Kernel
+from convoy_crds.guardpolicy import BreakerState, GuardPolicy
+from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus, State, Verdict
+from convoy_crds.terms import TAINTS
+
+# Nobody changes a model in place: what is read again and again is parsed once.
+_health = lru_cache(4096)(NodeHealth.model_validate_json)
+_policy = lru_cache(256)(GuardPolicy.model_validate_json)
+OUT = (State.QUARANTINED, State.DRAINING, State.REPAIRING, State.REQUALIFYING)
+HELD = (State.DRAINING, State.REPAIRING)
+_GPUS = 8
+
+
+class Broken(AssertionError):
+    """A promise that was not kept."""
+
+
+class Crash(Exception):
+    """The operator died."""
+
+
+@dataclass
+class Hardware:
+    """One machine, and the truth about it."""
+
+    name: str
+    node: str
+    uid: str
+    rack: str
+    driver: str = "570"
+    created: datetime | None = None
+    boot: int = 0
+    present: bool = True
+    heard: bool = True
+    job: str = ""
+    accused_since: datetime | None = None
+    """Since when the online detector holds something against it, rightly or not."""
+    bad: bool = False
+    """Sweeps fail it until it is repaired."""
+    blocked: bool = False
+    """A PodDisruptionBudget keeps its pods where they are."""
+    mute: bool = False
+    """Its sweeps have no verdict."""
+    repaired: datetime | None = None
+    recovered: float | None = None
+    taints: list[dict[str, Any]] = field(default_factory=list)
+    cordoned: bool = False
+
+
+class HealthWorld:
+    """The API server's objects, the hardware, and one operator at a time."""
+
+    def __init__(self, policy: dict[str, Any], count: int, racks: int = 4, seed: int = 0) -> None:
+        self.kernel = Kernel(seed)
+        born = self.kernel.time
+        body = {"metadata": {"name": "p", "creationTimestamp": _text(born)}, "spec": policy}
+        self.policy = json.dumps(GuardPolicy.model_validate(body).to_dict())
+        self.hardware = {
+            f"hw{i}": Hardware(f"hw{i}", f"n{i}", f"u{i}", f"r{i % racks}", created=born - timedelta(days=1))
+            for i in range(count)
+        }
+        self.stored: dict[str, str] = {
+            name: json.dumps({"metadata": {"name": name}}) for name in self.hardware
+        }
+        self.sweeps: dict[str, SweepResult | None] = {}
+        self.drains: list[tuple[datetime, str, tuple[str, ...]]] = []
+        """Every drain that ever began: when, on which rack, of which jobs."""
+        self.evicted = 0
+        self.renamed = 0
+        self._writes_left: int | None = None
+        self._repairing: set[tuple[str, str]] = set()
+        self._leaving: set[str] = set()
+
+    def health(self, name: str) -> NodeHealth:
+        """A NodeHealth as it is stored."""
+        return _health(self.stored[name])
+
+    def state(self, name: str) -> State:
+        """Its stored state."""
+        return self.health(name).status.state
+
+    def states(self) -> list[State]:
+        """All stored states."""
+        return [self.state(name) for name in self.stored]
+
+    def guard(self) -> GuardPolicy:
+        """The policy as it is stored."""
+        return _policy(self.policy)
+
+    def say(self, name: str, **spec: Any) -> None:
+        """People edit the spec of a NodeHealth."""
+        body = json.loads(self.stored[name])
+        body["spec"] = {key: value for key, value in {**body.get("spec", {}), **spec}.items() if value}
+        self.stored[name] = json.dumps(NodeHealth.model_validate(body).to_dict())
+
+    def configure(self, **spec: Any) -> None:
+        """People edit the policy."""
+        body = json.loads(self.policy)
+        body["spec"] |= spec
+        self.policy = json.dumps(GuardPolicy.model_validate(body).to_dict())
+
+    def rename(self, name: str, rack: str | None = None) -> None:
+        """The machine is provisioned again, as another node."""
+        one = self.hardware[name]
+        self.renamed += 1
+        one.node, one.uid = f"n{name}-{self.renamed}", f"u{name}-{self.renamed}"
+        one.rack, one.taints, one.boot = rack or one.rack, [], one.boot + 1
+        one.created, one.cordoned, one.job = self.kernel.time, False, ""
+
+    def run(self, seconds: float, every: float = 15.0) -> None:
+        """Lets time pass; the operator looks again and again."""
+        end = self.kernel.now + seconds
+        while self.kernel.now < end:
+            self.kernel.run(min(end, self.kernel.now + every))
+            self.operate()
+
+    def operate(self, dies_after: int | None = None) -> bool:
+        """One look and what follows from it; False when the operator died after so many writes."""
+        self._writes_left = dies_after
+        try:
+            self._look()
+            self._mark()
+            self._follow()
+        except Crash:
+            return False
+        finally:
+            self._writes_left = None
+        if dies_after is None:
+            self.check_nodes()
+        return True
+
+    def facts(self, name: str) -> Facts:
+        """What can be observed of a machine now."""
+        one, now = self.hardware[name], self.kernel.time
+        if not one.present:
+            return Facts(repaired=one.repaired)
+        jobs = (one.job,) if one.job else ()
+        node = NodeFacts(
+            one.node, one.uid, one.created or now, one.rack, one.driver, f"b{one.boot}",
+            one.heard, not one.cordoned, len(jobs), jobs, _GPUS,
+        )  # fmt: skip
+        ref = self.health(name).status.sweep
+        result = self.sweeps.get(ref.name) if ref is not None else None
+        return Facts(node, self._suspicions(one, now), result, None, 0.0, one.repaired, one.recovered)
+
+    def _suspicions(self, one: Hardware, now: datetime) -> tuple[Suspicion, ...]:
+        if one.accused_since is None or not one.heard or not one.job:
+            return ()
+        lost = (now - one.accused_since).total_seconds() * _GPUS / 4
+        return (Suspicion(one.job, one.accused_since, now, 1.33, lost, "Compute"),)
+
+    def _write(self) -> None:
+        if self._writes_left is not None:
+            if self._writes_left == 0:
+                raise Crash
+            self._writes_left -= 1
+
+    def _look(self) -> None:
+        policy = self.guard()
+        members = tuple(Member(self.health(name), self.facts(name)) for name in sorted(self.stored))
+        plan = fleets.look(Fleet(policy, members), self.kernel.time)
+        if plan.policy is not None:
+            self._write()
+            self.policy = json.dumps(policy.model_copy(update={"status": plan.policy}).to_dict())
+        for name, status in plan.statuses.items():
+            self._write()
+            before = self.health(name)
+            after = before.model_copy(update={"status": status})
+            self.stored[name] = json.dumps(after.to_dict())
+            self._check(name, before.status, self.health(name).status)
+
+    def _mark(self) -> None:
+        policy = self.guard()
+        for name, one in self.hardware.items():
+            if one.present:
+                marks = wanted.marks(self.health(name).status, policy)
+                taints = wanted.retainted(one.taints, marks, self.kernel.time)
+                if taints is not None:
+                    self._write()
+                    one.taints = [dict(taint) for taint in taints]
+
+    def _follow(self) -> None:
+        """Sweeps, evictions and repairs that stored states ask for; each takes its time."""
+        policy = self.guard()
+        for name, one in self.hardware.items():
+            status = self.health(name).status
+            if status.sweep is not None and status.sweep.name not in self.sweeps:
+                self._write()
+                self.sweeps[status.sweep.name] = None
+                self.kernel.after(self.kernel.about(600), partial(self._swept, name, status.sweep.name))
+            if fleets.evicts(status, policy) and one.job and name not in self._leaving:
+                self._write()
+                self._evict(name)
+            since = status.repair.since
+            if status.state is State.REPAIRING and since is not None:
+                key = (name, since.isoformat())
+                if key not in self._repairing:
+                    self._repairing.add(key)
+                    self.kernel.after(self.kernel.about(1200), partial(self._mend, name))
+
+    def _evict(self, name: str) -> None:
+        if self.guard().status.breaker.state is BreakerState.OPEN:
+            raise Broken(f"pods of {name} are evicted while the breaker is open")
+        self.evicted += 1
+        if self.hardware[name].blocked:
+            return
+        self._leaving.add(name)
+
+        def gone() -> None:
+            self._leaving.discard(name)
+            self.hardware[name].job = ""
+
+        self.kernel.after(30, gone)
+
+    def _swept(self, name: str, sweep: str) -> None:
+        one = self.hardware[name]
+        verdict = Verdict.INCONCLUSIVE if one.mute else Verdict.FAIL if one.bad else Verdict.PASS
+        self.sweeps[sweep] = SweepResult(sweep, self.kernel.time, verdict)
+
+    def _mend(self, name: str) -> None:
+        one = self.hardware[name]
+        one.bad, one.boot, one.repaired = False, one.boot + 1, self.kernel.time
+
+    def _check(self, name: str, before: NodeHealthStatus, after: NodeHealthStatus) -> None:
+        """What is promised of a status at the moment that it is written."""
+        policy = self.guard()
+        rules, breaker = policy.spec.budgets, policy.status.breaker
+        statuses = {other: self.health(other).status for other in self.stored}
+        total = sum(1 for n, s in statuses.items() if self.hardware[n].present or s.state in OUT)
+        drained = after.state is State.DRAINING and before.state is not State.DRAINING
+        taken = after.state is State.QUARANTINED and before.state not in OUT
+        if drained or taken:
+            if breaker.state is BreakerState.OPEN:
+                raise Broken(f"{name} is {after.state} while the breaker is open: {breaker.message}")
+            swept = any(one.kind is EvidenceKind.SWEEP for one in after.evidence)
+            if breaker.state is BreakerState.HALF_OPEN and not (swept and breaker.trial == name):
+                raise Broken(f"{name} is {after.state} though the half open breaker tries {breaker.trial!r}")
+        if taken:
+            out = sum(1 for status in statuses.values() if status.state in OUT)
+            _most("out of service", out, max(2, total * rules.quarantined_percent // 100))
+        if drained:
+            self._check_drain(policy, name, statuses, total)
+
+    def _check_drain(
+        self, policy: GuardPolicy, name: str, statuses: dict[str, NodeHealthStatus], total: int
+    ) -> None:
+        rules, now, one = policy.spec.budgets, self.kernel.time, self.hardware[name]
+        held = [other for other, status in statuses.items() if status.state in HELD]
+        _most("drained or repaired", len(held), max(1, total * rules.pool_percent // 100))
+        rack = statuses[name].node_ref.rack
+        same = [other for other in held if statuses[other].actions[-1].rack == rack]
+        _most(f"of rack {rack}", len(same), rules.per_rack)
+        jobs = (one.job,) if one.job else ()
+        for at, _, others in self.drains:
+            if now - at < timedelta(minutes=30) and set(jobs) & set(others):
+                raise Broken(f"{jobs} loses a second node within 30 minutes")
+        hour = sum(1 for at, _, _ in self.drains if now - at < timedelta(hours=1)) + 1
+        _most("drains in an hour", hour, max(1, total * rules.fleet_percent_per_hour // 100))
+        self.drains.append((now, rack, jobs))
+
+    def check_nodes(self) -> None:
+        """After a whole look each Node carries what its state asks for, and all that others put there."""
+        for name, one in self.hardware.items():
+            if not one.present:
+                continue
+            status = self.health(name).status
+            ours = {taint["key"].partition("/")[2] for taint in one.taints if taint["key"] in TAINTS}
+            asked = expected(status) if self.guard().spec.mode == "Act" else set()
+            if ours != asked:
+                raise Broken(f"{one.node} carries {ours}, as {status.state} it should {asked}")
+
+
+def expected(status: NodeHealthStatus) -> set[str]:
+    """Our taints by state, said a second time."""
+    if status.state in (*OUT, State.CONDEMNED):
+        return {"quarantined"}
+    found = {"suspect"} if status.state is State.SUSPECT else set()
+    tested = status.state in (State.GATED, State.SWEEPING) or status.sweep is not None
+    return found | ({"unqualified"} if tested else set())
+
+
+def _most(what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise Broken(f"{count} nodes {what}, {limit} are allowed")
+
+
+def _text(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def foreign(taints: Iterable[dict[str, Any]]) -> list[str]:
+    """Keys of others' taints."""
+    return [taint["key"] for taint in taints if taint["key"] not in TAINTS]

@@ -1,0 +1,162 @@
+"""Random lives of a fleet: what may happen to hardware, nodes, people and the operator."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from convoy_controllers.simulate.health import HealthWorld, foreign
+from convoy_crds.nodehealth import State
+
+NODES = 24
+LADDER = [
+    {"action": "Reset", "owner": "agent", "timeout": "30m"},
+    {"action": "Reboot", "owner": "machines", "timeout": "1h"},
+]
+OTHERS = {"key": "other.example/busy", "effect": "NoSchedule"}
+SAID = {"reason": "a drill", "user": "ops"}
+ONE = st.integers(0, NODES - 1).map(lambda number: f"hw{number}")
+FEW = st.sets(ONE, min_size=1, max_size=3)
+SERVING = {State.UNVERIFIED, State.QUALIFIED, State.PROBATION}
+
+
+def world(count: int = NODES, **policy: Any) -> HealthWorld:
+    """A fleet whose policy acts."""
+    return HealthWorld({"mode": "Act", "repair": {"ladder": LADDER}, **policy}, count)
+
+
+class FleetLife(RuleBasedStateMachine):
+    """Every rule is one event, or lets time pass; the world checks what is promised at each write."""
+
+    drains = 0
+    """Of all lives."""
+
+    @initialize(gate=st.booleans(), spares=st.sampled_from([0, 0, 3]), wide=st.booleans())
+    def begin(self, gate: bool, spares: int, wide: bool) -> None:
+        # Two are drained at a time where budgets are wide, so that racks and jobs come in.
+        budgets = {
+            "reservedSpares": spares,
+            **({"poolPercent": 13, "fleetPercentPerHour": 17} if wide else {}),
+        }
+        self.world = world(onJoin="Gate" if gate else "Accept", budgets=budgets)
+        for one in self.world.hardware.values():
+            one.taints.append(dict(OTHERS))
+        for number in range(0, NODES, 2):
+            self.world.hardware[f"hw{number}"].job = f"ns/j{number % 6}"
+
+    def begin_accusing(self, names: set[str]) -> None:
+        for name in names:
+            one = self.world.hardware[name]
+            one.job = one.job or f"ns/{name}"
+            one.accused_since = one.accused_since or self.world.kernel.time
+
+    @rule(names=FEW, bad=st.booleans(), share=st.sampled_from([None, 0.1, 0.9]))
+    def accused(self, names: set[str], bad: bool, share: float | None) -> None:
+        """Rightly or wrongly, for long enough to be acted against."""
+        self.begin_accusing(names)
+        for name in names:
+            self.world.hardware[name].bad, self.world.hardware[name].recovered = bad, share
+        self.world.run(3600, every=300)
+
+    @rule(names=FEW)
+    def idle_and_bad(self, names: set[str]) -> None:
+        for name in names:
+            self.world.hardware[name].job, self.world.hardware[name].bad = "", True
+        self.world.run(1800, every=300)
+
+    @rule(names=st.sets(ONE, min_size=NODES // 2))
+    def storm(self, names: set[str]) -> None:
+        self.begin_accusing(names)
+        self.world.run(900, every=60)
+
+    @rule(minutes=st.sampled_from([1, 5, 20, 60, 240]))
+    def time_passes(self, minutes: int) -> None:
+        self.world.run(minutes * 60, every=60)
+
+    @rule(days=st.sampled_from([1, 15]))
+    def days_pass(self, days: int) -> None:
+        self.world.run(days * 86400, every=7200 * days)
+
+    @rule(names=FEW, job=st.sampled_from(["", "ns/j0", "ns/j1"]))
+    def jobs_come_and_go(self, names: set[str], job: str) -> None:
+        for name in names:
+            self.world.hardware[name].job = job
+
+    @rule()
+    def nobody_is_accused(self) -> None:
+        for one in self.world.hardware.values():
+            one.accused_since = None
+
+    @rule(names=FEW, bad=st.booleans(), mute=st.booleans())
+    def hardware_changes(self, names: set[str], bad: bool, mute: bool) -> None:
+        for name in names:
+            self.world.hardware[name].bad, self.world.hardware[name].mute = bad, mute
+
+    @rule(names=FEW, share=st.sampled_from([None, 0.1, 0.9]))
+    def actions_do_good_or_not(self, names: set[str], share: float | None) -> None:
+        for name in names:
+            self.world.hardware[name].recovered = share
+
+    @rule(name=ONE, rack=st.sampled_from([None, "r0", "r1"]))
+    def provisioned_again(self, name: str, rack: str | None) -> None:
+        self.world.rename(name, rack)
+        self.world.hardware[name].taints.append(dict(OTHERS))
+
+    @rule(names=FEW, heard=st.booleans(), present=st.booleans())
+    def seen_or_not(self, names: set[str], heard: bool, present: bool) -> None:
+        for name in names:
+            self.world.hardware[name].heard, self.world.hardware[name].present = heard, present
+
+    @rule(writes=st.integers(0, 12), again=st.integers(0, 12))
+    def the_operator_dies(self, writes: int, again: int) -> None:
+        self.world.kernel.run(self.world.kernel.now + 15)
+        self.world.operate(dies_after=writes)
+        self.world.operate(dies_after=again)
+
+    @rule(name=ONE, hours=st.sampled_from([1, 100]))
+    def exempt(self, name: str, hours: int) -> None:
+        until = self.world.kernel.time + timedelta(hours=hours)
+        self.world.say(name, condemned=None, exempt={**SAID, "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"})
+
+    @rule(name=ONE)
+    def condemned(self, name: str) -> None:
+        self.world.say(name, exempt=None, condemned=SAID)
+
+    @rule(name=ONE)
+    def let_go(self, name: str) -> None:
+        self.world.say(name, exempt=None, condemned=None)
+
+    @rule(name=ONE)
+    def released(self, name: str) -> None:
+        at = f"{self.world.kernel.time:%Y-%m-%dT%H:%M:%SZ}"
+        self.world.say(name, condemned=None, release={**SAID, "at": at})
+
+    @rule(mode=st.sampled_from(["Act", "Act", "Act", "Observe"]))
+    def mode(self, mode: str) -> None:
+        self.world.configure(mode=mode)
+
+    def teardown(self) -> None:
+        """When nothing is wrong any more, everything is in service again, but for what was condemned."""
+        if not hasattr(self, "world"):
+            return
+        it = self.world
+        FleetLife.drains += len(it.drains)
+        it.configure(mode="Act")
+        for name, one in it.hardware.items():
+            one.accused_since, one.bad, one.mute, one.present, one.heard = None, False, False, True, True
+            one.job, one.recovered = "", None
+            it.say(name, exempt=None, condemned=None)
+        it.run(3 * 86400, every=1200)
+        left = {name: it.health(name).status for name in it.stored}
+        stuck = {
+            name: f"{status.state}: {status.message}"
+            for name, status in left.items()
+            if status.state not in SERVING | {State.CONDEMNED}
+        }
+        assert not stuck, stuck
+        for name, one in it.hardware.items():
+            assert foreign(one.taints) == [OTHERS["key"]], name
+            assert not one.cordoned

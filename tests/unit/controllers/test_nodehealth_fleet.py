@@ -1,0 +1,272 @@
+"""A fleet under the guard: storms, crowds, deaths of the operator; and that broken rules are found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from tests.unit.controllers.nodelives import OTHERS, world
+
+from convoy_controllers.nodehealth import breaker, budget, fleet, record, repairing, wanted
+from convoy_controllers.simulate.health import Broken, HealthWorld, foreign
+from convoy_crds.guardpolicy import BreakerState
+from convoy_crds.nodehealth import State
+
+HOUR = 3600
+NEVER = {"confirmedPercent": 100, "suspectPercent": 100, "sharedPercent": 100}
+"""A breaker that lets everything through, so that only budgets hold."""
+WIDE = {"poolPercent": 25, "fleetPercentPerHour": 40, "quarantinedPercent": 50, "perRack": 9}
+
+
+def accuse(it: HealthWorld, *numbers: int, bad: bool = True, job: str = "") -> None:
+    for number in numbers:
+        one = it.hardware[f"hw{number}"]
+        one.job, one.bad, one.accused_since = job or f"ns/j{number}", bad, it.kernel.time
+
+
+def crowd(**budgets: Any) -> HealthWorld:
+    """Ten nodes slow at once, each with a job of its own, and nothing but budgets to hold it back."""
+    it = world(budgets=budgets, breaker=NEVER)
+    it.run(60)
+    accuse(it, *range(10))
+    it.run(3 * HOUR, every=120)
+    assert it.drains, "nothing was drained: nothing was tried"
+    return it
+
+
+def two_of_one_job() -> HealthWorld:
+    it = world(budgets=WIDE, breaker=NEVER)
+    accuse(it, 0, 1, job="ns/both")
+    it.run(2 * HOUR, every=120)
+    assert len(it.drains) == 2
+    return it
+
+
+def storm() -> HealthWorld:
+    """Half of the fleet is accused at once, and sweeps would fail it."""
+    it = world()
+    it.run(60)
+    accuse(it, *range(12))
+    it.run(12 * HOUR, every=300)
+    return it
+
+
+def storm_amid_a_drain() -> HealthWorld:
+    """One node is being emptied, and a PodDisruptionBudget resists, when the storm begins."""
+    it = world()
+    accuse(it, 0)
+    it.hardware["hw0"].blocked = True
+    while it.state("hw0") is not State.DRAINING:
+        it.run(15)
+    it.run(60)
+    assert it.evicted >= 5
+    accuse(it, *range(1, 13))
+    for number in range(1, 13):
+        it.hardware[f"hw{number}"].accused_since = it.hardware["hw0"].accused_since
+    it.run(12 * HOUR, every=300)
+    return it
+
+
+def recovery_amid_a_storm() -> HealthWorld:
+    """A node is in repair when the breaker opens, and stays open."""
+    it = world()
+    accuse(it, 0)
+    while it.state("hw0") is not State.REPAIRING:
+        it.run(60, every=60)
+    accuse(it, *range(4, 20))
+    it.run(2 * HOUR, every=120)
+    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert it.state("hw0") is State.PROBATION, it.state("hw0")
+    it.run(25 * HOUR, every=600)
+    assert it.state("hw0") is State.QUALIFIED, it.state("hw0")
+    return it
+
+
+def dies_always(writes: int) -> HealthWorld:
+    """A node goes through everything while the operator dies after so many writes of every second look."""
+    it = world(3)
+    for one in it.hardware.values():
+        one.taints.append(dict(OTHERS))
+    accuse(it, 0)
+    seen = set()
+    for number in range(60 * 30):
+        it.kernel.run(it.kernel.now + 60)
+        it.operate(dies_after=writes if number % 2 == 0 else None)
+        seen.add(it.state("hw0"))
+        if it.state("hw0") is State.PROBATION:
+            it.hardware["hw0"].accused_since = None
+    assert {State.QUARANTINED, State.DRAINING, State.REPAIRING, State.QUALIFIED} <= seen, seen
+    assert all(one.taints == [OTHERS] for one in it.hardware.values())
+    return it
+
+
+def test_a_storm_drains_nobody() -> None:
+    it = storm()
+    assert (it.drains, it.evicted) == ([], 0)
+    assert set(it.states()) <= {State.UNVERIFIED, State.SUSPECT}
+    assert it.guard().status.breaker.state is BreakerState.OPEN
+
+
+def test_a_storm_stops_what_was_about_to_begin() -> None:
+    it = storm_amid_a_drain()
+    assert it.guard().status.breaker.state is BreakerState.OPEN
+    assert (it.state("hw0"), it.hardware["hw0"].job) == (State.DRAINING, "ns/j0")
+    conditions = {one.type: one.reason for one in it.health("hw0").status.conditions}
+    assert conditions["Acting"] == "DrainBlocked"
+
+
+def test_an_open_breaker_keeps_nobody_from_returning() -> None:
+    recovery_amid_a_storm()
+
+
+@pytest.mark.parametrize(
+    "budgets",
+    [{}, WIDE, {**WIDE, "perRack": 1}, {**WIDE, "fleetPercentPerHour": 9}, {**WIDE, "poolPercent": 5}],
+    ids=["narrow", "wide", "rack", "hour", "pool"],
+)
+def test_budgets_hold_in_a_crowd(budgets: dict[str, Any]) -> None:
+    it = crowd(**budgets)
+    assert len(it.drains) >= (8 if budgets == WIDE else 2)
+
+
+def test_a_job_loses_one_node_at_a_time() -> None:
+    it = two_of_one_job()
+    (first, *_), (second, *_) = it.drains
+    assert (second - first).total_seconds() >= 1800
+
+
+@pytest.mark.parametrize("writes", range(5))
+def test_an_operator_that_dies_leaks_no_taint(writes: int) -> None:
+    dies_always(writes)
+
+
+def test_history_follows_the_hardware_to_another_name() -> None:
+    it = world(4)
+    accuse(it, 0)
+    while it.state("hw0") is not State.QUARANTINED:
+        it.run(60, every=60)
+    it.rename("hw0", "r9")
+    it.run(15)
+    status = it.health("hw0").status
+    assert (status.node_ref.name, status.node_ref.rack) == (it.hardware["hw0"].node, "r9")
+    assert status.history[0].node == "n0"
+    assert "HardwareMoved" in [turn.reason for turn in status.history]
+    assert [taint["key"] for taint in it.hardware["hw0"].taints] == ["convoy.dev/quarantined"]
+
+
+def test_a_fault_that_is_gone_before_the_sweep_stays_suspect_and_does_not_loop() -> None:
+    it = world(4)
+    accuse(it, 0, bad=False)
+    it.run(600)
+    one = it.hardware["hw0"]
+    one.job, one.accused_since = "", None
+    it.run(20 * HOUR, every=300)
+    status = it.health("hw0").status
+    assert (status.state, status.sweeps) == (State.SUSPECT, 1)
+    it.run(6 * HOUR, every=300)
+    assert (it.state("hw0"), it.health("hw0").status.sweeps) == (State.QUALIFIED, 1)
+
+
+def test_silence_makes_nobody_suspect_and_nobody_clean() -> None:
+    it = world(4)
+    it.run(60)
+    it.hardware["hw1"].heard = False
+    accuse(it, 0, 1, bad=False)
+    it.run(600)
+    assert (it.state("hw0"), it.state("hw1")) == (State.SUSPECT, State.UNVERIFIED)
+    for number in (0, 1):
+        one = it.hardware[f"hw{number}"]
+        one.job, one.accused_since, one.heard = "", None, False
+    it.run(48 * HOUR, every=900)
+    assert it.state("hw0") is State.SUSPECT
+    conditions = {one.type: one.status for one in it.health("hw0").status.conditions}
+    assert conditions["Qualified"] == "Unknown"
+    it.hardware["hw0"].heard = True
+    it.run(25 * HOUR, every=900)
+    assert it.state("hw0") in (State.QUALIFIED, State.UNVERIFIED)
+
+
+def test_a_lying_detector_opens_the_breaker() -> None:
+    it = world(budgets=WIDE, breaker={"suspectPercent": 100, "confirmedPercent": 100, "sharedPercent": 100})
+    for one in it.hardware.values():
+        one.recovered = 0.0
+    for number in range(6):
+        accuse(it, number, bad=False)
+        it.run(90 * 60, every=60)
+    found = it.guard().status.breaker
+    assert (found.state, found.reason) == (BreakerState.HALF_OPEN, "ActionsInVain")
+    wrong = [action for name in it.stored for action in it.health(name).status.actions]
+    assert len(wrong) == 4
+    assert {it.state(f"hw{number}") for number in range(6)} <= {State.UNVERIFIED, State.SUSPECT}
+
+
+def test_who_is_only_watched_carries_nothing() -> None:
+    it = world(mode="Observe")
+    accuse(it, 0)
+    it.run(3 * HOUR, every=60)
+    status = it.health("hw0").status
+    assert (status.state, it.drains, it.hardware["hw0"].taints) == (State.SUSPECT, [], [])
+    assert status.confirmed_at is not None
+
+
+def _ledger(**changed: Any) -> Callable[[pytest.MonkeyPatch], None]:
+    def apply(patch: pytest.MonkeyPatch) -> None:
+        made = budget.Ledger.__init__
+
+        def init(self: budget.Ledger, *args: Any) -> None:
+            made(self, *args)
+            for name, value in changed.items():
+                setattr(self, name, type(getattr(self, name))(value))
+
+        patch.setattr(budget.Ledger, "__init__", init)
+
+    return apply
+
+
+def _leaks_taints(patch: pytest.MonkeyPatch) -> None:
+    made = wanted.retainted
+
+    def leaky(current: Any, marks: wanted.Marks, now: datetime) -> Any:
+        return made(current, marks, now) if marks.taints else None
+
+    patch.setattr(wanted, "retainted", leaky)
+
+
+def _evicts_anyway(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fleet, "evicts", lambda status, policy: status.state is State.DRAINING)
+
+
+def _repairs_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(repairing, "_repairing", lambda status, *_: status)
+
+
+CONTROLS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], object]]] = {
+    "pool": (_ledger(pool=-99), lambda: crowd(**{**WIDE, "poolPercent": 5})),
+    "hour": (_ledger(hour=-99), lambda: crowd(**{**WIDE, "fleetPercentPerHour": 9})),
+    "rack": (_ledger(racks={}), lambda: crowd(**{**WIDE, "perRack": 1})),
+    "out of service": (_ledger(accused=-99), crowd),
+    "job": (_ledger(jobs=()), two_of_one_job),
+    "breaker": (lambda patch: patch.setattr(breaker, "admits", lambda *_: True), storm),
+    "taints": (_leaks_taints, lambda: dies_always(3)),
+    "evictions": (_evicts_anyway, storm_amid_a_drain),
+    "recovery": (_repairs_wait, recovery_amid_a_storm),
+    "stored tokens": (
+        lambda patch: patch.setattr(record, "TOKEN", frozenset()),
+        lambda: crowd(**{**WIDE, "poolPercent": 5}),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", CONTROLS)
+def test_a_broken_rule_is_found_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks, scenario = CONTROLS[rule]
+    breaks(monkeypatch)
+    with pytest.raises(AssertionError if rule == "recovery" else Broken):
+        scenario()
+
+
+def test_others_taints_are_kept() -> None:
+    it = dies_always(2)
+    assert all(foreign(one.taints) == [OTHERS["key"]] for one in it.hardware.values())

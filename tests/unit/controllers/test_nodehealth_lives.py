@@ -1,0 +1,25 @@
+"""Whatever happens to a fleet, in whatever order: budgets hold, no taint leaks, and the well return.
+
+That broken rules are found out is shown in `test_nodehealth_fleet`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.unit.controllers.nodelives import FleetLife
+
+SETTINGS = settings(
+    max_examples=30,
+    stateful_step_count=30,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.timeout(600)
+def test_whatever_happens_the_promises_are_kept() -> None:
+    run_state_machine_as_test(FleetLife, settings=SETTINGS)
+    assert FleetLife.drains > 0, "no life came to a drain: nothing was tried"
