@@ -1,7 +1,6 @@
 """GuardPolicy: which nodes are watched for slowness, what may be done about it, and how much of it at a time.
 
-The defaults watch and touch nothing. Sources of the figures: research on NVSentinel's and medik8s' breakers
-and the ski-rental rule; each is explained on the page of the kind.
+The defaults watch and touch nothing.
 """
 
 from __future__ import annotations

@@ -224,3 +224,25 @@ NOWHERE = {**store(), "spec": {"allowedNamespaces": ["*"]}}
 def test_stores_and_their_use_are_checked(tmp_path: Path, body: dict[str, Any], message: str) -> None:
     code, output = validate(tmp_path, body)
     assert code == ("valid" not in message) and message in output
+
+
+def of_health(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "convoy.dev/v1alpha1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (of_health("GuardPolicy", mode="Act"), "1 object valid"),
+        (of_health("GuardPolicy", mode="Watch"), "spec.mode"),
+        (of_health("GuardPolicy", budget={}), "spec.budget: there is no such field; did you mean"),
+        (of_health("NodeHealth", condemned={"reason": "x", "user": "y"}), "1 object valid"),
+        (of_health("NodeHealth", condemned={"reason": "x"}), "spec.condemned.user: is required"),
+        (of_health("HealthSweep", nodes=["a"]), "1 object valid"),
+        (of_health("HealthSweep"), "spec: a HealthSweep needs exactly one of nodes (by name) and selector"),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else value["kind"],
+)
+def test_kinds_of_health_are_checked(tmp_path: Path, body: dict[str, Any], message: str) -> None:
+    code, output = validate(tmp_path, body)
+    assert code == ("valid" not in message) and message in output, output

@@ -82,6 +82,12 @@ def test_what_is_slow_enough_for_long_enough_and_still_so_is_evidence(
     assert (after(health("Unverified"), facts).state is State.SUSPECT) is counts
 
 
+def test_nothing_is_believed_of_a_node_that_is_not_heard() -> None:
+    unheard = replace(BUSY, node=replace(NODE, telemetry=False), suspicions=(slow(),))
+    found = after(health("Qualified", qualifiedUntil=text(NOW + HOUR)), unheard)
+    assert (found.state, found.evidence, found.silent_since) == (State.QUALIFIED, [], NOW)
+
+
 @pytest.mark.parametrize(
     ("known", "facts", "state"),
     [
@@ -103,7 +109,11 @@ def test_two_kinds_confirm_or_a_loss_that_moving_would_have_cost(
     assert after(health("Suspect", evidence=known), facts).state is state
 
 
+LOSING = replace(BUSY, suspicions=(slow(minutes=60, loss=300.0),))
+"""5 GPU-seconds a minute."""
 WAITING = [
+    ("Quarantined", {}, replace(LOSING, unsaved=25.0), timedelta(minutes=5), State.DRAINING),
+    ("Quarantined", {}, replace(LOSING, unsaved=26.0), timedelta(minutes=5), State.QUARANTINED),
     ("Quarantined", {}, BUSY, timedelta(minutes=9), State.QUARANTINED),
     ("Quarantined", {}, BUSY, timedelta(minutes=10), State.DRAINING),
     ("Quarantined", {}, replace(BUSY, saved=NOW), timedelta(minutes=1), State.DRAINING),
@@ -150,6 +160,80 @@ def test_what_a_state_waits_for(
     assert after(health(state, ago, **more), facts).state is then
 
 
+def test_an_outcome_is_decided_once_and_not_guessed_after_hours() -> None:
+    two_hours = health("Draining", 2 * HOUR)
+    late = after(two_hours, replace(BUSY, recovered=0.1))
+    assert (late.state, late.actions[-1].outcome) == (State.DRAINING, "Unknown")
+    again = two_hours.model_copy(update={"status": late})
+    assert after(again, replace(BUSY, recovered=0.9)).actions[-1].outcome == "Unknown"
+
+
+def test_who_is_wrongly_accused_amid_a_repair_is_retested() -> None:
+    repair = {"step": 0, "action": "Reset", "since": text(NOW - HOUR / 2)}
+    stored = health("Repairing", HOUR / 2, repair=repair, quarantines=[text(NOW - HOUR)], evidence=[online()])
+    found = after(stored, replace(IDLE, recovered=0.0))
+    assert (found.state, found.quarantines, found.lemon_score) == (State.REQUALIFYING, [], 0.0)
+    assert found.evidence == []
+
+
+def test_a_new_name_does_not_make_time_begin_again() -> None:
+    known = {
+        "nodeRef": {"name": "old", "uid": "o", "bootId": "a"},
+        "sweep": {"name": "hw-1", "since": text(NOW)},
+    }
+    found = after(health("Suspect", 3 * HOUR, evidence=[online()], **known), BUSY)
+    assert (found.node_ref.name, found.since, found.sweep is not None) == ("n", NOW - 3 * HOUR, True)
+
+
+def test_a_history_is_bounded() -> None:
+    turns = [{"at": text(NOW), "before": "Gated", "after": "Gated", "reason": str(n)} for n in range(32)]
+    facts = replace(BUSY, suspicions=(slow(),))
+    found = after(health("Unverified", history=turns), facts)
+    assert (len(found.history), found.history[0].reason, found.history[-1].after) == (32, "1", State.SUSPECT)
+
+
+def test_a_node_under_test_takes_no_pods() -> None:
+    status = health("Suspect", sweep={"name": "hw-1", "since": text(NOW)}).status
+    assert wanted.marks(status, policy()).taints == {
+        "convoy.dev/suspect": "PreferNoSchedule",
+        "convoy.dev/unqualified": "NoSchedule",
+    }
+
+
+SWEPT = {"swept": text(NOW - HOUR), "evidence": [swept()]}
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "facts", "begins"),
+    [
+        ("Gated", {}, IDLE, True),
+        ("Gated", {}, BUSY, False),
+        ("Gated", {}, Facts(replace(NODE, telemetry=False)), False),
+        ("Gated", {}, Facts(), False),
+        ("Requalifying", {}, IDLE, True),
+        ("Qualified", {"qualifiedUntil": text(NOW)}, IDLE, True),
+        ("Qualified", {"qualifiedUntil": text(NOW + HOUR)}, IDLE, False),
+        ("Suspect", {"evidence": [online()]}, IDLE, True),
+        ("Suspect", {"evidence": [online()], "swept": text(NOW - HOUR)}, IDLE, False),
+        ("Suspect", {"evidence": [online()], "swept": text(NOW - 2 * HOUR)}, IDLE, True),
+        (
+            "Suspect",
+            {"evidence": [{**online(), "seen": text(NOW)}], "swept": text(NOW - HOUR / 2)},
+            IDLE,
+            False,
+        ),
+        ("Suspect", SWEPT, IDLE, True),
+        ("Suspect", {**SWEPT, "inconclusive": 2}, IDLE, False),
+        ("Condemned", {}, IDLE, False),
+        ("Unverified", {}, IDLE, False),
+    ],
+)
+def test_when_a_sweep_begins(state: str, more: dict[str, Any], facts: Facts, begins: bool) -> None:
+    found = after(health(state, **more), facts, policy(onJoin="Gate"))
+    assert (found.sweep is not None) is begins
+    assert found.sweeps == int(begins)
+
+
 def test_a_step_that_is_not_done_in_time_gives_way_to_the_next() -> None:
     repair = {"step": 0, "action": "Reset", "owner": "x", "since": text(NOW - HOUR)}
     found = after(health("Repairing", repair=repair))
@@ -182,6 +266,7 @@ def test_what_a_verdict_does(state: str, more: dict[str, Any], verdict: Verdict 
     assert found.state is then
     if verdict is Verdict.PASS:
         assert found.qualified_until == NOW + timedelta(hours=336)
+        assert not evidence.standing(found.evidence)
 
 
 def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:

@@ -202,6 +202,67 @@ def test_a_lying_detector_opens_the_breaker() -> None:
     assert {it.state(f"hw{number}") for number in range(6)} <= {State.UNVERIFIED, State.SUSPECT}
 
 
+def test_a_slow_rack_opens_the_breaker_and_so_does_a_slow_driver_of_few() -> None:
+    for what in ("rack", "driver"):
+        it = world(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
+        for number in range(3):
+            setattr(it.hardware[f"hw{number}"], what, "odd")
+        accuse(it, 0, 1, 2)
+        it.run(50 * 60, every=60)
+        found = it.guard().status.breaker
+        assert (found.state, found.reason, it.drains) == (BreakerState.OPEN, "CommonMode", [])
+        assert what in found.message
+
+
+def test_what_all_nodes_share_says_nothing() -> None:
+    it = world(budgets=WIDE, breaker={**NEVER, "sharedPercent": 60})
+    accuse(it, 0, 1, 2)
+    it.run(HOUR, every=60)
+    assert it.guard().status.breaker.state is BreakerState.CLOSED
+    assert len(it.drains) == 3
+
+
+def test_many_confirmed_at_once_open_the_breaker() -> None:
+    it = world(budgets=WIDE, breaker={**NEVER, "confirmedPercent": 5})
+    accuse(it, 0, 1, 2)
+    it.run(HOUR, every=60)
+    assert it.guard().status.breaker.reason == "TooManyConfirmed"
+    assert it.drains == []
+
+
+def test_after_a_storm_one_that_failed_a_sweep_is_let_through_and_closes_the_breaker() -> None:
+    it = world()
+    it.run(60)
+    accuse(it, *range(12), bad=False)
+    it.run(600)
+    assert it.guard().status.breaker.state is BreakerState.OPEN
+    for number in range(12):
+        one = it.hardware[f"hw{number}"]
+        one.accused_since, one.bad = (one.accused_since, True) if number < 2 else (None, False)
+        one.job = "" if number else one.job
+    seen = set()
+    for _ in range(26 * 4):
+        it.run(900, every=300)
+        found = it.guard().status.breaker
+        seen.add(found.state)
+        if it.state("hw0") is not State.SUSPECT and it.drains:
+            it.hardware["hw0"].recovered = 0.9
+    assert seen == {BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED}
+    assert it.drains and {it.state("hw1")} <= {State.PROBATION, State.QUALIFIED, State.SUSPECT}
+
+
+def test_few_are_swept_at_once() -> None:
+    it = world(onJoin="Gate", sweeps={"atOncePercent": 9})
+    for one in it.hardware.values():
+        one.created = it.kernel.time
+    most = 0
+    for _ in range(300):
+        it.run(60, every=60)
+        most = max(most, sum(it.health(name).status.sweep is not None for name in it.stored))
+    assert most == 2
+    assert set(it.states()) == {State.QUALIFIED}
+
+
 def test_who_is_only_watched_carries_nothing() -> None:
     it = world(mode="Observe")
     accuse(it, 0)

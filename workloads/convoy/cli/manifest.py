@@ -16,16 +16,23 @@ from convoy.cli.words import name_error, violation
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generate import KINDS, definition
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.meta import API_VERSION, GROUP
+from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.params import params_error, schema_error
 from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
 
-MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore]] = {
+Health = GuardPolicy | NodeHealth | HealthSweep
+MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore] | type[Health]] = {
     "TrainingJob": TrainingJob,
     "Engine": Engine,
     "CheckpointStore": CheckpointStore,
+    "GuardPolicy": GuardPolicy,
+    "NodeHealth": NodeHealth,
+    "HealthSweep": HealthSweep,
 }
 
 
@@ -43,6 +50,7 @@ class Manifest:
     job: TrainingJob | None = None
     engine: Engine | None = None
     store: CheckpointStore | None = None
+    health: Health | None = None
     errors: tuple[str, ...] = ()
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
@@ -98,7 +106,8 @@ def parse(body: dict[str, Any], number: int = 1) -> Manifest:
     job = parsed if isinstance(parsed, TrainingJob) else None
     engine = parsed if isinstance(parsed, Engine) else None
     store = parsed if isinstance(parsed, CheckpointStore) else None
-    return Manifest(where, body, job, engine, store, tuple(errors))
+    health = parsed if isinstance(parsed, Health) else None
+    return Manifest(where, body, job, engine, store, health, tuple(errors))
 
 
 def _without_nulls(value: Any) -> Any:
@@ -128,6 +137,8 @@ def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
         return [*found, f"spec.paramsSchema: {why}"] if why else found
     if manifest.store is not None:
         return [*found, *broken_rules("CheckpointStore", manifest.store.to_dict())]
+    if manifest.health is not None:
+        return [*found, *broken_rules(manifest.health.kind, manifest.health.to_dict())]
     job = manifest.job
     if job is None:
         return found
