@@ -111,6 +111,7 @@ def test_two_kinds_confirm_or_a_loss_that_moving_would_have_cost(
 
 LOSING = replace(BUSY, suspicions=(slow(minutes=60, loss=300.0),))
 """5 GPU-seconds a minute."""
+CLEAN = {"swept": text(NOW), "cleanSince": text(NOW - 25 * HOUR)}
 WAITING = [
     ("Quarantined", {}, replace(LOSING, unsaved=25.0), timedelta(minutes=5), State.DRAINING),
     ("Quarantined", {}, replace(LOSING, unsaved=26.0), timedelta(minutes=5), State.QUARANTINED),
@@ -144,6 +145,9 @@ WAITING = [
     ("Suspect", {"swept": text(NOW)}, IDLE, 24 * HOUR, State.UNVERIFIED),
     ("Suspect", {"swept": text(NOW)}, Facts(replace(NODE, telemetry=False)), 24 * HOUR, State.SUSPECT),
     ("Suspect", {"swept": text(NOW), "evidence": [swept()]}, IDLE, 24 * HOUR, State.SUSPECT),
+    ("Suspect", {"swept": text(NOW), "cleanSince": text(NOW - HOUR)}, IDLE, 48 * HOUR, State.SUSPECT),
+    ("Suspect", {**CLEAN, "silentSince": text(NOW - 24 * HOUR)}, IDLE, 48 * HOUR, State.SUSPECT),
+    ("Suspect", {**CLEAN, "silentSince": text(NOW - HOUR / 2)}, IDLE, 48 * HOUR, State.UNVERIFIED),
     ("Qualified", {"qualifiedUntil": text(NOW)}, IDLE, HOUR, State.UNVERIFIED),
     ("Qualified", {"qualifiedUntil": text(NOW + HOUR)}, IDLE, HOUR, State.QUALIFIED),
     ("Condemned", {}, IDLE, 999 * HOUR, State.CONDEMNED),
