@@ -160,3 +160,14 @@ def test_medians_of_others_are_those_one_would_count(values: np.ndarray, kinds: 
         for group, found in enumerate(group_medians(values, groups)):
             mine = [v for v, g in zip(values, groups, strict=True) if g == group and not np.isnan(v)]
             assert found == pytest.approx(np.median(mine)) if mine else np.isnan(found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_slow_window_does_not_widen_the_noise_of_a_single_unit(seed: int) -> None:
+    rng, watch = np.random.default_rng(seed), Watch.begin(1)
+    for step in range(40):
+        watch = advance(watch, rng.normal(0, 0.01, 1), step + 1, 1, RULES)
+    before = watch.sigma
+    for step in range(15):
+        watch = advance(watch, rng.normal(0.12, 0.01, 1), 41 + step, 1, RULES)
+    assert watch.alarmed[0] and watch.sigma < 1.3 * before

@@ -127,3 +127,9 @@ def test_what_mending_would_save(
     assert found.named == pytest.approx(named, abs=1e-3)
     assert found.stages == pytest.approx(stages, abs=1e-3)
     assert found.replicas == pytest.approx(replicas, abs=1e-3)
+
+
+def test_a_step_is_as_long_as_its_slowest_pipeline() -> None:
+    """Of two stages of 4 and 8 s in 4 micro-batches: filled in 1 s, then 2 s for each of four."""
+    shape = Shape.of(grid(2, 4))
+    np.testing.assert_allclose(shape.step(np.array([4.0] * 4 + [8.0] * 4), 4), [9.0] * 4)
