@@ -55,9 +55,9 @@ def second_pass(margin: float) -> Rule:
             (suspects if took > 1 + margin else passed).extend(one)
         if not passed or not suspects:
             return Said(frozenset(), rounds=1)
-        took = fleet.run([(one, fleet.pick(passed)) for one in suspects])
+        again = fleet.run([(one, fleet.pick(passed)) for one in suspects])
         return Said(
-            frozenset(one for one, value in zip(suspects, took, strict=True) if value > 1 + margin), rounds=2
+            frozenset(one for one, value in zip(suspects, again, strict=True) if value > 1 + margin), rounds=2
         )
 
     return rule
