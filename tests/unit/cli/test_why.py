@@ -54,6 +54,28 @@ def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
     assert found.count("rank 1 was killed") == 1
 
 
+def test_who_keeps_the_others_waiting_is_named() -> None:
+    slow = [
+        {"cause": "Compute", "place": "rank", "ranks": [3], "nodes": ["n1"], "sinceStep": 40,
+         "slowdown": 0.42, "persistent": True},
+        {"cause": "Imbalance", "place": "stages", "slowdown": 0.1, "sinceStep": 7},
+    ]  # fmt: skip
+    found = text(
+        job(
+            phase="Running", stragglers=slow, conditions=[condition("StragglerDetected", "True", "Straggler")]
+        )
+    )
+    assert "! StragglerDetected=True" in found
+    assert "Slow: rank 3 on n1: Compute, 42% longer since step 40, lasting" in found
+    assert "Slow: stages, nobody to blame: Imbalance, 10% longer since step 7, not for long yet" in found
+    assert "Slow" not in text(job(phase="Succeeded", stragglers=slow))
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_no_straggler_is_in_nobodys_way(status: str) -> None:
+    assert "!" not in text(job(phase="Running", conditions=[condition("StragglerDetected", status)]))
+
+
 @pytest.mark.parametrize(
     ("phase", "conditions"),
     [

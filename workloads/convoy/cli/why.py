@@ -19,7 +19,7 @@ NEWEST = 10
 """Events that are shown."""
 _WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
 """Phases in which a job that does not run is as its owner wants it."""
-_BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING})
+_BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.STRAGGLER_DETECTED})
 
 
 def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
@@ -68,6 +68,7 @@ def explanation(job: TrainingJob, now: datetime, said: Said) -> list[str]:
     if any(in_the_way(condition, status.phase) for condition in status.conditions):
         lines.append("  (! is in the way of the job)")
     lines += _faults(job, now, said)
+    lines += _stragglers(job)
     return lines + goodput(job, now) + _checkpoint(job, now)
 
 
@@ -92,6 +93,14 @@ def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
         when = age(offender.at, now)
         faults = "1 fault" if offender.faults == 1 else f"{offender.faults} faults, the last"
         yield f"Node {offender.node}: {faults} {when} ago: {offender.reason}"
+
+
+def _stragglers(job: TrainingJob) -> Iterator[str]:
+    for one in job.status.stragglers if job.status.phase not in TERMINAL else []:
+        ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
+        who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, nobody to blame"
+        lasts = "lasting" if one.persistent else "not for long yet"
+        yield f"Slow: {who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}"
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:
