@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth import binding, evidence, machine, wanted
+from convoy_controllers.nodehealth import binding, breaker, evidence, machine, sweeping, wanted
 from convoy_controllers.nodehealth.fleet import look, unguarded
 from convoy_controllers.nodehealth.machine import Want
 from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
-from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.guardpolicy import BreakerStatus, GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, NodeRef, State, Verdict
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -431,3 +431,42 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
     (acting,) = (one for one in found.conditions if one.type == "Acting")
     assert (found.state, acting.status, acting.reason) == (State.QUARANTINED, "False", "PoolBudget")
     assert acting.message == f"{Want.DRAIN} waits: 1 of 1 nodes are drained or repaired"
+
+
+def test_who_failed_before_it_joined_is_not_swept_again() -> None:
+    found = health("Gated", evidence=[swept()]).status
+    assert not sweeping.wants(found, IDLE, policy(onJoin="Gate").spec, NOW)
+    assert sweeping.wants(health("Gated").status, IDLE, policy(onJoin="Gate").spec, NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "trial", "known", "admitted"),
+    [
+        ("Closed", "", [], True),
+        ("Open", "", [swept()], False),
+        ("HalfOpen", "", [swept()], True),
+        ("HalfOpen", "", [online()], False),
+        ("HalfOpen", "hw", [swept()], True),
+        ("HalfOpen", "other", [swept()], False),
+    ],
+)
+def test_a_half_open_breaker_tries_one(state: str, trial: str, known: list[Any], admitted: bool) -> None:
+    stored = BreakerStatus.model_validate({"state": state, "trial": trial})
+    assert breaker.admits(stored, "hw", health("Suspect", evidence=known).status) is admitted
+
+
+def test_each_drain_takes_a_spare_of_those_that_are_left() -> None:
+    def node(name: str, *jobs: str) -> Facts:
+        return Facts(replace(NODE, name=name, rack=name, pods=len(jobs), jobs=jobs))
+
+    late = health("Quarantined").to_dict()
+    moved = [NodeHealth.model_validate({**late, "metadata": {"name": name}}) for name in ("a", "b")]
+    idle = [NodeHealth.model_validate({"metadata": {"name": name}}) for name in ("s", "t")]
+    members = (
+        *(Member(one, node(one.metadata.name, one.metadata.name)) for one in moved),
+        *(Member(one, node(one.metadata.name)) for one in idle),
+    )
+    budgets = {"reservedSpares": 1, "poolPercent": 100, "fleetPercentPerHour": 100}
+    plan = look(Fleet(policy(budgets=budgets), members), NOW)
+    assert [plan.statuses[name].state for name in ("a", "b")] == [State.DRAINING, State.QUARANTINED]
+    assert plan.refused["b"].reason.name == "SparesBudget"
