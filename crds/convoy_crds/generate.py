@@ -34,6 +34,8 @@ class Kind:
     scope: str
     columns: tuple[dict[str, Any], ...]
     selectable: tuple[str, ...] = field(default=())
+    installed: bool = True
+    """Whether the chart brings it: not before something reconciles it."""
 
     @property
     def name(self) -> str:
@@ -116,6 +118,7 @@ KINDS = (
             _column("Since", ".status.breaker.since", "date", wide=True),
             _column("Message", ".status.breaker.message", wide=True),
         ),
+        installed=False,
     ),
     Kind(
         NodeHealth,
@@ -136,6 +139,7 @@ KINDS = (
             _column("Message", ".status.message", wide=True),
         ),
         selectable=(".status.state", ".status.nodeRef.name"),
+        installed=False,
     ),
     Kind(
         HealthSweep,
@@ -151,6 +155,7 @@ KINDS = (
             _column("Completed", ".status.completionTime", "date", wide=True),
         ),
         selectable=(".status.phase",),
+        installed=False,
     ),
 )
 
@@ -204,7 +209,8 @@ def rendered() -> dict[Path, str]:
     files: dict[Path, str] = {}
     for kind in KINDS:
         text = head + yaml.safe_dump(definition(kind), sort_keys=False, width=110)
-        files |= {folder / f"{kind.plural}.yaml": text for folder in FOLDERS}
+        folders = FOLDERS if kind.installed else FOLDERS[:1]
+        files |= {folder / f"{kind.plural}.yaml": text for folder in folders}
     return files
 
 
