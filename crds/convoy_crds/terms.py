@@ -451,8 +451,8 @@ class Reasons:
     SWEEP_FAILED = Reason("SweepFailed", "HealthSweep {name} failed it: {why}", warning=True)
     SWEEP_INCONCLUSIVE = Reason("SweepInconclusive", "HealthSweep {name} has no verdict: {why}")
     QUALIFICATION_EXPIRED = Reason("QualificationExpired", "the last sweep that passed it is too long ago")
-    STRAGGLER = Reason(
-        "Straggler",
+    SLOWER_THAN_PEERS = Reason(
+        "SlowerThanPeers",
         "{slowdown:.2f} times as slow as its peers ({cause}) in {source} since {since}; it has cost "
         "{loss:.0f} GPU-seconds",
         warning=True,

@@ -53,7 +53,7 @@ def _qualified(status: NodeHealthStatus, policy: GuardPolicy | None) -> tuple[_V
         until = f"{status.since + length(policy.spec.qualification.probation):%Y-%m-%dT%H:%M:%SZ}"
         return "True", Reasons.ON_PROBATION, Reasons.ON_PROBATION.format(until=until)
     if state is State.SUSPECT:
-        return "Unknown", Reasons.STRAGGLER, status.message
+        return "Unknown", Reasons.SLOWER_THAN_PEERS, status.message
     if state is State.EXEMPT:
         return "Unknown", Reasons.EXEMPTED, status.message
     return "Unknown", Reasons.NOT_SWEPT, Reasons.NOT_SWEPT.message

@@ -127,7 +127,7 @@ def move_cost(facts: Facts, spec: GuardPolicySpec) -> float:
 
 
 def _words(one: Evidence) -> str:
-    return Reasons.STRAGGLER.format(
+    return Reasons.SLOWER_THAN_PEERS.format(
         slowdown=one.slowdown,
         cause=one.cause or "cause unknown",
         source=one.source,

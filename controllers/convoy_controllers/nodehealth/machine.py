@@ -143,7 +143,7 @@ def _moved_on(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: 
     if status.state in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION):
         if worst := evidence.standing(status.evidence):
             words = worst[-1].message or f"{worst[-1].cause} in {worst[-1].source}"
-            return turned(status, State.SUSPECT, now, Reasons.STRAGGLER, words, worst[-1].provenance)
+            return turned(status, State.SUSPECT, now, Reasons.SLOWER_THAN_PEERS, words, worst[-1].provenance)
         expired = status.qualified_until is not None and now >= status.qualified_until
         if status.state is State.QUALIFIED and expired and spec.on_join is OnJoin.ACCEPT:
             reason = Reasons.QUALIFICATION_EXPIRED

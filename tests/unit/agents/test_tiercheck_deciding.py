@@ -20,7 +20,7 @@ class Slot0(Restores):
     """`outcomes`: of the decisions, in turn."""
 
     def __init__(self, *outcomes: Callable[[], None]) -> None:
-        super().__init__("n", *[self] * 4)  # type: ignore[arg-type] - nobody else is asked
+        super().__init__("n", *[self] * 5)  # type: ignore[arg-type] - nobody else is asked
         self.outcomes = list(outcomes)
         self.may = asyncio.Event()
 
