@@ -77,7 +77,7 @@ bench-guard: venv ## The straggler detector on public traces and synthetic jobs,
 	@$(BIN)/python -m e2e.bench guard
 
 .PHONY: bench-guard-sweep
-bench-guard-sweep: venv ## Sweeps that find slow nodes of made-up fleets, beside others' rules; writes docs/bench/guard_sweep.json (10 minutes).
+bench-guard-sweep: venv ## Sweeps that find slow nodes of made-up fleets, beside others' rules; writes docs/bench/guard_sweep.json (3 minutes).
 	@$(BIN)/python -m e2e.bench guard-sweep
 
 .PHONY: soak

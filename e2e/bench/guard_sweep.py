@@ -101,7 +101,7 @@ def _tell(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figures: F
     def add(what: str, pairs: Sequence[tuple[int, int]], target: float | None, least: bool = True) -> None:
         one = share(pairs)
         other = next(entry for entry in RULES if entry != "Convoy") if rule == "Convoy" else ""
-        spread = f"95 % interval {one.low:.3f} to {one.high:.3f}, {fleets} fleets"
+        spread = f"95 % interval {one.low:.3g} to {one.high:.3g}, {fleets} fleets"
         baseline = name(what, other) if other else ""
         metric = Metric(name(what), "share", target, baseline, "simulated", least, spread)
         if one.value is not None:
