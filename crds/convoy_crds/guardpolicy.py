@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from convoy_crds.meta import Condition, DnsLabel, Duration, Model, ObjectMeta, StatusModel, map_list
+from convoy_crds.meta import Condition, Duration, Model, ObjectMeta, StatusModel, map_list
 from convoy_crds.selector import NodeSelector
 
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -197,7 +197,7 @@ class GuardPolicyStatus(StatusModel):
         default_factory=list
     )
     nodes: int = 0
-    states: Annotated[dict[DnsLabel, int], Field(max_length=16)] = Field(default_factory=dict)
+    states: Annotated[dict[str, int], Field(max_length=16)] = Field(default_factory=dict)
     """By state in lower case, how many nodes are in it."""
     breaker: BreakerStatus = Field(default_factory=BreakerStatus)
 
