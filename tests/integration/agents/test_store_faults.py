@@ -247,7 +247,7 @@ async def test_credentials_that_are_refused_are_told_of_and_renewed(
     mark = len(hub.heard)
     await there.tell(one, two)
     for rank in ranks:
-        await rank.stands(Tier.REMOTE, 1, 20)
+        await rank.stands(Tier.REMOTE, 1, 20, 60.0)  # the pause between two tries grows
     for uid in (A, B):
         await hub.untroubled(uid, mark)
     there.is_clean(10, 20)

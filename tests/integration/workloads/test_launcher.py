@@ -276,5 +276,8 @@ async def test_what_follows_the_main_program_is_no_hang(agent: Agent, launch: La
 
 def _alive(pid: int) -> bool:
     """Neither gone nor a zombie."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
