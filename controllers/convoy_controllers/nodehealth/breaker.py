@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,6 +25,16 @@ class Judged(NamedTuple):
 
     status: NodeHealthStatus
     facts: Facts
+    stored: NodeHealthStatus
+    """As others still see it: `status` may be written after all others of a look, or never."""
+
+    def either(self, states: Container[State]) -> bool:
+        """Whether it is in one of the states as it is stored, or as it stands."""
+        return self.status.state in states or self.stored.state in states
+
+    def both(self, states: Container[State]) -> bool:
+        """Whether it is in one of the states, as it is stored and as it stands."""
+        return self.status.state in states and self.stored.state in states
 
 
 class Trip(NamedTuple):

@@ -1,7 +1,9 @@
 """Who of a fleet may be swept, quarantined or drained now, and why the others may not.
 
 All budgets are counted from what is stored of the nodes, so that an operator that starts again counts the
-same. Nothing here keeps a node from being retested or returned to service but the number of sweeps at once.
+same. What a node gives back is granted again once that is stored, not in the same look: of two writes the
+grant may be the first, or the only one. Nothing here keeps a node from being retested or returned to service
+but the number of sweeps at once.
 """
 
 from __future__ import annotations
@@ -53,18 +55,18 @@ class Ledger:
 
     def __init__(self, policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> None:
         self.rules = policy.spec.budgets
-        self.size = breakers.size(nodes)
-        held = [one.status for one in nodes.values() if one.status.holds_token]
+        self.size = sum(1 for one in nodes.values() if one.facts.node is not None or one.both(ACCUSED))
+        held = [one.status for one in nodes.values() if one.status.holds_token or one.stored.holds_token]
         self.pool = len(held)
         self.racks = Counter(status.actions[-1].rack for status in held if status.actions)
         recent = [action for one in nodes.values() for action in one.status.actions]
         self.hour = sum(1 for action in recent if now - action.at < _HOUR)
         span = length(self.rules.job_interval)
         self.jobs = {job for action in recent if now - action.at < span for job in action.jobs}
-        self.accused = sum(1 for one in nodes.values() if one.status.state in ACCUSED)
+        self.accused = sum(1 for one in nodes.values() if one.either(ACCUSED))
         self.sweeps = sum(1 for one in nodes.values() if one.status.sweep is not None)
         self.sweeps_limit = share(self.size, policy.spec.sweeps.at_once_percent)
-        moving = sum(1 for one in nodes.values() if one.status.state is State.DRAINING and not one.facts.idle)
+        moving = sum(1 for one in nodes.values() if one.either({State.DRAINING}) and not one.facts.idle)
         self.spares = sum(1 for one in nodes.values() if _spare(one)) - moving
 
     def refuses(self, want: Want, one: Judged) -> Refusal | None:
@@ -173,7 +175,7 @@ def _stopped(
 
 def _spare(one: Judged) -> bool:
     node = one.facts.node
-    return node is not None and node.schedulable and node.pods == 0 and one.status.state in IN_SERVICE
+    return node is not None and node.schedulable and node.pods == 0 and one.both(IN_SERVICE)
 
 
 def _over(reason: Reason, want: Want, count: int, limit: int, rack: str = "") -> Refusal | None:

@@ -1,8 +1,8 @@
 """One look at all hardware of a policy: what is to be stored, who is to be emptied, and what is to be swept.
 
 The order in which it is carried out is part of it: the policy's status (the breaker) is stored first, then
-the nodes' statuses, and only what is stored is acted on. An operator that dies in between has granted nothing
-that the next one does not count.
+the nodes' statuses, in any order, and only what is stored is acted on. An operator that dies in between has
+granted nothing that the next one does not count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def look(fleet: Fleet, now: datetime) -> FleetPlan:
     """Decides about all nodes of a policy together."""
     policy, members = fleet.policy, {member.name: member for member in fleet.members}
     nodes = {
-        name: Judged(machine.noted(member, policy, now), member.facts) for name, member in members.items()
+        name: Judged(machine.noted(member, policy, now), member.facts, member.health.status)
+        for name, member in members.items()
     }
     allocation = _allocated(policy, nodes, now)
     statuses: dict[str, NodeHealthStatus] = {}

@@ -1,0 +1,136 @@
+"""What a node gives back is granted to another only once it is stored that it gave it back.
+
+The statuses of a look are written one by one, in any order, and the operator may die after any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from tests.unit.controllers.nodelives import LADDER, FleetLife, world
+
+from convoy_controllers.nodehealth.fleet import look
+from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, SweepResult
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import NodeHealth, State, Verdict
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+AGO = NOW - timedelta(hours=3)
+NODE = NodeFacts("n", "u", AGO, "r", boot_id="b", gpus=8)
+IDLE = Facts(NODE)
+BUSY = Facts(replace(NODE, pods=1, jobs=("ns/j",)))
+REPAIRED = replace(IDLE, repaired=NOW)
+PASSED = replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.PASS))
+WIDE = {"poolPercent": 100, "fleetPercentPerHour": 100, "perRack": 9, "quarantinedPercent": 100}
+
+
+class Case(NamedTuple):
+    """One node that wants something, and what gives it back at the same time."""
+
+    wanting: str
+    facts: Facts
+    giving: str
+    given: Facts
+    budgets: dict[str, int]
+    reason: str
+    others: tuple[tuple[str, Facts], ...] = ()
+    said: dict[str, Any] | None = None
+
+
+CASES = {
+    "pool": Case("Quarantined", IDLE, "Repairing", REPAIRED, {"poolPercent": 50}, "PoolBudget"),
+    "rack": Case("Quarantined", IDLE, "Repairing", REPAIRED, {"perRack": 1}, "RackBudget"),
+    "by hand": Case(
+        "Quarantined", IDLE, "Draining", BUSY, {"poolPercent": 50}, "PoolBudget",
+        said={"release": {"reason": "r", "user": "u", "at": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}},
+    ),
+    "out of service": Case(
+        "Suspect", IDLE, "Requalifying", PASSED, {"quarantinedPercent": 1}, "QuarantineBudget",
+        (("Requalifying", BUSY),),
+    ),
+    "spares": Case("Quarantined", BUSY, "Requalifying", PASSED, {"reservedSpares": 1}, "SparesBudget",
+        (("Unverified", IDLE),),
+    ),
+    # Two of three is one, two of four is two: the fourth is away, and not yet stored as away because of us.
+    "size": Case(
+        "Quarantined", IDLE, "Condemned", Facts(), {"poolPercent": 50}, "PoolBudget",
+        (("Draining", BUSY), ("Unverified", IDLE)),
+    ),
+}  # fmt: skip
+
+
+def stored(name: str, state: str, said: dict[str, Any] | None = None) -> NodeHealth:
+    at = f"{AGO:%Y-%m-%dT%H:%M:%SZ}"
+    status: dict[str, Any] = {"state": state, "since": at, "cleanSince": at, "nodeRef": {"rack": "r"}}
+    if state in ("Draining", "Repairing"):
+        status |= {"holdsToken": True, "actions": [{"at": at, "rack": "r", "outcome": "Unknown"}]}
+    if state == "Repairing":
+        status["repair"] = {"action": "Reset", "owner": "agent", "since": at}
+    if state == "Requalifying":
+        status |= {"sweep": {"name": "hw-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}}
+    if state == "Suspect":
+        times = {"since": at, "seen": at}
+        status["evidence"] = [{"kind": "Sweep", "source": f"hw-{number}", **times} for number in (1, 2)]
+    if state == "Condemned":
+        status["condemnedByHand"] = True
+    return NodeHealth.model_validate({"metadata": {"name": name}, "spec": said or {}, "status": status})
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("names", ["az", "za"])
+def test_what_a_node_gives_back_is_granted_once_it_is_stored(name: str, names: str) -> None:
+    case, (wanting, giving) = CASES[name], names
+    body = {"mode": "Act", "repair": {"ladder": LADDER}, "budgets": {**WIDE, **case.budgets}}
+    policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": body})
+    members = (
+        Member(stored(wanting, case.wanting), case.facts),
+        Member(stored(giving, case.giving, case.said), case.given),
+        *(Member(stored(f"o{n}", state), facts) for n, (state, facts) in enumerate(case.others)),
+    )
+    first = look(Fleet(policy, members), NOW)
+    assert first.statuses[giving].state.value != case.giving, "it gives nothing back: nothing was tried"
+    assert first.statuses[wanting].state.value == case.wanting
+    assert first.refused[wanting].reason.name == case.reason
+    later = tuple(
+        replace(one, health=one.health.model_copy(update={"status": first.statuses[one.name]}))
+        for one in members
+    )
+    second = look(Fleet(policy, later), NOW + timedelta(seconds=15))
+    assert second.refused.get(wanting) is None
+    assert second.statuses[wanting].state in (State.QUARANTINED, State.DRAINING)
+
+
+def test_a_node_is_drained_after_another_is_repaired_and_never_beside_it() -> None:
+    it = world(budgets={"fleetPercentPerHour": 100})
+    for name, wait in (("hw8", 300), ("hw19", 0)):
+        one = it.hardware[name]
+        one.job, one.bad, one.accused_since = f"ns/{name}", True, it.kernel.time
+        it.run(wait)
+    # Every write is checked; hw19 is written before hw8.
+    waited = False
+    for _ in range(120):
+        it.run(60, every=60)
+        waited |= (it.state("hw8"), it.state("hw19")) == (State.REPAIRING, State.QUARANTINED)
+    assert waited, "nobody waited for a token: nothing was tried"
+    assert len(it.drains) == 2
+
+
+def test_a_life_in_which_a_repair_ends_as_another_waits_for_its_token() -> None:
+    """Found by random lives: hw19 was drained in the look in which hw8 was found repaired."""
+    life = FleetLife()
+    life.begin(spares=0, wide=False, gate=False)
+    life.idle_and_bad(names={"hw18", "hw8", "hw2"})
+    life.accused(bad=True, names={"hw3", "hw5"}, share=0.1)
+    life.seen_or_not(heard=False, names={"hw18", "hw3", "hw20"}, present=True)
+    life.days_pass(days=15)
+    life.accused(bad=False, names={"hw6", "hw8", "hw19"}, share=0.1)
+    life.accused(bad=False, names={"hw18", "hw14"}, share=0.1)
+    life.idle_and_bad(names={"hw6"})
+    life.jobs_come_and_go(job="ns/j0", names={"hw8", "hw15", "hw17"})
+    life.idle_and_bad(names={"hw4", "hw15", "hw16"})
+    drains = len(life.world.drains)
+    life.teardown()
+    assert len(life.world.drains) > drains, "nobody waited: nothing was tried"
