@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.tests.jobs import Jobs
@@ -24,27 +28,39 @@ def hold(cluster: Cluster, pod: Any, cores: float) -> None:
     cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
 
 
-def test_a_rank_that_is_throttled_is_named_and_then_not_any_more(cluster: Cluster, jobs: Jobs) -> None:
-    name = "convoy"
+@contextmanager
+def throttled(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[list[Any]]:
+    """The pods of a job of ranks that were alike before one of them is held back."""
     roles = [{"name": "worker", "replicas": RANKS}]
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=roles)
     jobs.wait_phase(name, "Running", 120)
     pods = jobs.pods(name)
     for pod in pods:
         hold(cluster, pod, CORES)
-    jobs.wait(lambda: condition(jobs, name).get("status") == "False", 60, "ranks are compared")
-
+    jobs.wait(lambda: condition(jobs, name).get("status") == "False", 90, "ranks are compared")
     hold(cluster, pods[SLOW], SLOWED)
-    jobs.wait(lambda: condition(jobs, name).get("status") == "True", 120, "somebody is named")
-    said = condition(jobs, name)["message"]
-    assert f"rank {SLOW} on {pods[SLOW].spec.node_name} makes the others wait (Compute)" in said
-    jobs.wait(lambda: "Straggler" in jobs.events(name), 120, "it lasts")
-    named = {rank for one in jobs.status(name)["stragglers"] for rank in one["ranks"]}
-    assert named == {SLOW}
-    assert "StragglerDetected" in cluster.kubectl("describe", "tj", "-n", jobs.namespace, name)
+    yield pods
 
-    hold(cluster, pods[SLOW], CORES)
-    jobs.wait(lambda: condition(jobs, name).get("status") == "False", 120, "nobody is named any more")
+
+def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None:
+    with throttled(cluster, jobs, "convoy") as pods:
+        jobs.wait(lambda: condition(jobs, "convoy").get("status") == "True", 240, "somebody is named")
+        said = condition(jobs, "convoy")["message"]
+        assert f"rank {SLOW} on {pods[SLOW].spec.node_name} makes the others wait (Compute)" in said
+        named = {rank for one in jobs.status("convoy")["stragglers"] for rank in one["ranks"]}
+        assert named == {SLOW}
+        assert "makes the others wait" in cluster.kubectl("describe", "tj", "-n", jobs.namespace, "convoy")
+
+
+@pytest.mark.full
+def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Cluster, jobs: Jobs) -> None:
+    with throttled(cluster, jobs, "lasting") as pods:
+        jobs.wait(lambda: "Straggler" in jobs.events("lasting"), 600, "it lasts")
+        assert condition(jobs, "lasting")["status"] == "True"
+        hold(cluster, pods[SLOW], CORES)
+        jobs.wait(
+            lambda: condition(jobs, "lasting").get("status") == "False", 600, "nobody is named any more"
+        )
 
 
 def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
