@@ -42,6 +42,7 @@ def throttled(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[list[Any]]:
     yield pods
 
 
+@pytest.mark.full
 def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None:
     with throttled(cluster, jobs, "convoy") as pods:
         jobs.wait(lambda: condition(jobs, "convoy").get("status") == "True", 240, "somebody is named")
