@@ -79,11 +79,11 @@ class Watches:
 
     def heard(self, node: str, told: wire.Telemetry) -> None:
         """Takes in what the ranks on a node have done. A pod is believed what concerns its own ranks."""
-        pods = {pod.uid: pod for pod in self._world.pods_on(node)}
         for one in told.pods:
-            pod = pods.get(one.pod_uid)
-            job = self._job(pod, one.incarnation) if pod is not None else None
-            if pod is None or job is None:
+            pod = self._world.pods.by_uid(one.pod_uid)
+            if pod is None or pod.view.node != node:
+                continue
+            if (job := self._job(pod, one.incarnation)) is None:
                 continue
             began = self._clock()
             self._take(job, pod.name, one)

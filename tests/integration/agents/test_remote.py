@@ -104,6 +104,20 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
     assert {generation for generation, _ in await held(three)} == {Generation(2, 20)}
 
 
+async def left_to_the_store(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> Host:
+    """The third host of a job whose other two went with all that memory had: the store alone has step 10."""
+    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    await tell(hub, proxy, prefix, one, two, three)
+    job.copies = 0
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10, Tier.REMOTE)
+    await one.stop()
+    await two.stop()
+    return three
+
+
 async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
     make_host: HostMaker,
     hub: FakeHub,
@@ -112,13 +126,7 @@ async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
     prefix: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    await tell(hub, proxy, prefix, one, two, three)
-    job.copies = 0
-    ranks = await job.begin(1, [(A, one), (B, two)])
-    await saved(ranks, 1, 10, Tier.REMOTE)
-    await one.stop()
-    await two.stop()
+    three = await left_to_the_store(make_host, hub, job, proxy, prefix)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
     monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
@@ -179,13 +187,7 @@ async def test_a_store_that_goes_away_between_the_choice_and_the_reading_costs_n
     monkeypatch: pytest.MonkeyPatch,
     everything: bool,
 ) -> None:
-    one, two, three = [await make_host(name) for name in ("one", "two", "three")]
-    await tell(hub, proxy, prefix, one, two, three)
-    job.copies = 0
-    ranks = await job.begin(1, [(A, one), (B, two)])
-    await saved(ranks, 1, 10, Tier.REMOTE)
-    await one.stop()
-    await two.stop()
+    three = await left_to_the_store(make_host, hub, job, proxy, prefix)
     monkeypatch.setattr(restoring, "FETCH_SECONDS", 0.0)
     (rank,) = await job.form(2, [(C, three)])
     assert (await rank.restore())["generation"] == [1, 10]

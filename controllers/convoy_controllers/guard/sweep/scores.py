@@ -12,6 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
 
+import numpy as np
+
+from convoy_controllers.guard.robust import spread
 from convoy_controllers.guard.sweep.measuring import Pair, cost
 from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Test
 
@@ -49,12 +52,9 @@ class Normal:
 
 
 def robust_sigma(values: Iterable[float], least: float = _LEAST_SIGMA) -> float:
-    """1.4826 times the median distance from the median: a standard deviation that outliers do not move."""
-    row = list(values)
-    if not row:
-        return least
-    middle = median(row)
-    return max(least, 1.4826 * median(abs(one - middle) for one in row))
+    """A standard deviation that outliers do not move, and never less than `least`."""
+    row = np.fromiter(values, dtype=np.float64)
+    return max(least, spread(row)) if len(row) else least
 
 
 def values(state: PairState) -> tuple[Value, ...]:
@@ -110,8 +110,8 @@ def suspicion(score: Mapping[str, float], settings: Settings) -> float:
     # What is slow must not hide itself by widening the spread: without it, again, until nothing changes.
     for _ in range(_MOST_TURNS):
         kept = row[: bisect_right(row, limit)]
-        spread = settings.suspect_sigmas * robust_sigma(kept)
-        before, limit = limit, median(kept) + max(spread, least)
+        beyond = settings.suspect_sigmas * robust_sigma(kept)
+        before, limit = limit, median(kept) + max(beyond, least)
         if limit >= before:
             break
     return limit
