@@ -91,6 +91,8 @@ class FakeHub:
         self.enrolments = 0
         self.sessions = 0
         self._outgoing: dict[str, asyncio.Queue[hub_pb2.HubMessage | None]] = {}
+        self._stores: dict[str, dict[str, hub_pb2.Store]] = {}
+        """What each node was told last of each store: told again to each session, as by the hub."""
         self._news = asyncio.Condition()
         self.enrol_port = 0
         self.session_port = 0
@@ -140,6 +142,8 @@ class FakeHub:
         await self._note(node, hello)
         outgoing = self._outgoing[node] = asyncio.Queue()
         yield hub_pb2.HubMessage(welcome=hub_pb2.Welcome(leader="test"))
+        for store in self._stores.get(node, {}).values():
+            yield hub_pb2.HubMessage(store=store)
 
         async def listen() -> None:
             async for message in requests:
@@ -162,6 +166,8 @@ class FakeHub:
             self._news.notify_all()
 
     def send(self, node: str, **body: Any) -> None:
+        if "store" in body:
+            self._stores.setdefault(node, {})[body["store"].name] = body["store"]
         self._outgoing[node].put_nowait(hub_pb2.HubMessage(**body))
 
     def hang_up(self, node: str) -> None:

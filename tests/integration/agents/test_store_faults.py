@@ -5,6 +5,7 @@ Each test ends with all memory lost: what the store gives is compared with what 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -99,8 +100,14 @@ class Remote:
         blobs = S3(BUCKET, keys, endpoint_url=self.server.endpoint, addressing="path", prefix=self.prefix)
         return Store(blobs, "default", JOB)
 
-    def is_clean(self, *steps: int) -> None:
-        """These generations of incarnation 1 are there, once each, and after a sweep nothing else is."""
+    async def is_clean(self, *steps: int) -> None:
+        """These generations of incarnation 1 are there, once each, and after a sweep nothing else is.
+
+        In a thread: agents and their hub live in this one, and lose their sessions when it does not answer.
+        """
+        await asyncio.to_thread(self._is_clean, *steps)
+
+    def _is_clean(self, *steps: int) -> None:
         wanted = {Generation(1, step) for step in steps}
         assert set(self.store.inventory().records) == wanted
         # What has just been written might belong to an upload: a sweep spares it until it is older.
@@ -196,7 +203,7 @@ async def test_a_generation_gets_there_once_whatever_the_store_does_for_a_while(
     await saved(ranks, 20, Tier.PEER, Tier.REMOTE)
     assert rule.fired
     there.proxy.heal()
-    there.is_clean(10, 20)
+    await there.is_clean(10, 20)
     await one.stop()
     await two.stop()
     await restores(job, [(C, three), (D, four)], 20)
@@ -243,14 +250,14 @@ async def test_credentials_that_are_refused_are_told_of_and_renewed(
     for uid in (A, B):
         told = await hub.trouble(uid, "NOT_STORED")
         assert "gen-1-20" in told and "the access key is wrong" in told and "of yesterday" not in told
-    there.is_clean(10)
+    await there.is_clean(10)
     mark = len(hub.heard)
     await there.tell(one, two)
     for rank in ranks:
         await rank.stands(Tier.REMOTE, 1, 20, 60.0)  # the pause between two tries grows
     for uid in (A, B):
         await hub.untroubled(uid, mark)
-    there.is_clean(10, 20)
+    await there.is_clean(10, 20)
     await one.stop()
     await two.stop()
     await restores(job, [(C, three), (D, four)], 20)
@@ -270,7 +277,7 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
         assert "the store is full; make room" in await hub.trouble(uid, "NOT_STORED")
     await one.stop()
     await two.stop()
-    there.is_clean(10)
+    await there.is_clean(10)
     there.proxy.heal()
     await restores(job, [(C, three), (D, four)], 10)
 
