@@ -17,6 +17,7 @@ from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.channels import dial
 from convoy_agents.enrol import Enrolment, describe
+from convoy_agents.guard import hardware
 from convoy_agents.isolation import boottime
 from convoy_agents.outbox import Outbox
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
@@ -188,6 +189,7 @@ class HubLink:
             pods=reports,
             unreachable=self._unreachable,
             holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()),
+            hardware=hardware.found(),
         )
 
     async def _converse(self, call: Call) -> None:

@@ -118,7 +118,6 @@ KINDS = (
             _column("Since", ".status.breaker.since", "date", wide=True),
             _column("Message", ".status.breaker.message", wide=True),
         ),
-        installed=False,
     ),
     Kind(
         NodeHealth,
@@ -139,7 +138,6 @@ KINDS = (
             _column("Message", ".status.message", wide=True),
         ),
         selectable=(".status.state", ".status.nodeRef.name"),
-        installed=False,
     ),
     Kind(
         HealthSweep,

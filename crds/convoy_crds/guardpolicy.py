@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from convoy_crds.meta import Condition, Duration, Model, ObjectMeta, StatusModel, map_list
+from convoy_crds.meta import Condition, Duration, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 from convoy_crds.selector import NodeSelector
 
 Percent = Annotated[int, Field(ge=1, le=100)]
@@ -72,7 +72,7 @@ class Budgets(Model):
     quarantined_percent: Percent = 5
     """Nodes out of service on suspicion at one time, waiting, drained, repaired or retested; two at least."""
     reserved_spares: Count = 0
-    """Idle nodes in service that must be left over; 0 switches the rule off."""
+    """Idle nodes in service that must be left over; a job is only moved where one is there for it."""
 
 
 class Breaker(Model):
@@ -154,6 +154,16 @@ class Qualification(Model):
 class GuardPolicySpec(Model):
     """Nodes, what counts against them, and what may be done."""
 
+    model_config = validated(
+        Rule("!has(self.sweeps)", "this version runs no health sweeps yet: leave sweeps out", ".sweeps"),
+        Rule(
+            "self.onJoin != 'Gate' || has(self.sweeps)",
+            "onJoin: Gate keeps nodes out of service until a sweep has passed them, and there are none "
+            "without sweeps: say onJoin: Accept",
+            ".onJoin",
+        ),
+    )
+
     selector: NodeSelector = Field(default_factory=NodeSelector)
     """Nodes that the policy is for."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
@@ -161,7 +171,8 @@ class GuardPolicySpec(Model):
     mode: Mode = Mode.OBSERVE
     on_join: OnJoin = OnJoin.ACCEPT
     detection: Detection = Field(default_factory=Detection)
-    sweeps: Sweeps = Field(default_factory=Sweeps)
+    sweeps: Sweeps | None = None
+    """Absent: no node is swept. One that was drained then stays out of service until people release it."""
     budgets: Budgets = Field(default_factory=Budgets)
     breaker: Breaker = Field(default_factory=Breaker)
     drain: Drain = Field(default_factory=Drain)

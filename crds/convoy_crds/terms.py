@@ -372,6 +372,11 @@ class Reasons:
     )
     POD_EVICTED = Reason("PodEvicted", "pod {pod} on node {node} is evicted: {why}", warning=True)
     NODE_DRAINED = Reason("NodeDrained", "node {node} is drained: pod {pod} saves its state and moves")
+    STRAGGLER_SWAPPED = Reason(
+        "StragglerSwapped",
+        "node {node} is slow, see its NodeHealth: pod {pod} saves its state and moves",
+        warning=True,
+    )
     NODE_LOST = Reason(
         "NodeLost",
         "node {node} is lost with pod {pod}: {why}; its place is taken elsewhere",
@@ -446,6 +451,11 @@ class Reasons:
         warning=True,
     )
     AWAITS_SWEEP = Reason("AwaitsSweep", "takes no pods until a sweep has passed it")
+    AWAITS_RELEASE = Reason(
+        "AwaitsRelease",
+        "takes no pods, and the GuardPolicy has no sweeps to retest it: set spec.release of its NodeHealth",
+        warning=True,
+    )
     UNDER_TEST = Reason("UnderTest", "HealthSweep {name} is under way")
     SWEEP_PASSED = Reason("SweepPassed", "HealthSweep {name} passed it")
     SWEEP_FAILED = Reason("SweepFailed", "HealthSweep {name} failed it: {why}", warning=True)
@@ -460,6 +470,10 @@ class Reasons:
     CONFIRMED_SLOW = Reason("ConfirmedSlow", "out of service: {why}", warning=True)
     CLEARED = Reason("Cleared", "nothing spoke against it for {seconds} s")
     DRAINING_NODE = Reason("DrainingNode", "jobs are moved away: {why}", warning=True)
+    JOB_STAYS = Reason(
+        "JobStays",
+        "it is drained when {jobs} is over: spec.guard.action is Observe, or nothing is saved to go on from",
+    )
     DRAIN_BLOCKED = Reason(
         "DrainBlocked",
         "{pods} pods are still there {seconds} s after the drain began; nothing is forced: look at their "
@@ -467,7 +481,7 @@ class Reasons:
         warning=True,
     )
     REPAIR_NEEDED = Reason("RepairNeeded", "waits for {owner} to do step {step}: {action}", warning=True)
-    REPAIR_DONE = Reason("RepairDone", "{action} is done: it is retested")
+    REPAIR_DONE = Reason("RepairDone", "{action} is done")
     REPAIR_TIMED_OUT = Reason(
         "RepairTimedOut", "{owner} did not do {action} within {seconds} s", warning=True
     )
@@ -498,7 +512,9 @@ class Reasons:
     QUARANTINE_BUDGET = Reason(
         "QuarantineBudget", "{want} waits: {count} of {limit} nodes are out of service on suspicion"
     )
-    SPARES_BUDGET = Reason("SparesBudget", "{want} waits: {count} idle nodes are left, {limit} are reserved")
+    SPARES_BUDGET = Reason(
+        "SparesBudget", "{want} waits for an idle node: {count} are left, {limit} of them are reserved"
+    )
     SWEEP_BUDGET = Reason("SweepBudget", "{want} waits: {count} of {limit} nodes are swept")
     BREAKER_CONFIRMED = Reason(
         "TooManyConfirmed", "{count} of {nodes} nodes were confirmed within {seconds} s", warning=True

@@ -134,6 +134,22 @@ class Recovery(Model):
     """A job whose pods are not all up after this long, in seconds, gives them back and tries again."""
 
 
+class GuardAction(StrEnum):
+    """What may be done when a node slows the job."""
+
+    OBSERVE = "Observe"
+    """It is only told of; the job stays where it is."""
+    SWAP = "Swap"
+    """The job is moved off the node, once its state is saved."""
+
+
+class Guard(Model):
+    """What may be done to the job for the sake of its speed."""
+
+    action: GuardAction = GuardAction.SWAP
+    """`Swap` or `Observe`. Nodes are only acted on where a GuardPolicy says `mode: Act`."""
+
+
 class RemoteTier(Model):
     """Checkpoints that outlive the cluster's memory."""
 
@@ -289,6 +305,7 @@ class TrainingJobSpec(Model):
     """`AllRolesComplete`, or the role whose completion completes the job."""
     recovery: Recovery = Field(default_factory=Recovery)
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    guard: Guard = Field(default_factory=Guard)
     suspend: bool = False
     """True takes a checkpoint, gives all pods back and keeps the job; false lets it run on."""
     managed_by: Annotated[str, Field(max_length=63)] | None = None

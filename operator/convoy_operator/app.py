@@ -25,6 +25,7 @@ from convoy_operator import catalogue, errors, http, shell, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
 from convoy_operator.goodput_meter import GoodputMeter
+from convoy_operator.guarding.keeper import Keeper
 from convoy_operator.hub import ca
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.ca import Authority
@@ -39,7 +40,7 @@ from convoy_operator.nodes import Labeler
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import NODES, PARENTS, PODS
+from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PARENTS, PODS
 from convoy_operator.settings import Settings
 from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import Triggers, World
@@ -116,6 +117,8 @@ class Operator:
             settings=settings,
         )
         self.presence = self.agents.presence
+        self.keeper = Keeper(gateway, world, self.agents, self.recorder, metrics)
+        self.agents.watches.on_suspicion = self.keeper.wake
         self.labeler = Labeler(urgent, world, self.presence, settings.agent_unready_seconds)
         resync = settings.resync_seconds
         self.pods: Reflector[Pod] = Reflector(
@@ -123,6 +126,13 @@ class Operator:
         )
         self.nodes: Reflector[Node] = Reflector(
             gateway, NODES, world.nodes, views.node, metrics, resync_seconds=resync
+        )
+        self.guarded: tuple[Reflector[Parent], ...] = tuple(
+            Reflector(gateway, resource, store, views.parent, metrics, resync_seconds=resync)
+            for resource, store in (
+                (GUARD_POLICIES, world.guard_policies),
+                (NODE_HEALTHS, world.node_healths),
+            )
         )
         # kopf watches these; here they are only listed, by the leader.
         self.parents: tuple[Reflector[Parent], ...] = tuple(
@@ -157,6 +167,7 @@ class Operator:
             http.serve(http.probe_app(self._checks()), settings.http_bind, settings.probe_port),
             self.pods.run(),
             self.nodes.run(),
+            *(reflector.run() for reflector in self.guarded),
             self.recorder.run(),
             shell.run(self.world, settings, self.kopf_ready),
             self.elector.run(self._lead),
@@ -169,7 +180,7 @@ class Operator:
 
     async def _lead(self) -> None:
         """What only the leader does."""
-        for reflector in self.parents:
+        for reflector in (*self.parents, *self.guarded):
             await _list(reflector)
         # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
         await asyncio.gather(_list(self.pods), _list(self.nodes))
@@ -185,6 +196,7 @@ class Operator:
                     self.agents.run(),
                     self.presence.run(),
                     self.labeler.run(),
+                    self.keeper.run(self._unsettled),
                     self._resync(),
                     self._count_goodput(),
                     self._catalogue(),
@@ -193,6 +205,10 @@ class Operator:
         finally:
             self.leads = False
             self.metrics.leader.set(0)
+
+    def _unsettled(self) -> float:
+        """Seconds until it is known which nodes' agents are there."""
+        return self.agents.unsettled({node.name for node in self.world.nodes})
 
     async def _catalogue(self) -> None:
         """Applies the Engines that were installed with the operator, then waits for the end."""

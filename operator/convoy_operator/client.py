@@ -22,7 +22,7 @@ from convoy_operator import errors
 from convoy_operator.gateway import Object
 from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import Resource
+from convoy_operator.resources import PODS, Resource
 from convoy_operator.settings import Settings
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -145,14 +145,30 @@ class KubernetesGateway:
             content_type=MERGE_PATCH,
         )
 
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        """See ApiGateway."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._call("evict", PODS, PODS.path(namespace, name, "eviction"), body=body)
+
     async def apply(
-        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
     ) -> Object:
         """See ApiGateway."""
         return await self._call(
             "apply",
             resource,
-            resource.path(namespace, name),
+            resource.path(namespace, name, subresource),
             body={"apiVersion": resource.api_version, "kind": resource.kind, **body},
             params={"fieldManager": FIELD_MANAGER, "force": "true"},
             content_type=APPLY_PATCH,
@@ -162,6 +178,7 @@ class KubernetesGateway:
         "get": "GET",
         "list": "GET",
         "create": "POST",
+        "evict": "POST",
         "delete": "DELETE",
         "patch": "PATCH",
         "patch_status": "PATCH",

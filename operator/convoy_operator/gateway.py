@@ -60,7 +60,17 @@ class ApiGateway(Protocol):
         ...
 
     async def apply(
-        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
     ) -> Object:
         """Server-side apply of the fields in `body`, which become the operator's."""
+        ...
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        """Has the pod of that uid leave, if its PodDisruptionBudgets let it: else TooManyRequests."""
         ...

@@ -111,6 +111,15 @@ class Metrics:
         self.guard_seconds = Counter(
             "convoy_guard_detector_seconds", "Time spent on looking for stragglers.", registry=registry
         )
+        self.guard_nodes = Gauge(
+            "convoy_guard_nodes", "Nodes' hardware by its state of health.", ["state"], registry=registry
+        )
+        self.guard_breakers = Gauge(
+            "convoy_guard_breakers_open", "GuardPolicies whose breaker is not closed.", registry=registry
+        )
+        self.guard_evictions = Counter(
+            "convoy_guard_evictions", "Pods that were moved off nodes out of service.", registry=registry
+        )
         # A counter that first appears with its first error hides that error from rate().
         for cause in ("api", "conflict", "bug"):
             for kind in ("TrainingJob", "Engine"):

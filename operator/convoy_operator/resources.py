@@ -44,6 +44,8 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs", "TrainingJob")
 ENGINES = Resource(GROUP, VERSION, "engines", "Engine", namespaced=False)
 CHECKPOINT_STORES = Resource(GROUP, VERSION, "checkpointstores", "CheckpointStore", namespaced=False)
+GUARD_POLICIES = Resource(GROUP, VERSION, "guardpolicies", "GuardPolicy", namespaced=False)
+NODE_HEALTHS = Resource(GROUP, VERSION, "nodehealths", "NodeHealth", namespaced=False)
 
 PARENTS = {resource.kind: resource for resource in (TRAINING_JOBS, ENGINES, CHECKPOINT_STORES)}
 """The kinds that are reconciled."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from convoy_crds.terms import OPERATOR
+from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR
 from convoy_operator import app, errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import PODS, TRAINING_JOBS, Resource
+from convoy_operator.resources import NODES, PODS, TRAINING_JOBS, Resource
 from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
@@ -25,20 +25,37 @@ NAMED = 5
 """Objects that are named; of the others only the number is told."""
 
 
-def objection(jobs: Sequence[str], pods: Sequence[str], undo: str = "") -> str | None:
-    """What stands in the way of the uninstallation and what to do about it; None when nothing does."""
-    if not jobs and not pods:
+def objection(
+    jobs: Sequence[str], pods: Sequence[str], nodes: Sequence[str] = (), undo: str = ""
+) -> str | None:
+    """What stands in the way of the uninstallation and what to do about it; None when nothing does.
+
+    `nodes`: those that carry Convoy's label, and may carry its taints: nobody else takes them away.
+    """
+    if not jobs and not pods and not nodes:
         return None
-    found = [_some("TrainingJob", jobs), _some("worker pod", pods)]
-    lines = [
-        "Convoy is still in use, nothing was removed. It has " + " and ".join(filter(None, found)) + ".",
-        "Without the agent of its node a worker pod cannot be deleted. First:",
-        "  kubectl delete trainingjobs --all -A --cascade=foreground",
-        f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
-    ]
+    found = [_some("TrainingJob", jobs), _some("worker pod", pods), _some("marked node", nodes)]
+    lines = ["Convoy is still in use, nothing was removed. It has " + _list_of(filter(None, found)) + "."]
+    if jobs or pods:
+        lines += [
+            "Without the agent of its node a worker pod cannot be deleted. First:",
+            "  kubectl delete trainingjobs --all -A --cascade=foreground",
+            f"  kubectl wait --for=delete pod -A -l {WORKERS} --timeout=5m",
+        ]
+    if nodes:
+        lines += [
+            "Without the operator nobody takes its taints off nodes. First, and until no node is shown:",
+            "  kubectl delete guardpolicies --all",
+            f"  kubectl get nodes -l {LABEL_NODE_HEALTH}",
+        ]
     if undo:
         lines += ["To keep Convoy instead, so that helm knows of it:", f"  {undo}"]
     return "\n".join(lines)
+
+
+def _list_of(parts: Iterable[str]) -> str:
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _some(what: str, names: Sequence[str]) -> str:
@@ -53,7 +70,9 @@ async def ask(gateway: ApiGateway, undo: str) -> str | None:
     """The objection of the cluster as it is now."""
     jobs = await _list(gateway, TRAINING_JOBS)
     pods = await _list(gateway, PODS, WORKERS)
-    return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], undo)
+    nodes = await _list(gateway, NODES, LABEL_NODE_HEALTH)
+    marked = [node["metadata"]["name"] for node in nodes]
+    return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], marked, undo)
 
 
 async def _list(gateway: ApiGateway, resource: Resource, selector: str = "") -> list[Object]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob import nodes
-from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
+from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
@@ -54,6 +54,12 @@ class Node:
     cordoned: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace: str = ""
+    created: datetime | None = None
+    machine_id: str = ""
+    boot_id: str = ""
+    taints: tuple[Mapping[str, Any], ...] = ()
+    qualified: Mapping[str, Any] = field(default_factory=dict)
+    """Convoy's own condition; empty while it has none."""
 
 
 def in_memory(job: Mapping[str, Any]) -> bool:
@@ -110,14 +116,22 @@ def node(raw: Mapping[str, Any]) -> Node:
     """What is kept of a node."""
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    system = status.get("nodeInfo") or {}
+    created = metadata.get("creationTimestamp")
     return Node(
         name=metadata["name"],
         uid=metadata["uid"],
         version=version_of(raw),
         agent_ready=labels.get(LABEL_AGENT_READY) == "true",
-        ready=_condition(raw.get("status") or {}, "Ready").get("status") == "True",
-        cordoned=bool((raw.get("spec") or {}).get("unschedulable")),
+        ready=_condition(status, "Ready").get("status") == "True",
+        cordoned=bool(spec.get("unschedulable")),
         labels=labels,
+        created=datetime.fromisoformat(created) if created else None,
+        machine_id=system.get("machineID") or "",
+        boot_id=system.get("bootID") or "",
+        taints=tuple(spec.get("taints") or ()),
+        qualified=_condition(status, NODE_CONDITION_QUALIFIED),
     )
 
 

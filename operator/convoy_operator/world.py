@@ -31,6 +31,8 @@ class World:
         """Of the reconciled kinds."""
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
+        self.guard_policies: Store[Parent] = Store()
+        self.node_healths: Store[Parent] = Store()
         self.phases: Counter[str] = Counter()
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()
@@ -56,6 +58,10 @@ class World:
     def occupied(self) -> Iterable[str]:
         """Nodes that are needed for pods of jobs. Anybody may give a pod our labels."""
         return [node for node, pods in self._on_node.items() if any(map(self._of_a_job, pods.values()))]
+
+    def members_on(self, node: str) -> list[Pod]:
+        """Of the pods that a node is needed for, those that are jobs'."""
+        return [pod for pod in self.pods_on(node) if self._of_a_job(pod)]
 
     def pods_on(self, node: str) -> tuple[Pod, ...]:
         """Pods that a node is needed for, see PodView.needs_node."""

@@ -144,6 +144,7 @@ class Hello(_message.Message):
     PODS_FIELD_NUMBER: _builtins.int
     UNREACHABLE_FIELD_NUMBER: _builtins.int
     HOLDINGS_FIELD_NUMBER: _builtins.int
+    HARDWARE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of the agent process"""
@@ -158,6 +159,8 @@ class Hello(_message.Message):
     def pods(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodReport]: ...
     @_builtins.property
     def holdings(self) -> Global___Holdings: ...
+    @_builtins.property
+    def hardware(self) -> Global___Hardware: ...
     def __init__(
         self,
         *,
@@ -168,14 +171,46 @@ class Hello(_message.Message):
         pods: _abc.Iterable[Global___PodReport] | None = ...,
         unreachable: _builtins.str = ...,
         holdings: Global___Holdings | None = ...,
+        hardware: Global___Hardware | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["holdings", b"holdings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hardware", b"hardware", "holdings", b"holdings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "holdings", b"holdings", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "hardware", b"hardware", "holdings", b"holdings", "node", b"node", "peer_address", b"peer_address", "pods", b"pods", "unreachable", b"unreachable", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Hardware(_message.Message):
+    """What tells the node's hardware from others', whatever the node is called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: _builtins.int
+    ACCELERATORS_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    known: _builtins.bool
+    """false: its accelerators cannot be told now"""
+    driver: _builtins.str
+    @_builtins.property
+    def accelerators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """UUIDs; none on a node without"""
+
+    def __init__(
+        self,
+        *,
+        known: _builtins.bool = ...,
+        accelerators: _abc.Iterable[_builtins.str] | None = ...,
+        driver: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "driver", b"driver", "known", b"known"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hardware: _TypeAlias = Hardware  # noqa: Y015
 
 @_typing.final
 class Holdings(_message.Message):

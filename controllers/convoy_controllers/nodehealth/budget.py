@@ -24,6 +24,7 @@ from convoy_crds.terms import Reason, Reasons
 
 _HOUR = timedelta(hours=1)
 _FIRST = {Want.DRAIN: 0, Want.QUARANTINE: 1, Want.SWEEP: 2}
+_TRUSTED = IN_SERVICE - {State.SUSPECT}
 _SWEPT_FIRST = (State.REQUALIFYING, State.GATED, State.SUSPECT)
 
 
@@ -65,7 +66,8 @@ class Ledger:
         self.jobs = {job for action in recent if now - action.at < span for job in action.jobs}
         self.accused = sum(1 for one in nodes.values() if one.either(ACCUSED))
         self.sweeps = sum(1 for one in nodes.values() if one.status.sweep is not None)
-        self.sweeps_limit = share(self.size, policy.spec.sweeps.at_once_percent)
+        sweeps = policy.spec.sweeps
+        self.sweeps_limit = share(self.size, sweeps.at_once_percent) if sweeps is not None else 0
         moving = sum(1 for one in nodes.values() if one.either({State.DRAINING}) and not one.facts.idle)
         self.spares = sum(1 for one in nodes.values() if _spare(one)) - moving
 
@@ -76,7 +78,8 @@ class Ledger:
         if want is Want.QUARANTINE:
             limit = share(self.size, self.rules.quarantined_percent, 2)
             refused = _over(Reasons.QUARANTINE_BUDGET, want, self.accused, limit)
-            return refused or (self._spares(want) if one.facts.idle else None)
+            idle = one.facts.idle and self.rules.reserved_spares > 0
+            return refused or (self._spares(want) if idle else None)
         rack, jobs = one.status.node_ref.rack, one.facts.node.jobs if one.facts.node else ()
         taken = sorted(self.jobs.intersection(jobs))
         return (
@@ -100,7 +103,7 @@ class Ledger:
     def _spares(self, want: Want) -> Refusal | None:
         """Whether one idle node can be spared: a job that moves takes one, too."""
         reserved = self.rules.reserved_spares
-        if reserved == 0 or self.spares > reserved:
+        if self.spares > reserved:
             return None
         message = Reasons.SPARES_BUDGET.format(want=want, count=self.spares, limit=reserved)
         return Refusal(Reasons.SPARES_BUDGET, message)
@@ -175,7 +178,7 @@ def _stopped(
 
 def _spare(one: Judged) -> bool:
     node = one.facts.node
-    return node is not None and node.schedulable and node.pods == 0 and one.both(IN_SERVICE)
+    return node is not None and node.schedulable and node.pods == 0 and one.both(_TRUSTED)
 
 
 def _over(reason: Reason, want: Want, count: int, limit: int, rack: str = "") -> Refusal | None:

@@ -13,6 +13,7 @@ from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealthStatus, State
 from convoy_crds.terms import ConditionType, Reason, Reasons
 
+_MOST_JOBS = 3
 _Value = Literal["True", "False", "Unknown"]
 
 
@@ -78,6 +79,11 @@ def _acting(
             pods = facts.node.pods
             reason = Reasons.DRAIN_BLOCKED
             return "False", reason, reason.format(pods=pods, seconds=int(limit.total_seconds()))
+    if status.state is State.QUARANTINED and facts.node is not None and facts.node.stays:
+        reason = Reasons.JOB_STAYS
+        return "False", reason, reason.format(jobs=", ".join(facts.node.stays[:_MOST_JOBS]))
+    if status.state is State.REQUALIFYING and policy is not None and policy.spec.sweeps is None:
+        return "False", Reasons.AWAITS_RELEASE, Reasons.AWAITS_RELEASE.message
     if status.state in ACCUSED or status.sweep is not None:
         return "True", Reasons.GRANTED, Reasons.GRANTED.message
     return "True", Reasons.NOTHING_WANTED, Reasons.NOTHING_WANTED.message

@@ -58,6 +58,8 @@ class NodeFacts:
     """Of these pods, by namespace/name."""
     gpus: int = 1
     """Accelerators of these jobs, on all their nodes: what stands still while one node is moved."""
+    stays: tuple[str, ...] = ()
+    """Of these jobs, those that may not be moved: as they ask, or since they would begin anew."""
 
 
 @dataclass(frozen=True, slots=True)

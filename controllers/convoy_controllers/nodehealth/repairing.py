@@ -20,6 +20,8 @@ def may_leave(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now
     since = status.since or now
     if facts.idle:
         return "nothing runs on it"
+    if facts.node is not None and facts.node.stays:
+        return ""
     if facts.saved is not None and facts.saved >= since:
         return "its jobs have saved their state"
     waited = now - since
@@ -91,7 +93,7 @@ def _step(
     """Hands the node to the owner of a step of the ladder; beyond the last it is condemned."""
     ladder = spec.repair.ladder
     if not ladder:
-        words = message or "nothing is tried with it (spec.repair.ladder is empty): it is retested"
+        words = message or "nothing is tried with it (spec.repair.ladder is empty)"
         return turned(status, State.REQUALIFYING, now, reason or Reasons.REPAIR_DONE, words)
     if number >= len(ladder):
         exhausted = Reasons.REPAIRS_EXHAUSTED

@@ -39,7 +39,7 @@ def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: d
     if ref is None:
         return status
     if result is None or result.name != ref.name:
-        if now - ref.since < length(spec.sweeps.deadline) + GRACE:
+        if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
         result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
     status = status.model_copy(update={"sweep": None, "swept": result.at})
@@ -124,7 +124,7 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
 
 def wants(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> bool:
     """Whether the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
-    if status.sweep is not None or not facts.heard or not facts.idle:
+    if spec.sweeps is None or status.sweep is not None or not facts.heard or not facts.idle:
         return False
     if status.state is State.REQUALIFYING:
         return True

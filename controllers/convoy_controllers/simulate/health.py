@@ -71,7 +71,8 @@ class HealthWorld:
     def __init__(self, policy: dict[str, Any], count: int, racks: int = 4, seed: int = 0) -> None:
         self.kernel = Kernel(seed)
         born = self.kernel.time
-        body = {"metadata": {"name": "p", "creationTimestamp": _text(born)}, "spec": policy}
+        spec = {"sweeps": {}, **policy}
+        body = {"metadata": {"name": "p", "creationTimestamp": _text(born)}, "spec": spec}
         self.policy = json.dumps(GuardPolicy.model_validate(body).to_dict())
         self.hardware = {
             f"hw{i}": Hardware(f"hw{i}", f"n{i}", f"u{i}", f"r{i % racks}", created=born - timedelta(days=1))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from convoy_controllers.plan import ENDED_PHASES, NodeView, PodView, RankView, SlotView
 from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_crds.layout import Slot
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.nodehealth import State
+from convoy_crds.terms import LABEL_NODE_HEALTH, Reason, Reasons
 
 BAD_PARAMS, BAD_DATA, STORE_AWAY, PREEMPTED, PEER_LOST = 10, 20, 69, 75, 76
 SIGKILL = 9
@@ -144,8 +145,11 @@ def pod_fault(pod: PodView, node: NodeView | None) -> Fault | None:
     """The fault of a pod that failed or is going away, or None."""
     if pod.disruption == "PreemptionByScheduler":
         return _of_pod(pod, Reasons.POD_PREEMPTED)
-    if pod.disruption == "EvictionByEvictionAPI" and node is not None and node.cordoned:
-        return _of_pod(pod, Reasons.NODE_DRAINED)
+    if pod.disruption == "EvictionByEvictionAPI" and node is not None:
+        if node.cordoned:
+            return _of_pod(pod, Reasons.NODE_DRAINED)
+        if node.labels.get(LABEL_NODE_HEALTH) == State.DRAINING:
+            return _of_pod(pod, Reasons.STRAGGLER_SWAPPED)
     if (failed(pod) or pod.deleting) and pod.disruption:
         return _of_pod(pod, Reasons.POD_EVICTED, _EVICTIONS.get(pod.disruption, pod.disruption))
     if failed(pod) and pod.exit_code is None:

@@ -54,6 +54,7 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.POD_PREEMPTED: _FREE,
         Reasons.POD_EVICTED: _FREE,
         Reasons.NODE_DRAINED: _FREE,
+        Reasons.STRAGGLER_SWAPPED: _FREE,
         Reasons.NODE_LOST: Policy(counted=False, scope=Scope.POD, blames_node=True),
         Reasons.RESTART_REQUESTED: Policy(counted=False),
         Reasons.REGROW: Policy(counted=False),

@@ -21,6 +21,7 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.plan import Assign, Command, GuardView, NodeView, PodView, Shutdown, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator import views
@@ -84,6 +85,7 @@ class _Agent:
     """By pod uid the nodes and addresses that are asked for its sake, as reported."""
     holdings: frozenset[str] = frozenset()
     """Uids of the jobs whose checkpoints its memory holds."""
+    hardware: wire.Hardware = field(default_factory=wire.Hardware)
 
 
 class Agents:
@@ -149,6 +151,7 @@ class Agents:
             agent.peer_address = hello.peer_address
             self._moved.add(node)
         self.holdings(node, hello.holdings)
+        agent.hardware = hello.hardware
         told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
         for uid in [uid for uid in agent.slots if uid not in told]:
             self.gone(node, uid)
@@ -250,6 +253,19 @@ class Agents:
     def guard(self, job_uid: str) -> GuardView | None:
         """What the telemetry of a job's ranks shows; None before they have told of a step."""
         return self.watches.view(job_uid)
+
+    def hardware(self, node: str) -> wire.Hardware:
+        """What an agent has told of its node's hardware; not `known` before it did."""
+        agent = self._agents.get(node)
+        return agent.hardware if agent is not None else wire.Hardware()
+
+    def heard_of(self, node: str) -> bool:
+        """Whether a node's agent is to be taken for present."""
+        return self.presence.connected(node)
+
+    def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        """By node, what jobs hold against it."""
+        return self.watches.suspicions()
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
         """What was found out about a store; None when its Secret was not looked up."""

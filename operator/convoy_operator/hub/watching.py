@@ -1,12 +1,15 @@
 """What ranks tell of their steps, watched job by job: who keeps the others waiting.
 
-Everything is in memory: another leader learns it anew within some windows, and no action hangs on one.
+Everything is in memory: another leader learns it anew within some windows. What nodes are acted upon for is
+stored with them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import structlog
 from pydantic import ValidationError
@@ -17,7 +20,9 @@ from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.gather import Gather
 from convoy_controllers.guard.placing import Standing, standing
 from convoy_controllers.guard.state import State, begin
+from convoy_controllers.guard.suspicions import Held, held
 from convoy_controllers.guard.telemetry import Window
+from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
@@ -44,13 +49,23 @@ class _Job:
         self.state: State = begin(standing.layout)
         self.view: GuardView | None = None
         """As its plan last saw it."""
+        self.held: dict[str, Held] = {}
+        """By node."""
 
-    def advance(self, window: Window) -> Report | None:
+    def advance(self, window: Window, now: float) -> Report | None:
         """Takes one window in; the report on the newest table that it completes."""
-        found = None
+        report = None
         for table in self.gather.take(self.incarnation, window):
-            self.state, found = advance(self.state, table)
-        return found
+            self.state, report = advance(self.state, table)
+            found = [(self.standing.nodes_of(finding.ranks), finding) for finding in report.findings]
+            self.held = held(self.held, found, self.standing.layout.size, now)
+        return report
+
+    def suspicion(self, node: str, one: Held) -> Suspicion:
+        """What is held against a node, in the words of its life cycle."""
+        since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
+        job = f"{self.key.namespace}/{self.key.name}"
+        return Suspicion(job, since, seen, 1 + one.slowdown, one.loss, one.cause.value)
 
 
 class Watches:
@@ -63,11 +78,15 @@ class Watches:
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.perf_counter,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._world = world
         self._queue = queue
         self._metrics = metrics
         self._clock = clock
+        self._wall = wall
+        self.on_suspicion: Callable[[], None] = lambda: None
+        """Called when another node is suspected for long, or one is no more."""
         self._jobs: dict[str, _Job] = {}
         """By uid."""
         world.jobs.listen(self._changed)
@@ -76,6 +95,15 @@ class Watches:
         """What the telemetry of a job's ranks shows; None before they have told of a step."""
         job = self._jobs.get(uid)
         return job.view if job is not None else None
+
+    def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        """By node, what jobs hold against it."""
+        found: dict[str, list[Suspicion]] = defaultdict(list)
+        for job in self._jobs.values():
+            for node, one in job.held.items():
+                if one.lasting:
+                    found[node].append(job.suspicion(node, one))
+        return {node: tuple(several) for node, several in found.items()}
 
     def heard(self, node: str, told: wire.Telemetry) -> None:
         """Takes in what the ranks on a node have done. A pod is believed what concerns its own ranks."""
@@ -91,15 +119,17 @@ class Watches:
 
     def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
         own = job.standing.ranks.get(pod, range(0))
-        before = job.view
+        before, suspected = job.view, _lasting(job)
         for window in told.windows[:_MOST_WINDOWS]:
             if window.rank not in own:
                 continue
             self._metrics.guard_windows.inc()
-            if report := job.advance(_window(window)):
+            if report := job.advance(_window(window), self._wall()):
                 job.view = _view(job, report)
         if _news(before, job.view):
             self._queue.add(job.key, 0.0)
+        if _lasting(job) != suspected:
+            self.on_suspicion()
 
     def _job(self, pod: Pod, incarnation: int) -> _Job | None:
         """The job of a pod, if that incarnation of it has formed."""
@@ -136,6 +166,10 @@ class Watches:
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):
             self._jobs.pop(before.uid, None)
+
+
+def _lasting(job: _Job) -> set[str]:
+    return {node for node, one in job.held.items() if one.lasting}
 
 
 def _window(told: wire.StepWindow) -> Window:

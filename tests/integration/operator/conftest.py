@@ -29,19 +29,28 @@ from convoy_operator.settings import Settings
 CLUSTER_RULES = [
     {
         "apiGroups": ["convoy.dev"],
-        "resources": ["trainingjobs", "engines", "checkpointstores"],
+        "resources": ["trainingjobs", "engines", "checkpointstores", "guardpolicies", "nodehealths"],
         "verbs": ["get", "list", "watch"],
     },
+    {"apiGroups": ["convoy.dev"], "resources": ["nodehealths"], "verbs": ["create"]},
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["delete"]},
     {"apiGroups": ["convoy.dev"], "resources": ["engines"], "verbs": ["create", "patch"]},
     {
         "apiGroups": ["convoy.dev"],
-        "resources": ["trainingjobs/status", "engines/status", "checkpointstores/status"],
+        "resources": [
+            "trainingjobs/status",
+            "engines/status",
+            "checkpointstores/status",
+            "guardpolicies/status",
+            "nodehealths/status",
+        ],
         "verbs": ["patch"],
     },
     {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {

@@ -29,7 +29,7 @@ def text(moment: datetime) -> str:
 
 
 def policy(**spec: Any) -> GuardPolicy:
-    body = {"mode": "Act", "repair": {"ladder": LADDER}, **spec}
+    body = {"mode": "Act", "sweeps": {}, "repair": {"ladder": LADDER}, **spec}
     return GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": body})
 
 
@@ -41,8 +41,11 @@ def health(state: str, ago: timedelta = HOUR, said: Any = None, **status: Any) -
 
 
 def after(found: NodeHealth, facts: Facts = IDLE, rules: GuardPolicy | None = None) -> NodeHealthStatus:
-    """The status after one look at a fleet of this node alone."""
-    plan = look(Fleet(rules or policy(), (Member(found, facts),)), NOW)
+    """The status after one look at a fleet of this node and an idle one."""
+    stored = {"state": "Unverified", "since": text(NOW - HOUR)}
+    spare = NodeHealth.model_validate({"metadata": {"name": "spare"}, "status": stored})
+    idle = Member(spare, Facts(replace(NODE, name="spare", uid="spare")))
+    plan = look(Fleet(rules or policy(), (Member(found, facts), idle)), NOW)
     return plan.statuses.get("hw", found.status)
 
 
@@ -397,7 +400,9 @@ def test_of_nodes_that_claim_the_same_hardware_one_that_is_heard_has_it() -> Non
     assert binding.chosen(ref, []) is None
 
 
-@pytest.mark.parametrize(("spares", "reserved", "drained"), [(2, 1, True), (1, 1, False), (0, 0, True)])
+@pytest.mark.parametrize(
+    ("spares", "reserved", "drained"), [(2, 1, True), (1, 1, False), (1, 0, True), (0, 0, False)]
+)
 def test_reserved_spares_are_left_over(spares: int, reserved: int, drained: bool) -> None:
     idle = [NodeHealth.model_validate({"metadata": {"name": f"s{i}"}}) for i in range(spares)]
     late = health("Quarantined")

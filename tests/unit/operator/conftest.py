@@ -13,7 +13,7 @@ import structlog
 
 from convoy_operator import errors
 from convoy_operator.gateway import Object
-from convoy_operator.resources import Resource
+from convoy_operator.resources import PODS, Resource
 
 T = TypeVar("T")
 
@@ -155,10 +155,31 @@ class FakeApi:
         return self.put(resource, merged(raw, {"status": patch}), namespace or "")
 
     async def apply(
-        self, resource: Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
     ) -> Object:
         self._note("apply", resource, name, body)
+        if subresource:
+            raw = self._find(resource, namespace, name)
+            status = dict(raw.get("status") or {})
+            others = [
+                one for one in status.get("conditions", []) if not one["type"].startswith("convoy.dev/")
+            ]
+            status["conditions"] = [*others, *body["status"]["conditions"]]
+            return self.put(resource, {**raw, "status": status}, namespace or "")
         return self.put(resource, {**body, "kind": resource.kind}, namespace or "")
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        self._note("evict", PODS, name)
+        raw = self._find(PODS, namespace, name)
+        if raw["metadata"]["uid"] != uid:
+            raise errors.Conflict(409, "uid differs")
+        self.put(PODS, merged(raw, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), namespace)
 
     def count(self, verb: str, plural: str = "") -> int:
         """How often a verb was called."""

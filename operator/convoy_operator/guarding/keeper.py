@@ -1,0 +1,275 @@
+"""Keeps nodes' health: looks, stores what was decided, and makes nodes and jobs as what is stored wants it.
+
+In this order, so that an operator that dies at any point has done nothing that the next one does not know of:
+the policy's status, the nodes' statuses, the marks on Nodes, and last the jobs that are moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from convoy_controllers.nodehealth import fleet as fleets
+from convoy_controllers.nodehealth.observed import Fleet
+from convoy_controllers.nodehealth.record import ACCUSED
+from convoy_controllers.nodehealth.seeing import Seen
+from convoy_controllers.nodehealth.wanted import Marks, marks, marks_of_unknown
+from convoy_controllers.plan import Event
+from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
+from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State
+from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_operator import errors, views
+from convoy_operator.events import Recorder
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.guarding.marks import patches
+from convoy_operator.guarding.seeing import Parsed, Sight, Told
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES
+from convoy_operator.status import merge_patch
+from convoy_operator.views import Node, Parent, Pod
+from convoy_operator.world import World
+
+log = structlog.get_logger(__name__)
+
+_LEAST_SECONDS = 0.2
+"""Between two looks: news come in bursts."""
+_BUSY_SECONDS = 1.0
+"""Between two looks while something is suspected or on its way back: durations come to an end unannounced."""
+_COST = 10.0
+"""A look's time is at most this part of all time."""
+_PARALLEL = 32
+_REASONS = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
+
+
+class Keeper:
+    """Of the leader alone."""
+
+    def __init__(
+        self,
+        gateway: ApiGateway,
+        world: World,
+        told: Told,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gateway = gateway
+        self._world = world
+        self._told = told
+        self._recorder = recorder
+        self._metrics = metrics
+        self._now = now
+        self._clock = clock
+        self._sight = Sight(world, told, now)
+        self._healths = Parsed(NodeHealth)
+        self._policies = Parsed(GuardPolicy)
+        self._news = asyncio.Event()
+        self._slots = asyncio.Semaphore(_PARALLEL)
+        for store in (world.guard_policies, world.node_healths):
+            store.listen(self._changed)
+        world.nodes.listen(self._node)
+
+    def wake(self) -> None:
+        """There is something new to look at."""
+        self._news.set()
+
+    async def run(self, unsettled: Callable[[], float]) -> None:
+        """Looks again and again until cancelled. `unsettled`: seconds until it is known which agents are
+        there; before that nothing is looked at, since nodes without one would seem to be silent.
+        """
+        while True:
+            if (wait := unsettled()) > 0:
+                await asyncio.sleep(wait)
+                continue
+            self._news.clear()
+            began = self._clock()
+            try:
+                busy = await self.look()
+            except Exception:
+                log.exception("nodes' health not looked at")
+                busy = False
+            spent = self._clock() - began
+            await asyncio.sleep(max(_LEAST_SECONDS, _COST * spent))
+            try:
+                async with asyncio.timeout(_BUSY_SECONDS if busy else fleets.LOOK_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    async def look(self) -> bool:
+        """One look at everything; whether the next should come soon."""
+        now = self._now()
+        seen = self._sight.look()
+        await self._each(
+            self._create(name, node)
+            for name, node in seen.unknown.items()
+            if seen.policies.get(node) is not None
+        )
+        for fleet in seen.fleets:
+            await self._fleet(fleet, now)
+        await self._each(
+            self._status(member.health, status)
+            for member in seen.alone
+            if (status := fleets.unguarded(member, now)) is not None
+        )
+        stored = {health.metadata.name: health for health in self._healths.all(self._world.node_healths)}
+        policies = {one.metadata.name: one for one in self._policies.all(self._world.guard_policies)}
+        await self._each(self._marked(seen, stored, policies, now))
+        await self._each(self._moved(seen, stored, policies))
+        self._count(stored.values(), policies.values())
+        return any(
+            member.facts.suspicions or member.health.status.state in ACCUSED
+            for fleet in seen.fleets
+            for member in fleet.members
+        )
+
+    async def _fleet(self, fleet: Fleet, now: datetime) -> None:
+        plan = fleets.look(fleet, now)
+        if plan.policy is not None and not await self._tried(self._policy(fleet.policy, plan.policy)):
+            return
+        members = {member.name: member for member in fleet.members}
+        await self._each(self._status(members[name].health, status) for name, status in plan.statuses.items())
+
+    async def _policy(self, policy: GuardPolicy, status: GuardPolicyStatus) -> None:
+        parent = self._world.guard_policies.get("", policy.metadata.name)
+        if parent is None or not (patch := merge_patch(parent.status, status.to_dict())):
+            return
+        raw = await self._gateway.patch_status(GUARD_POLICIES, None, parent.name, str(parent.version), patch)
+        self._world.guard_policies.upsert(views.parent(raw), own=True)
+        before, after = policy.status.breaker.state, status.breaker
+        if after.state is not before:
+            reason = _REASONS.get(after.reason, Reasons.BREAKER_OPEN)
+            words = f"breaker {before} -> {after.state}: {after.message}"
+            self._recorder.record(GUARD_POLICIES, dict(parent.raw), Event(reason, words))
+
+    async def _status(self, health: NodeHealth, status: NodeHealthStatus) -> None:
+        parent = self._world.node_healths.get("", health.metadata.name)
+        if parent is None or not (patch := merge_patch(parent.status, status.to_dict())):
+            return
+        version = health.metadata.resource_version or str(parent.version)
+        raw = await self._gateway.patch_status(NODE_HEALTHS, None, parent.name, version, patch)
+        self._world.node_healths.upsert(views.parent(raw), own=True)
+        known = health.status.history[-1].at if health.status.history else None
+        for turn in status.history:
+            if known is None or turn.at > known:
+                words = f"{turn.before} -> {turn.after}: {turn.message}"
+                log.info("node's health", node=turn.node, turn=words)
+                self._recorder.record(NODE_HEALTHS, dict(parent.raw), Event(_REASONS[turn.reason], words))
+
+    async def _create(self, name: str, node: str) -> None:
+        body = {
+            "apiVersion": NODE_HEALTHS.api_version,
+            "kind": NODE_HEALTHS.kind,
+            "metadata": {"name": name},
+            "spec": {},
+        }
+        try:
+            raw = await self._gateway.create(NODE_HEALTHS, None, body)
+        except errors.AlreadyExists:
+            raw = await self._gateway.get(NODE_HEALTHS, None, name)
+        self._world.node_healths.upsert(views.parent(raw), own=True)
+        log.info("hardware first seen", hardware=name, node=node)
+        self.wake()
+
+    def _marked(
+        self,
+        seen: Seen,
+        stored: dict[str, NodeHealth],
+        policies: dict[str, GuardPolicy],
+        now: datetime,
+    ) -> Iterable[Awaitable[None]]:
+        for node in self._world.nodes:
+            policy = policies.get(chosen.metadata.name) if (chosen := seen.policies.get(node.name)) else None
+            health = stored.get(seen.hardware.get(node.name, ""))
+            qualified = None
+            if health is None:
+                facts = seen.strangers.get(node.name)
+                wanted = marks_of_unknown(policy, facts) if facts is not None else Marks({})
+            else:
+                wanted = marks(health.status, policy)
+                kinds = {one.type: one for one in health.status.conditions}
+                qualified = kinds.get(ConditionType.QUALIFIED) if policy is not None else None
+            change = patches(node, wanted, qualified, now)
+            if change.merge is not None:
+                yield self._patch(node, change.merge)
+            if change.status is not None:
+                yield self._show(node, change.status)
+
+    async def _patch(self, node: Node, patch: Mapping[str, Any]) -> None:
+        raw = await self._gateway.patch(NODES, None, node.name, patch)
+        self._world.nodes.upsert(views.node(raw), own=True)
+        log.info("node marked", node=node.name)
+
+    async def _show(self, node: Node, body: Mapping[str, Any]) -> None:
+        raw = await self._gateway.apply(NODES, None, node.name, body, subresource="status")
+        self._world.nodes.upsert(views.node(raw), own=True)
+
+    def _moved(
+        self, seen: Seen, stored: dict[str, NodeHealth], policies: dict[str, GuardPolicy]
+    ) -> Iterable[Awaitable[None]]:
+        stays = {one.node.name: one.node.stays for one in seen.all_facts if one.node is not None}
+        for node, name in seen.hardware.items():
+            policy = policies.get(chosen.metadata.name) if (chosen := seen.policies.get(node)) else None
+            health = stored.get(name)
+            if health is None or not fleets.evicts(health.status, policy):
+                continue
+            for pod in self._world.members_on(node):
+                # People may have changed their mind since the drain began.
+                if not pod.view.deleting and f"{pod.namespace}/{pod.job}" not in stays.get(node, ()):
+                    yield self._evict(pod)
+
+    async def _evict(self, pod: Pod) -> None:
+        await self._gateway.evict(pod.namespace, pod.name, uid=pod.uid)
+        self._metrics.guard_evictions.inc()
+        log.info("evicted", pod=f"{pod.namespace}/{pod.name}", node=pod.view.node)
+
+    async def _each(self, tries: Iterable[Awaitable[None]]) -> None:
+        async def one(attempt: Awaitable[None]) -> None:
+            async with self._slots:
+                await self._tried(attempt)
+
+        await asyncio.gather(*(one(attempt) for attempt in tries))
+
+    async def _tried(self, attempt: Awaitable[None]) -> bool:
+        """Whether it was done. What was not is wanted again at the next look."""
+        try:
+            await attempt
+        except errors.Conflict:
+            # Somebody else has written; the watch brings it.
+            return False
+        except errors.ApiError as fault:
+            log.warning("not written", error=str(fault))
+            return False
+        return True
+
+    def _count(self, healths: Iterable[NodeHealth], policies: Iterable[GuardPolicy]) -> None:
+        counts = dict.fromkeys(State, 0)
+        for health in healths:
+            counts[health.status.state] += 1
+        for state, count in counts.items():
+            self._metrics.guard_nodes.labels(state.value).set(count)
+        self._metrics.guard_breakers.set(
+            sum(one.status.breaker.state is not BreakerState.CLOSED for one in policies)
+        )
+
+    def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if not own:
+            self.wake()
+
+    def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
+        if not own and _concern(before) != _concern(after):
+            self.wake()
+
+
+def _concern(node: Node | None) -> object:
+    """What of a node concerns its health."""
+    if node is None:
+        return None
+    return node.uid, node.ready, node.cordoned, node.taints, dict(node.labels), node.boot_id, node.qualified

@@ -1,0 +1,51 @@
+"""Patches that make a Node show what is stored of its hardware. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from convoy_controllers.nodehealth.wanted import Marks, retainted
+from convoy_crds.meta import Condition
+from convoy_crds.terms import LABEL_NODE_HEALTH, NODE_CONDITION_QUALIFIED
+from convoy_operator.views import Node
+
+_TOLD = ("status", "reason", "message", "lastTransitionTime")
+
+
+@dataclass(frozen=True, slots=True)
+class NodePatches:
+    """What is to be changed about one Node; None where it is as it shall be."""
+
+    merge: Mapping[str, Any] | None = None
+    """Of label and taints. Its resourceVersion keeps it from undoing what others have put into the list."""
+    status: Mapping[str, Any] | None = None
+    """To be applied: of its conditions the one that is ours, or none."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is to be changed."""
+        return self.merge is not None or self.status is not None
+
+
+def patches(node: Node, wanted: Marks, qualified: Condition | None, now: datetime) -> NodePatches:
+    """`qualified`: of its NodeHealth; None takes the condition from the Node."""
+    merge: dict[str, Any] = {}
+    if node.labels.get(LABEL_NODE_HEALTH, "") != wanted.health:
+        merge["metadata"] = {"labels": {LABEL_NODE_HEALTH: wanted.health or None}}
+    if (taints := retainted(node.taints, wanted, now)) is not None:
+        merge["spec"] = {"taints": taints}
+        merge.setdefault("metadata", {})["resourceVersion"] = str(node.version)
+    return NodePatches(merge or None, _status(node.qualified, qualified))
+
+
+def _status(known: Mapping[str, Any], qualified: Condition | None) -> Mapping[str, Any] | None:
+    if qualified is None:
+        return {"status": {"conditions": []}} if known else None
+    told = qualified.to_dict()
+    body = {"type": NODE_CONDITION_QUALIFIED, **{name: told[name] for name in _TOLD if name in told}}
+    if all(known.get(name) == body.get(name) for name in _TOLD):
+        return None
+    return {"status": {"conditions": [body]}}

@@ -1,0 +1,136 @@
+"""Whose hardware is where, under which policy, and what a look is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.seeing import Seen, SeenJob, SeenNode, hardware_name, see
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import NodeHealth
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+N1 = SeenNode("n1", "u1", NOW - 60 * MINUTE, {"pool": "a"}, "AB12", "boot", accelerators=(), heard=True)
+N2 = replace(N1, name="n2", uid="u2", machine_id="cd34")
+
+
+def policy(name: str, priority: int = 0, **labels: str) -> GuardPolicy:
+    spec = {"priority": priority, "selector": {"matchLabels": labels}}
+    return GuardPolicy.model_validate({"metadata": {"name": name}, "spec": spec})
+
+
+def health(name: str, **status: Any) -> NodeHealth:
+    return NodeHealth.model_validate({"metadata": {"name": name}, "status": status})
+
+
+def looked(
+    policies: list[GuardPolicy] | None = None,
+    healths: list[NodeHealth] | None = None,
+    nodes: list[SeenNode] | None = None,
+    jobs: list[SeenJob] | None = None,
+    **suspicions: tuple[Suspicion, ...],
+) -> Seen:
+    return see(
+        policies if policies is not None else [policy("p")],
+        healths or [],
+        nodes if nodes is not None else [N1, N2],
+        jobs or [],
+        suspicions,
+        NOW,
+    )
+
+
+def test_hardware_is_named_by_its_accelerators_else_by_its_machine() -> None:
+    gpus = replace(N1, accelerators=("GPU-b", "GPU-a"))
+    assert hardware_name(gpus) == hardware_name(replace(gpus, accelerators=("GPU-a", "GPU-b"), name="x"))
+    assert hardware_name(gpus) != hardware_name(replace(gpus, accelerators=("GPU-a",)))
+    assert len(hardware_name(gpus)) == 32
+    assert hardware_name(N1) == "ab12"
+    assert hardware_name(replace(N1, accelerators=None)) == "", "it may have some"
+
+
+def test_what_is_nowhere_stored_is_unknown_once_it_was_told_of() -> None:
+    assert looked(nodes=[N1, replace(N2, accelerators=None)]).unknown == {"ab12": "n1"}
+    assert looked(healths=[health("ab12")], nodes=[N1]).unknown == {}
+
+
+def test_a_node_that_has_not_told_yet_keeps_the_hardware_that_is_stored_of_it() -> None:
+    stored = health("ab12", nodeRef={"name": "n1", "uid": "u1"})
+    found = looked(healths=[stored], nodes=[replace(N1, accelerators=None)])
+    assert found.hardware == {"n1": "ab12"} and found.unknown == {}
+    stranger = looked(healths=[stored], nodes=[replace(N1, accelerators=None, uid="made anew")])
+    assert stranger.hardware == {} and stranger.strangers.keys() == {"n1"}
+
+
+def test_the_highest_policy_rules_then_the_first_by_name() -> None:
+    several = [policy("b"), policy("a"), policy("high", 5, pool="a"), policy("other", 9, pool="b")]
+    found = looked(several, [health("ab12"), health("cd34")], [N1, replace(N2, labels={})])
+    rules = {node: one.metadata.name for node, one in found.policies.items() if one is not None}
+    assert rules == {"n1": "high", "n2": "a"}
+    members = {one.policy.metadata.name: [each.name for each in one.members] for one in found.fleets}
+    assert members == {"other": [], "high": ["ab12"], "a": ["cd34"], "b": []}
+
+
+def test_hardware_whose_node_is_away_stays_with_its_policy_and_without_one_it_is_alone() -> None:
+    away, nobodys = health("gone", policy="p"), health("lone", policy="deleted")
+    found = looked(healths=[away, nobodys], nodes=[])
+    assert [member.name for member in found.fleets[0].members] == ["gone"]
+    assert [member.name for member in found.alone] == ["lone"]
+    assert found.fleets[0].members[0].facts.node is None
+
+
+def test_of_two_nodes_with_the_same_hardware_one_speaks_for_it() -> None:
+    twin = replace(N2, machine_id=N1.machine_id, heard=False)
+    found = looked(healths=[health("ab12")], nodes=[N1, twin])
+    assert found.hardware == {"n1": "ab12"} and found.strangers.keys() == {"n2"}
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        ((1, 5), NOW - 5 * MINUTE),
+        ((1, None), None),
+        ((None, None), None),
+    ],
+)
+def test_jobs_are_saved_when_the_last_of_them_is(
+    saved: tuple[int | None, ...], expected: datetime | None
+) -> None:
+    jobs = [
+        SeenJob(f"ns/{i}", {"n1": 1}, saved=None if ago is None else NOW - ago * MINUTE)
+        for i, ago in enumerate(saved)
+    ]
+    (member, *_) = looked(healths=[health("ab12")], nodes=[N1], jobs=jobs).fleets[0].members
+    assert member.facts.saved == expected
+
+
+def test_what_jobs_would_lose_and_who_stays() -> None:
+    jobs = [
+        SeenJob("ns/a", {"n1": 2, "n2": 1}, gpus=24, saved=NOW - MINUTE, formed=NOW - 9 * MINUTE),
+        SeenJob("ns/b", {"n1": 1}, gpus=8, moves=False, formed=NOW - 2 * MINUTE),
+    ]
+    suspicion = Suspicion("ns/a", NOW - MINUTE, NOW, 1.3, 10.0)
+    found = looked(healths=[health("ab12"), health("cd34")], jobs=jobs, n1=(suspicion,))
+    facts = {member.name: member.facts for member in found.fleets[0].members}
+    first = facts["ab12"]
+    assert first.node is not None
+    assert (first.node.pods, first.node.jobs, first.node.gpus) == (3, ("ns/a", "ns/b"), 32)
+    assert first.node.stays == ("ns/b",) and first.suspicions == (suspicion,)
+    assert first.unsaved == 60 * 24 + 120 * 8
+    second = facts["cd34"]
+    assert second.node is not None and second.node.stays == () and second.suspicions == ()
+    assert not second.idle and looked(healths=[health("ab12")]).fleets[0].members[0].facts.idle
+
+
+def test_the_rack_is_the_label_that_the_policy_names() -> None:
+    rack = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"budgets": {"rackLabel": "room"}}})
+    node = replace(N1, labels={"room": "r7", "topology.kubernetes.io/rack": "x"})
+    (member,) = looked([rack], [health("ab12")], [node]).fleets[0].members
+    assert member.facts.node is not None and member.facts.node.rack == "r7"
+    (bare,) = looked([], [health("ab12")], [node]).alone
+    assert bare.facts.node is not None and bare.facts.node.rack == "x"

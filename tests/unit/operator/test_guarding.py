@@ -1,0 +1,317 @@
+"""From suspicions to what is stored, what nodes carry, and pods that move: on an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.wanted import Marks
+from convoy_controllers.testing.builders import make_job
+from convoy_crds.meta import Condition
+from convoy_operator import errors, views
+from convoy_operator.events import Recorder
+from convoy_operator.guarding.keeper import Keeper
+from convoy_operator.guarding.marks import patches
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+FOREIGN = {"key": "example.com/own", "effect": "NoExecute"}
+LASTING = {"detection": {"lasting": "1m"}, "drain": {"moveCost": "1m"}, "budgets": {"poolPercent": 50}}
+
+
+class Told:
+    """What agents and jobs say, as the test has it."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+        self.said: dict[str, tuple[Suspicion, ...]] = {}
+
+    def hardware(self, node: str) -> wire.Hardware:
+        return wire.Hardware(known=node not in self.silent)
+
+    def heard_of(self, node: str) -> bool:
+        return node not in self.silent
+
+    def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        return self.said
+
+
+class Cluster:
+    """Nodes n0 to n5, a job on n0 and n1 that has saved its state, and one keeper."""
+
+    def __init__(self, api: FakeApi, job: Mapping[str, Any] | None = None, **policy: Any) -> None:
+        self.api, self.world, self.told, self.now = api, World(), Told(), START
+        self.metrics = Metrics()
+        self.keeper = self._keeper()
+        for number in range(6):
+            name = f"n{number}"
+            labels = {"convoy.dev/agent-ready": "true"}
+            body = {
+                "metadata": {"name": name, "labels": labels, "creationTimestamp": "2025-12-01T00:00:00Z"},
+                "spec": {"taints": [FOREIGN]},
+                "status": {
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "nodeInfo": {"machineID": f"hw{number}", "bootID": "b"},
+                },
+            }
+            api.put(NODES, body)
+        api.put(GUARD_POLICIES, {"metadata": {"name": "p"}, "spec": {"mode": "Act", **LASTING, **policy}})
+        self.job(**(job or {}))
+        self.sync()
+
+    def _keeper(self) -> Keeper:
+        recorder = Recorder(self.api, self.metrics, "test")
+        return Keeper(self.api, self.world, self.told, recorder, self.metrics, now=lambda: self.now)
+
+    def job(self, saved: timedelta | None = -MINUTE, action: str = "Swap") -> None:
+        raw = make_job(roles=[{"name": "worker", "replicas": 2}]).to_dict()
+        raw["spec"]["guard"] = {"action": action}
+        raw["status"] = {"incarnation": 1, "membership": "m", "phase": "Running"}
+        if saved is not None:
+            at = f"{self.now + saved:%Y-%m-%dT%H:%M:%SZ}"
+            raw["status"]["checkpoint"] = {"incarnation": 1, "step": 5, "tier": "peer", "time": at}
+        self.api._version += 1
+        raw["metadata"]["resourceVersion"] = str(self.api._version)
+        self.world.jobs.upsert(views.parent(raw))
+        for number in range(2):
+            pod = {
+                "metadata": {
+                    "name": f"job-worker-{number}",
+                    "uid": f"p{number}",
+                    "labels": {"convoy.dev/job": raw["metadata"]["name"]},
+                    "ownerReferences": [{"controller": True, "uid": raw["metadata"]["uid"]}],
+                },
+                "spec": {"nodeName": f"n{number}"},
+                "status": {"phase": "Running"},
+            }
+            if (PODS.plural, "default", f"job-worker-{number}") not in self.api.objects:
+                self.api.put(PODS, pod, "default")
+
+    def sync(self) -> None:
+        """What the watches bring."""
+        for (plural, _, _), raw in self.api.objects.items():
+            if plural == NODES.plural:
+                self.world.nodes.upsert(views.node(raw))
+            elif plural == PODS.plural:
+                self.world.pods.upsert(views.pod(raw))
+            elif plural == GUARD_POLICIES.plural:
+                self.world.guard_policies.upsert(views.parent(raw))
+            elif plural == NODE_HEALTHS.plural:
+                self.world.node_healths.upsert(views.parent(raw))
+
+    def look(self, later: timedelta = timedelta(0)) -> None:
+        self.now += later
+        self.sync()
+        asyncio.run(self.keeper.look())
+        self.sync()
+
+    def accuse(self, node: str, ago: timedelta = 5 * MINUTE, loss: float = 130.0) -> None:
+        self.told.said[node] = (Suspicion("default/job", self.now - ago, self.now, 1.5, loss, "Compute"),)
+
+    def state(self, number: int = 0) -> str:
+        return str(self.api.objects[NODE_HEALTHS.plural, "", f"hw{number}"]["status"]["state"])
+
+    def node(self, number: int = 0) -> dict[str, Any]:
+        return self.api.objects[NODES.plural, "", f"n{number}"]
+
+    def ours(self, number: int = 0) -> dict[str, str]:
+        taints = self.node(number)["spec"]["taints"]
+        return {one["key"]: one["effect"] for one in taints if one["key"].startswith("convoy.dev/")}
+
+    def evicted(self) -> list[str]:
+        return [name for verb, _, name in self.api.calls if verb == "evict"]
+
+
+def test_hardware_is_written_down_and_left_alone(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    it.look()
+    assert [it.state(number) for number in range(6)] == ["Unverified"] * 6
+    assert all(it.ours(number) == {} for number in range(6))
+    shown = {one["type"]: one for one in it.node()["status"]["conditions"]}["convoy.dev/Qualified"]
+    assert (shown["status"], shown["reason"]) == ("Unknown", "NotSwept")
+    assert it.node()["metadata"]["labels"]["convoy.dev/node-health"] == "Unverified"
+    calls = len(api.calls)
+    it.look(MINUTE)
+    assert len(api.calls) == calls, "nothing has changed, nothing is written"
+
+
+def test_without_a_policy_nothing_is_written(api: FakeApi) -> None:
+    it = Cluster(api, selector={"matchLabels": {"pool": "none"}})
+    it.look()
+    assert api.calls == []
+
+
+def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    it.accuse("n0", loss=100.0)
+    it.look()
+    it.look()
+    assert it.state() == "Suspect" and it.ours() == {"convoy.dev/suspect": "PreferNoSchedule"}
+    # Moving two ranks costs two minutes of theirs.
+    it.accuse("n0", loss=130.0)
+    it.look(timedelta(seconds=5))
+    assert it.state() == "Quarantined" and it.evicted() == []
+    assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"}
+    assert FOREIGN in it.node()["spec"]["taints"], "others' taints stay"
+    it.job(saved=timedelta(0))
+    it.look(timedelta(seconds=5))
+    it.look()
+    assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
+    assert it.node()["metadata"]["labels"]["convoy.dev/node-health"] == "Draining"
+    api.objects.pop((PODS.plural, "default", "job-worker-0"))
+    it.world.pods.remove(next(pod for pod in it.world.pods if pod.name == "job-worker-0"))
+    it.told.said.clear()
+    it.look(MINUTE)
+    assert it.state() == "Requalifying" and it.evicted() == ["job-worker-0"]
+    acting = {one["type"]: one for one in api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]["conditions"]}
+    assert acting["Acting"]["reason"] == "AwaitsRelease"
+
+
+@pytest.mark.parametrize(
+    "why", [{"action": "Observe"}, {"saved": None}], ids=["it asks to be left", "it has saved nothing"]
+)
+def test_a_job_that_stays_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> None:
+    it = Cluster(api, why)
+    it.look()
+    for _ in range(30):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert it.state() == "Quarantined" and it.evicted() == []
+    acting = {one["type"]: one for one in api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]["conditions"]}
+    assert acting["Acting"]["reason"] == "JobStays" and "default/job" in acting["Acting"]["message"]
+
+
+def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
+    for _ in range(15):
+        it.accuse("n0")
+        it.look(MINUTE)
+        it.job(saved=timedelta(0))
+    assert it.state() == "Draining" and it.evicted()
+    tries = len(it.evicted())
+    it.job(saved=timedelta(0), action="Observe")
+    it.look(MINUTE)
+    assert len(it.evicted()) == tries
+
+
+def test_in_observe_nothing_is_touched(api: FakeApi) -> None:
+    it = Cluster(api, mode="Observe")
+    for _ in range(20):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert it.state() == "Suspect" and it.ours() == {} and it.evicted() == []
+
+
+def test_when_the_policy_goes_so_do_its_marks(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    for _ in range(4):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert it.ours()
+    gone = it.world.guard_policies.get("", "p")
+    assert gone is not None
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    it.world.guard_policies.remove(gone)
+    it.look(MINUTE)
+    it.look()
+    assert it.ours() == {} and FOREIGN in it.node()["spec"]["taints"]
+    assert "convoy.dev/node-health" not in it.node()["metadata"]["labels"]
+    assert not it.node()["status"]["conditions"][1:], "the real server drops what is no longer applied"
+
+
+@pytest.mark.parametrize("verb", ["patch_status", "patch", "apply", "create"])
+def test_what_cannot_be_written_is_written_at_the_next_look(api: FakeApi, verb: str) -> None:
+    it = Cluster(api)
+    api.fail = lambda called, plural, name: errors.Unavailable(503, "away") if called == verb else None
+    it.look()
+    it.accuse("n0")
+    it.look(MINUTE)
+    api.fail = lambda called, plural, name: None
+    for _ in range(6):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert it.state() in ("Quarantined", "Draining")
+    assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"}
+
+
+def test_nothing_is_done_to_nodes_before_it_is_stored(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    it.look()
+    api.fail = lambda called, plural, name: (
+        errors.Unavailable(503, "away") if (called, plural) == ("patch_status", NODE_HEALTHS.plural) else None
+    )
+    for _ in range(5):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert it.ours() == {} and it.evicted() == []
+
+
+def test_a_policy_that_cannot_be_stored_grants_nothing(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    it.look()
+    states = [it.state(number) for number in range(6)]
+    api.fail = lambda called, plural, name: (
+        errors.Conflict(409, "changed") if (called, plural) == ("patch_status", "guardpolicies") else None
+    )
+    for _ in range(5):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert [it.state(number) for number in range(6)] == states
+
+
+def test_another_keeper_goes_on_from_what_is_stored(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    for _ in range(3):
+        it.accuse("n0")
+        it.look(MINUTE)
+    assert it.state() == "Quarantined"
+    # It has heard of nothing yet, and the jobs have gone quiet.
+    it.keeper, it.told.said = it._keeper(), {}
+    it.job(saved=timedelta(0))
+    it.look(timedelta(seconds=1))
+    it.look()
+    assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
+
+
+def node(**more: Any) -> views.Node:
+    raw = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}, **more}
+    return views.node(raw)
+
+
+def test_a_node_that_is_as_it_shall_be_is_not_patched() -> None:
+    condition = Condition(type="Qualified", status="True", reason="SweepPassed", last_transition_time=START)
+    first = patches(node(), Marks({}, "Qualified"), condition, START)
+    assert first.merge == {"metadata": {"labels": {"convoy.dev/node-health": "Qualified"}}}
+    (shown,) = (first.status or {})["status"]["conditions"]
+    assert shown["type"] == "convoy.dev/Qualified"
+    after = node(
+        metadata={"name": "n", "uid": "u", "labels": {"convoy.dev/node-health": "Qualified"}},
+        status={"conditions": [shown]},
+    )
+    assert not patches(after, Marks({}, "Qualified"), condition, START).any
+
+
+def test_taints_are_written_with_the_version_that_was_read() -> None:
+    found = patches(node(spec={"taints": [FOREIGN]}), Marks({"convoy.dev/suspect": "X"}), None, START)
+    assert found.merge is not None and found.merge["metadata"] == {"resourceVersion": "7"}
+    assert found.merge["spec"]["taints"][0] == FOREIGN and len(found.merge["spec"]["taints"]) == 2
+    assert found.status is None
