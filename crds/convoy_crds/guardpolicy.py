@@ -157,7 +157,7 @@ class GuardPolicySpec(Model):
     model_config = validated(
         Rule("!has(self.sweeps)", "this version runs no health sweeps yet: leave sweeps out", ".sweeps"),
         Rule(
-            "self.onJoin != 'Gate' || has(self.sweeps)",
+            "!has(self.onJoin) || self.onJoin != 'Gate' || has(self.sweeps)",
             "onJoin: Gate keeps nodes out of service until a sweep has passed them, and there are none "
             "without sweeps: say onJoin: Accept",
             ".onJoin",

@@ -41,7 +41,7 @@ class Requirement(Model):
 class NodeSelector(Model):
     """All that it says must hold; one that says nothing is for every node."""
 
-    match_labels: Annotated[dict[_Key, _Value], Field(max_length=64)] = Field(default_factory=dict)
+    match_labels: Annotated[dict[str, _Value], Field(max_length=64)] = Field(default_factory=dict)
     match_expressions: Annotated[list[Requirement], Field(max_length=32)] = Field(default_factory=list)
 
     def matches(self, labels: Mapping[str, str]) -> bool:

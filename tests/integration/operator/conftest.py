@@ -146,7 +146,8 @@ class Installation:
 
     async def node(self, name: str) -> None:
         """A node that exists and is ready."""
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        conditions = [{"type": "Ready", "status": "True"}]
+        status = {"conditions": conditions, "nodeInfo": {"machineID": f"machine-of-{name}"}}
         await self.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
     async def ca(self) -> bytes:
@@ -204,9 +205,10 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
 
 def _forget_others(control_plane: Any) -> None:
     """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets."""
-    stores = "/apis/convoy.dev/v1alpha1/checkpointstores"
-    for left in control_plane.request("GET", stores)["items"]:
-        control_plane.request("DELETE", f"{stores}/{left['metadata']['name']}")
+    for plural in ("checkpointstores", "guardpolicies", "nodehealths"):
+        path = f"/apis/convoy.dev/v1alpha1/{plural}"
+        for left in control_plane.request("GET", path)["items"]:
+            control_plane.request("DELETE", f"{path}/{left['metadata']['name']}")
     for collection in ("/apis/convoy.dev/v1alpha1/trainingjobs", "/api/v1/pods?labelSelector=convoy.dev/job"):
         group, _, kind = collection.partition("?")[0].rpartition("/")
         for left in control_plane.request("GET", collection)["items"]:
@@ -310,7 +312,11 @@ class FakeAgent:
         self.stream = hub_pb2_grpc.HubStub(self.link).Session()
         await self.send(
             hello=wire.Hello(
-                node=claim or self.node, peer_address=f"{self.node}:8472", version="t", pods=pods
+                node=claim or self.node,
+                peer_address=f"{self.node}:8472",
+                version="t",
+                pods=pods,
+                hardware=wire.Hardware(known=True),
             )
         )
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]

@@ -1,0 +1,209 @@
+"""Nodes' health on a real API server, with the rights of the chart: who writes what, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_operator.app import Operator
+
+from .conftest import FakeAgent, Installation, eventually, running
+
+API = "/apis/convoy.dev/v1alpha1"
+MERGE = "application/merge-patch+json"
+OWN = {"key": "example.com/own", "effect": "NoSchedule"}
+ACT = {
+    "mode": "Act",
+    "detection": {"lasting": "1s"},
+    "drain": {"moveCost": "1s"},
+    "budgets": {"poolPercent": 50},
+}
+
+
+def resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "convoy.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+class World:
+    """Three nodes with agents, and a job's pod on the first of them."""
+
+    def __init__(self, installation: Installation, operator: Operator) -> None:
+        self.installation, self.operator = installation, operator
+        self.nodes = [f"{installation.namespace}-{name}" for name in "abc"]
+        self.agents: list[FakeAgent] = []
+        self.job = f"{installation.namespace}/job"
+        self.accused = ""
+        told: Any = self._suspicions
+        operator.agents.suspicions = told  # type: ignore[method-assign]
+
+    def _suspicions(self) -> dict[str, tuple[Suspicion, ...]]:
+        """What telemetry would say; a detector's tests are elsewhere."""
+        now = datetime.now(UTC)
+        one = Suspicion(self.job, now - timedelta(minutes=10), now, 1.5, 1e6, "Compute")
+        return {self.accused: (one,)} if self.accused else {}
+
+    async def begin(self, **policy: Any) -> None:
+        call = self.installation.call
+        for name in self.nodes:
+            await self.installation.node(name)
+            body = {"spec": {"taints": [OWN]}, "metadata": {"labels": {"team": self.installation.namespace}}}
+            await call("PATCH", f"/api/v1/nodes/{name}", body, content_type=MERGE)
+            agent = FakeAgent(self.installation, self.operator.hub, name)
+            await agent.enrol()
+            await agent.dial()
+            self.agents.append(agent)
+        selector = {"matchLabels": {"team": self.installation.namespace}}
+        spec = {**ACT, "selector": selector, **policy}
+        body = resource("GuardPolicy", self.installation.namespace, spec)
+        await call("POST", f"{API}/guardpolicies", body)
+
+    async def work(self) -> None:
+        """A job of somebody else's, so that this operator leaves its pods alone."""
+        call, namespace = self.installation.call, self.installation.namespace
+        spec = {
+            "managedBy": "example.com/other",
+            "engine": {"name": "gpt"},
+            "roles": [{"name": "w", "replicas": 1}],
+        }
+        jobs = f"{API}/namespaces/{namespace}/trainingjobs"
+        job = await call("POST", jobs, resource("TrainingJob", "job", spec))
+        at = f"{datetime.now(UTC) + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}"
+        point = {"incarnation": 1, "step": 9, "tier": "peer", "time": at}
+        status = {"incarnation": 1, "phase": "Running", "checkpoint": point}
+        await call("PATCH", f"{jobs}/job/status", {"status": status}, content_type=MERGE)
+        owner = {
+            "apiVersion": "convoy.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "name": "job",
+            "controller": True,
+        }
+        pod = {
+            "metadata": {
+                "name": "job-w-0",
+                "labels": {"convoy.dev/job": "job"},
+                "ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}],
+            },
+            "spec": {"nodeName": self.nodes[0], "containers": [{"name": "w", "image": "x"}]},
+        }
+        await call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    async def node(self, number: int = 0) -> dict[str, Any]:
+        return await self.installation.call("GET", f"/api/v1/nodes/{self.nodes[number]}")
+
+    async def taints(self, number: int = 0) -> dict[str, str]:
+        found = (await self.node(number))["spec"].get("taints") or []
+        return {one["key"]: one["effect"] for one in found}
+
+    async def qualified(self, number: int = 0) -> dict[str, Any] | None:
+        found = (await self.node(number))["status"]["conditions"]
+        return next((one for one in found if one["type"] == "convoy.dev/Qualified"), None)
+
+    async def health(self, number: int = 0) -> dict[str, Any]:
+        return await self.installation.call("GET", f"{API}/nodehealths/machine-of-{self.nodes[number]}")
+
+    async def state(self, number: int = 0) -> str:
+        return str((await self.health(number)).get("status", {}).get("state", ""))
+
+    async def known(self) -> bool:
+        for number in range(3):
+            try:
+                if await self.state(number) != "Unverified" or await self.qualified(number) is None:
+                    return False
+            except HTTPError:
+                return False
+        return True
+
+
+@pytest.fixture
+async def world(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    async with running(installation, monkeypatch) as operator:
+        it = World(installation, operator)
+        try:
+            yield it
+        finally:
+            for agent in it.agents:
+                await agent.hang_up()
+
+
+async def test_a_slow_node_is_marked_and_its_pod_leaves(world: World) -> None:
+    await world.begin()
+    await eventually(world.known, what="all hardware is known and shown")
+    assert await world.taints() == {OWN["key"]: "NoSchedule"}
+    await world.work()
+    world.accused = world.nodes[0]
+    world.operator.keeper.wake()
+
+    async def leaving() -> bool:
+        path = f"/api/v1/namespaces/{world.installation.namespace}/pods/job-w-0"
+        pod = await world.installation.call("GET", path)
+        return "deletionTimestamp" in pod["metadata"]
+
+    await eventually(leaving, seconds=30, what="the pod is evicted")
+    assert await world.state() == "Draining"
+    assert await world.taints() == {OWN["key"]: "NoSchedule", "convoy.dev/quarantined": "NoSchedule"}
+    node = await world.node()
+    assert node["metadata"]["labels"]["convoy.dev/node-health"] == "Draining"
+    assert "unschedulable" not in node["spec"], "nobody is cordoned"
+    shown = await world.qualified()
+    assert shown is not None and (shown["status"], shown["reason"]) == ("False", "ConfirmedSlow")
+    assert {one["type"] for one in node["status"]["conditions"]} >= {"Ready", "convoy.dev/Qualified"}
+    events = await world.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
+    health = await world.health()
+    reasons = {
+        one["reason"]
+        for one in events["items"]
+        if one["involvedObject"].get("uid") == health["metadata"]["uid"]
+    }
+    assert {"SlowerThanPeers", "ConfirmedSlow", "DrainingNode"} <= reasons
+    assert await world.taints(1) == {OWN["key"]: "NoSchedule"}
+
+
+async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the_policy(world: World) -> None:
+    await world.begin()
+    await eventually(world.known, what="all hardware is known and shown")
+    world.accused = world.nodes[1]
+    world.operator.keeper.wake()
+
+    async def tainted() -> bool:
+        return "convoy.dev/quarantined" in await world.taints(1)
+
+    await eventually(tainted, what="the node is quarantined")
+    name = world.nodes[1]
+    taints = (await world.node(1))["spec"]["taints"]
+    more = {"spec": {"taints": [*taints, {"key": "example.com/late", "effect": "NoSchedule"}]}}
+    await world.installation.call("PATCH", f"/api/v1/nodes/{name}", more, content_type=MERGE)
+    policy = f"{API}/guardpolicies/{world.installation.namespace}"
+    await world.installation.call("DELETE", policy)
+
+    async def clean() -> bool:
+        node = await world.node(1)
+        label = "convoy.dev/node-health" in node["metadata"]["labels"]
+        return not label and await world.qualified(1) is None and not await tainted()
+
+    await eventually(clean, what="nothing of ours is left on the node")
+    assert set(await world.taints(1)) == {OWN["key"], "example.com/late"}
+
+
+async def test_what_people_say_of_a_node_is_obeyed_at_once(world: World) -> None:
+    await world.begin()
+    await eventually(world.known, what="all hardware is known and shown")
+    path = f"{API}/nodehealths/machine-of-{world.nodes[2]}"
+    said = {"spec": {"condemned": {"reason": "smoke", "user": "ops"}}}
+    await world.installation.call("PATCH", path, said, content_type=MERGE)
+
+    async def condemned() -> bool:
+        return await world.state(2) == "Condemned" and "convoy.dev/quarantined" in await world.taints(2)
+
+    await eventually(condemned, seconds=5, what="it is condemned")
+
+
+async def test_sweeps_that_nobody_runs_are_refused_at_the_door(installation: Installation) -> None:
+    for spec, words in (({"sweeps": {}}, "no health sweeps"), ({"onJoin": "Gate"}, "onJoin: Accept")):
+        with pytest.raises(HTTPError) as caught:
+            await installation.call("POST", f"{API}/guardpolicies", resource("GuardPolicy", "bad", spec))
+        assert words in caught.value.read().decode()
