@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
-from e2e.tests.jobs import Jobs
-from e2e.tests.survival import ENDLESS
+from e2e.tests.jobs import Jobs, memory
+from e2e.tests.survival import ENDLESS, apart
 
 RANKS, SLOW = 5, 3
 CORES, SLOWED = 0.25, 0.12
@@ -29,10 +31,16 @@ def hold(cluster: Cluster, pod: Any, cores: float) -> None:
 
 
 @contextmanager
-def throttled(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[list[Any]]:
+def throttled(
+    cluster: Cluster,
+    jobs: Jobs,
+    name: str,
+    checkpoint: dict[str, Any] | None = None,
+    template: dict[str, Any] | None = None,
+) -> Iterator[list[Any]]:
     """The pods of a job of ranks that were alike before one of them is held back."""
-    roles = [{"name": "worker", "replicas": RANKS}]
-    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=roles)
+    roles = [{"name": "worker", "replicas": RANKS, **({"template": template} if template else {})}]
+    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=roles, checkpoint=checkpoint)
     jobs.wait_phase(name, "Running", 120)
     pods = jobs.pods(name)
     for pod in pods:
@@ -73,3 +81,75 @@ def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     found = condition(jobs, name)
     assert found["status"] == "Unknown" and "it takes 4 ranks" in found["message"]
     assert jobs.status(name).get("stragglers", []) == []
+
+
+POLICY = {
+    "mode": "Act",
+    "detection": {"leastSlowdownPercent": 30, "lasting": "5s"},
+    "drain": {"moveCost": "1s"},
+    "budgets": {"poolPercent": 20},
+}
+
+
+@contextmanager
+def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
+    """A GuardPolicy for all nodes, which are as they were when it has gone."""
+    body = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": name}, "spec": spec}
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "guardpolicies", name)
+        cluster.kubectl("delete", "nodehealths", "--all")
+
+
+def health(cluster: Cluster, node: str) -> dict[str, Any]:
+    """The status of the NodeHealth of a node."""
+    found = (one.get("status", {}) for one in cluster.get("nodehealths")["items"])
+    return next((one for one in found if one.get("nodeRef", {}).get("name") == node), {})
+
+
+def taints(cluster: Cluster, node: str) -> dict[str, str]:
+    """Convoy's own taints on a node."""
+    found = cluster.get("nodes", node)["spec"].get("taints") or []
+    return {one["key"]: one["effect"] for one in found if one["key"].startswith("convoy.dev/")}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster, jobs: Jobs) -> None:
+    if len(cluster.nodes) <= RANKS:
+        pytest.skip("a node for each rank and a spare: CONVOY_E2E_NODES=6")
+    name = "swapped"
+    spread = {"checkpoint": memory("10s"), "template": apart(name)}
+    with policy(cluster, "swap", POLICY), throttled(cluster, jobs, name, **spread) as pods:
+        slow = pods[SLOW].spec.node_name
+        others = {pod.spec.node_name for pod in pods} - {slow}
+        jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 900, "it is moved")
+        last = jobs.status(name)["restarts"]["last"]
+        assert (last["reason"], last["counted"], last["node"]) == ("StragglerSwapped", False, slow)
+        jobs.wait_phase(name, "Running", 180)
+        now = {pod.spec.node_name for pod in jobs.pods(name)}
+        assert slow not in now and others < now
+        jobs.wait(lambda: health(cluster, slow).get("state") == "Requalifying", 60, "it is empty")
+        assert taints(cluster, slow) == {"convoy.dev/quarantined": "NoSchedule"}
+        assert not any(taints(cluster, node) for node in now), "nobody else is touched"
+        saved = last["step"] or 0
+        jobs.wait(lambda: jobs.status(name)["progress"]["step"] > saved, 180, "it goes on")
+        table = cluster.kubectl("get", "nodehealths")
+        assert any("Requalifying" in line and slow in line for line in table.splitlines())
+        hardware = next(
+            one["metadata"]["name"]
+            for one in cluster.get("nodehealths")["items"]
+            if one["status"]["nodeRef"]["name"] == slow
+        )
+        release = {"at": "2026-01-01T00:00:00Z", "reason": "the drill is over", "user": "e2e"}
+        patch = json.dumps({"spec": {"release": release}})
+        cluster.kubectl("patch", "nodehealths", hardware, "--type=merge", "-p", patch)
+        jobs.wait(lambda: not taints(cluster, slow), 30, "it is back in service")
+        assert health(cluster, slow)["state"] == "Probation"
+    jobs.wait(
+        lambda: "convoy.dev/node-health" not in cluster.get("nodes", slow)["metadata"]["labels"],
+        60,
+        "nothing is left on nodes",
+    )

@@ -9,6 +9,7 @@ import typer
 
 from convoy.cli import change, check, engine, logs, show, simulate, why
 from convoy.cli.checkpoint.app import app as checkpoint
+from convoy.cli.guard.app import app as guard
 
 app = typer.Typer(
     name="convoy",
@@ -28,6 +29,7 @@ app.command("restart")(change.restart)
 app.command("delete")(change.delete)
 app.command("engine")(engine.engine)
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(guard, name="guard")
 app.command("simulate")(simulate.simulate)
 
 

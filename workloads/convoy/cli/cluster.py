@@ -19,6 +19,7 @@ from urllib3.exceptions import HTTPError
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.meta import GROUP, VERSION
+from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 
@@ -102,6 +103,23 @@ class Cluster:
         """One CheckpointStore; Failure when there is none."""
         body = self._call(self.custom.get_cluster_custom_object, GROUP, VERSION, "checkpointstores", name)
         return _read(CheckpointStore, body)
+
+    def node_healths(self) -> list[NodeHealth]:
+        """What is known of all nodes' hardware."""
+        found = self._call(self.custom.list_cluster_custom_object, GROUP, VERSION, "nodehealths")
+        return [_read(NodeHealth, item) for item in found["items"]]
+
+    def patch_node_health(self, name: str, body: dict[str, Any]) -> None:
+        """Merge-patches one NodeHealth."""
+        self._call(
+            self.custom.patch_cluster_custom_object,
+            GROUP,
+            VERSION,
+            "nodehealths",
+            name,
+            body,
+            _content_type="application/merge-patch+json",
+        )
 
     def secret(self, namespace: str, name: str) -> dict[str, Any]:
         """A Secret, its `data` in base64. Failure when there is none, or the user may not read it."""

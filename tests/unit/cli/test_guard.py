@@ -1,0 +1,115 @@
+"""`convoy guard`: which node is meant, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from convoy.cli.guard import decide
+from convoy.cli.guard.finding import meant
+from convoy.cli.guard.why import explanation
+from convoy_crds.nodehealth import NodeHealth
+
+from .test_show import NOW
+
+
+def health(name: str = "hw", node: str = "n1", said: Any = None, **status: Any) -> NodeHealth:
+    body = {"nodeRef": {"name": node}, **status}
+    return NodeHealth.model_validate({"metadata": {"name": name}, "spec": said or {}, "status": body})
+
+
+def text(about: NodeHealth) -> str:
+    return "\n".join(explanation(about, NOW))
+
+
+class Cluster:
+    """Holds the NodeHealths, and what was said of them."""
+
+    def __init__(self, *healths: NodeHealth) -> None:
+        self.healths, self.patched = list(healths), []
+
+    patched: list[tuple[str, dict[str, Any]]]
+
+    def node_healths(self) -> list[NodeHealth]:
+        return self.healths
+
+    def patch_node_health(self, name: str, body: dict[str, Any]) -> None:
+        self.patched.append((name, body))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    found = Cluster(health(), health("a", "twice"), health("b", "twice"), health("n1", "other"))
+    monkeypatch.setattr(decide.Cluster, "connect", lambda *_: found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("n1", ["hw"]), ("hw", ["hw"]), ("twice", ["a", "b"]), ("b", ["b"]), ("nobody", [])],
+)
+def test_a_node_is_meant_before_hardware_of_that_name(cluster: Cluster, name: str, found: list[str]) -> None:
+    assert [one.metadata.name for one in meant(cluster.healths, name)] == found
+
+
+def test_a_node_against_which_nothing_speaks() -> None:
+    said = text(health(state="Unverified", since="2026-01-01T11:00:00Z", message="first seen, on node n1"))
+    assert said.startswith("node n1, hardware hw: Unverified for 60m\n  first seen")
+    assert "GuardPolicy: none" in said and "Nothing speaks against it." in said
+
+
+def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
+    times = {"since": "2026-01-01T11:30:00Z", "seen": "2026-01-01T11:59:00Z"}
+    online = {"kind": "Online", "source": "ns/job", "cause": "Compute", "loss": 1234.5, "slowdown": 1.4}
+    condition = {
+        "type": "Acting", "status": "False", "reason": "SparesBudget", "message": "a drain waits",
+        "lastTransitionTime": "2026-01-01T11:59:00Z",
+    }  # fmt: skip
+    turn = {
+        "at": "2026-01-01T11:50:00Z",
+        "before": "Suspect",
+        "after": "Quarantined",
+        "reason": "ConfirmedSlow",
+    }
+    said = text(
+        health(
+            state="Quarantined",
+            policy="default",
+            evidence=[{**online, **times}],
+            conditions=[condition],
+            quarantines=["2026-01-01T11:50:00Z"],
+            lemonScore=1.0,
+            history=[turn],
+        )
+    )
+    assert "ns/job: 40% slower than its peers (Compute) from 30m to 60s ago; cost 1234 GPU-seconds" in said
+    assert "! Acting=False: SparesBudget" in said and "    a drain waits" in said
+    assert "Suspect -> Quarantined: ConfirmedSlow" in said and "lemon score 1.00" in said
+
+
+def test_what_people_have_said_is_shown() -> None:
+    said = text(health(said={"condemned": {"reason": "smoke", "user": "ops"}}, state="Condemned"))
+    assert "Condemned by ops: smoke" in said
+
+
+def test_a_release_ends_a_condemnation(cluster: Cluster) -> None:
+    decide.release("n1", reason="fixed", user="ops")
+    ((name, body),) = cluster.patched
+    assert name == "hw" and body["spec"]["condemned"] is None
+    said = NodeHealth.model_validate({"metadata": {}, "spec": {"release": body["spec"]["release"]}}).spec
+    assert said.release is not None and (said.release.reason, said.release.user) == ("fixed", "ops")
+
+
+def test_what_is_taken_back_is_removed(cluster: Cluster) -> None:
+    decide.exempt("n1", reason="over", undo=True)
+    decide.condemn("n1", reason="over", undo=True)
+    assert [body["spec"] for _, body in cluster.patched] == [{"exempt": None}, {"condemned": None}]
+
+
+@pytest.mark.parametrize("name", ["twice", "nobody"])
+def test_nothing_is_said_of_a_node_that_is_not_known_for_sure(cluster: Cluster, name: str) -> None:
+    with pytest.raises(typer.Exit):
+        decide.condemn(name, reason="smoke", user="ops")
+    assert cluster.patched == []
