@@ -281,6 +281,8 @@ class GuardView:
     judged: bool
     """Whether enough ranks do the same work to tell who of them is slow."""
     slow: tuple[SlowView, ...] = ()
+    blind: bool = False
+    """Whether a rank that was made up to be slow was not found: what is not told says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

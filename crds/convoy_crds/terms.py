@@ -350,6 +350,12 @@ class Reasons:
         "the job is slower than it could be, and no node is to blame: {what}",
     )
     NO_STRAGGLER = Reason("NoStraggler", "no rank keeps the others waiting")
+    DETECTOR_DEGRADED = Reason(
+        "DetectorDegraded",
+        "a rank that was made up to be half as slow again was not found: the ranks' times say too little, or "
+        "scatter too much; nobody is accused, and nobody is cleared",
+        warning=True,
+    )
     TOO_FEW_PEERS = Reason(
         "TooFewPeers",
         "nobody is judged: it takes 4 ranks that do the same work to tell who of them is slow",

@@ -111,6 +111,12 @@ class Metrics:
         self.guard_seconds = Counter(
             "convoy_guard_detector_seconds", "Time spent on looking for stragglers.", registry=registry
         )
+        self.guard_canaries = Counter(
+            "convoy_guard_canaries",
+            "Turns of whether a rank that was made up to be slow was found: Sees, Blind, Untried.",
+            ["sight"],
+            registry=registry,
+        )
         self.guard_nodes = Gauge(
             "convoy_guard_nodes", "Nodes' hardware by its state of health.", ["state"], registry=registry
         )

@@ -7,7 +7,7 @@ wrongly) looks like a healthy job; this tells the two apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -17,6 +17,12 @@ from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Table
 
 SLOWDOWN = 0.5
+TABLES = 8
+"""In which it must be told."""
+SETTLE = 32
+"""Tables before the first try: until then noise is not known well."""
+PERIOD_SECONDS = 3600.0
+"""Between two tries."""
 
 
 class Sight(StrEnum):
@@ -26,6 +32,32 @@ class Sight(StrEnum):
     BLIND = "Blind"
     UNTRIED = "Untried"
     """Nobody can be judged: too few peers, or nobody was heard in every window."""
+
+
+@dataclass(slots=True)
+class Canary:
+    """The tries of one job: it keeps some tables now and then, and says what came of them."""
+
+    seen: int = 0
+    due: float = 0.0
+    before: State | None = None
+    """The detector's state before the tables that are kept; None between tries."""
+    tables: list[Table] = field(default_factory=list)
+    last: Sight = Sight.UNTRIED
+
+    def take(self, state: State, table: Table, now: float) -> bool:
+        """Takes in a table, and the state before it; whether a try has come to its end."""
+        self.seen += 1
+        if self.before is None:
+            if self.seen <= SETTLE or now < self.due:
+                return False
+            self.before = state
+        self.tables.append(table)
+        if len(self.tables) < TABLES:
+            return False
+        self.last = sight(self.before, self.tables)
+        self.before, self.tables, self.due = None, [], now + PERIOD_SECONDS
+        return True
 
 
 def sight(state: State, tables: Sequence[Table], slowdown: float = SLOWDOWN) -> Sight:

@@ -46,6 +46,8 @@ def _nobody(draft: Draft, view: GuardView) -> None:
     if view.slow:
         what = "; ".join(sorted({_SHARED.get(one.cause, "the cause is unknown") for one in view.slow}))
         draft.condition(kind, False, Reasons.SLOW_TOGETHER, Reasons.SLOW_TOGETHER.format(what=what))
+    elif view.blind:
+        draft.condition(kind, None, Reasons.DETECTOR_DEGRADED, Reasons.DETECTOR_DEGRADED.message)
     elif not view.judged:
         draft.condition(kind, None, Reasons.TOO_FEW_PEERS, Reasons.TOO_FEW_PEERS.message)
     else:

@@ -15,6 +15,7 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.guard.canary import Canary, Sight
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.gather import Gather
@@ -51,11 +52,18 @@ class _Job:
         """As its plan last saw it."""
         self.held: dict[str, Held] = {}
         """By node."""
+        self.canary = Canary()
+
+    @property
+    def blind(self) -> bool:
+        """Whether a rank that was made up to be slow was not found."""
+        return self.canary.last is Sight.BLIND
 
     def advance(self, window: Window, now: float) -> Report | None:
         """Takes one window in; the report on the newest table that it completes."""
         report = None
         for table in self.gather.take(self.incarnation, window):
+            self.canary.take(self.state, table, now)
             self.state, report = advance(self.state, table)
             found = [(self.standing.nodes_of(finding.ranks), finding) for finding in report.findings]
             self.held = held(self.held, found, self.standing.layout.size, now)
@@ -101,7 +109,7 @@ class Watches:
         found: dict[str, list[Suspicion]] = defaultdict(list)
         for job in self._jobs.values():
             for node, one in job.held.items():
-                if one.lasting:
+                if one.lasting and not job.blind:
                     found[node].append(job.suspicion(node, one))
         return {node: tuple(several) for node, several in found.items()}
 
@@ -120,6 +128,7 @@ class Watches:
     def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
         own = job.standing.ranks.get(pod, range(0))
         before, suspected = job.view, _lasting(job)
+        seen = job.canary.last
         for window in told.windows[:_MOST_WINDOWS]:
             if window.rank not in own:
                 continue
@@ -128,6 +137,10 @@ class Watches:
                 job.view = _view(job, report)
         if _news(before, job.view):
             self._queue.add(job.key, 0.0)
+        if job.canary.last is not seen:
+            self._metrics.guard_canaries.labels(job.canary.last.value).inc()
+            if job.blind:
+                log.warning("the detector is blind", job=f"{job.key.namespace}/{job.key.name}")
         if _lasting(job) != suspected:
             self.on_suspicion()
 
@@ -193,6 +206,7 @@ def _view(job: _Job, report: Report) -> GuardView:
         incarnation=job.incarnation,
         judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
         slow=tuple(_slow(job.standing, finding) for finding in report.findings),
+        blind=job.blind,
     )
 
 
@@ -216,4 +230,4 @@ def _news(before: GuardView | None, after: GuardView | None) -> bool:
 def _told(view: GuardView | None) -> object:
     if view is None:
         return None
-    return view.judged, {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow}
+    return view.judged, view.blind, {(one.cause, one.place, one.ranks, one.persistent) for one in view.slow}

@@ -51,6 +51,14 @@ def test_what_lasts_is_an_event_once() -> None:
     assert cluster.events.count("Straggler") == 1
 
 
+def test_a_detector_that_is_blind_clears_nobody() -> None:
+    cluster = job()
+    cluster.guard = GuardView(1, judged=True, blind=True)
+    cluster.settle()
+    (found,) = (c for c in cluster.job.status.conditions if c.type == "StragglerDetected")
+    assert (found.status, found.reason) == ("Unknown", "DetectorDegraded")
+
+
 def test_the_worst_of_several_is_named() -> None:
     others = [replace(SLOW, ranks=(n,), nodes=(f"node-{n}",), slowdown=n / 10) for n in (1, 2)]
     found = told(job(), *others, replace(SLOW, ranks=(0,), slowdown=0.05, persistent=True))

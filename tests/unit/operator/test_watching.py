@@ -59,10 +59,16 @@ class Hub:
         self.world.jobs.upsert(views.parent(raw))
 
     def tell(
-        self, step: int, slow: dict[int, float] | None = None, incarnation: int = 1, pod: str = "p"
+        self,
+        step: int,
+        slow: dict[int, float] | None = None,
+        incarnation: int = 1,
+        pod: str = "p",
+        measured: bool = True,
     ) -> None:
         for number in range(self.replicas):
             compute = 1.0 + 0.003 * ((step * 7 + number * 5) % 4) + (slow or {}).get(number, 0.0)
+            compute *= measured
             window = wire.StepWindow(
                 rank=number, first=step, last=step, wall=2.0, compute=compute, wait=2.0 - compute
             )
@@ -139,3 +145,41 @@ def test_a_job_that_is_over_is_forgotten() -> None:
     assert hub.watches.view("uid-job") is not None
     hub.form(3, phase="Succeeded")
     assert hub.watches.view("uid-job") is None
+
+
+def test_a_detector_that_sees_nothing_is_found_out_and_accuses_nobody() -> None:
+    hub = Hub()
+    for step in range(1, 41):
+        hub.tell(step)
+    view = hub.watches.view("uid-job")
+    assert view is not None and not view.blind
+    hub = Hub()
+    for step in range(1, 41):
+        hub.tell(step, measured=False)
+        if step == 39:
+            before = hub.watches.view("uid-job")
+            assert before is not None and not before.blind, "it has not been tried"
+    view = hub.watches.view("uid-job")
+    assert view is not None and view.blind
+
+
+def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
+    hub = Hub()
+    called: list[int] = []
+    hub.watches.on_suspicion = lambda: called.append(1)
+    for step in range(1, 21):
+        hub.tell(step)
+    for step in range(21, 60):
+        hub.tell(step, slow={4: 0.5})
+        if hub.watches.suspicions():
+            break
+    ((node, (found,)),) = hub.watches.suspicions().items()
+    assert (node, found.job, found.cause) == ("n4", "default/job", "Compute")
+    assert 1.4 < found.slowdown < 1.6
+    assert found.loss > 16 * 0.4 * RANKS, "all ranks have waited in each of the windows"
+    assert len(called) == 1
+    hub.form(1, phase="Succeeded")
+    raw = next(iter(hub.world.jobs)).raw
+    raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999"}}
+    hub.world.jobs.upsert(views.parent({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
+    assert hub.watches.suspicions() == {}
