@@ -23,7 +23,7 @@ from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 
-M = TypeVar("M", TrainingJob, Engine, CheckpointStore)
+M = TypeVar("M", TrainingJob, Engine, CheckpointStore, NodeHealth)
 
 TIMEOUT_SECONDS = 30
 PLURAL = "trainingjobs"
