@@ -353,7 +353,7 @@ class Reasons:
     DETECTOR_DEGRADED = Reason(
         "DetectorDegraded",
         "a rank that was made up to be half as slow again was not found: the ranks' times say too little, or "
-        "scatter too much; nobody is accused, and nobody is cleared",
+        "scatter too much; that nobody is named says nothing",
         warning=True,
     )
     TOO_FEW_PEERS = Reason(

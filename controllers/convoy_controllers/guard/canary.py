@@ -17,8 +17,8 @@ from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Table
 
 SLOWDOWN = 0.5
-TABLES = 8
-"""In which it must be told."""
+TABLES = 32
+"""In which it must be told: where ranks scatter it takes longer."""
 SETTLE = 32
 """Tables before the first try: until then noise is not known well."""
 PERIOD_SECONDS = 3600.0

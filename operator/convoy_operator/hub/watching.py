@@ -109,7 +109,7 @@ class Watches:
         found: dict[str, list[Suspicion]] = defaultdict(list)
         for job in self._jobs.values():
             for node, one in job.held.items():
-                if one.lasting and not job.blind:
+                if one.lasting:
                     found[node].append(job.suspicion(node, one))
         return {node: tuple(several) for node, several in found.items()}
 
