@@ -65,7 +65,7 @@ bench-survival: binaries ## Faults on real nodes and the time to the next step; 
 	@$(BIN)/python -m e2e.bench survival
 
 .PHONY: bench-schedules
-bench-schedules: venv ## The checkpoint protocol under 100,000 random schedules; writes docs/bench/schedules.json (1 hour).
+bench-schedules: venv ## The checkpoint protocol under 100,000 random schedules; writes docs/bench/schedules.json (2 hours; goes on where it was stopped).
 	@$(BIN)/python -m e2e.bench schedules
 
 .PHONY: bench-tiercheck

@@ -1,0 +1,23 @@
+"""What was played counts for as long as the code stays as it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from e2e.bench.schedules import Tally, digest, read
+
+
+def test_a_tally_goes_on_with_the_same_code_and_begins_anew_with_other(tmp_path: Path) -> None:
+    path = tmp_path / "tally.json"
+    assert read(path, "a") == Tally("a")
+    known = Tally("a", 1000, 7, 9, ("seed 3: why",)) + Tally("", 100, 1, 1)
+    assert known == Tally("a", 1100, 8, 10, ("seed 3: why",))
+    path.write_text(json.dumps(asdict(known)))
+    assert read(path, "a") == known
+    assert read(path, "b") == Tally("b")
+
+
+def test_the_digest_is_of_real_files() -> None:
+    assert digest() == digest() and len(digest()) == 64
