@@ -10,7 +10,7 @@ from typing import NamedTuple
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import Facts
 from convoy_controllers.nodehealth.record import ACCUSED, length
-from convoy_crds.guardpolicy import Breaker, BreakerState, BreakerStatus
+from convoy_crds.guardpolicy import Breaker, BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.nodehealth import Action, EvidenceKind, NodeHealthStatus, Outcome, State
 from convoy_crds.terms import Reason, Reasons
 
@@ -49,10 +49,9 @@ def size(nodes: Mapping[str, Judged]) -> int:
     return sum(1 for one in nodes.values() if one.facts.node is not None or one.status.state in ACCUSED)
 
 
-def next_state(
-    known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime
-) -> BreakerStatus:
+def next_state(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> BreakerStatus:
     """The breaker after this look at the fleet; the same object when nothing changes."""
+    known, rules = policy.status.breaker, policy.spec.breaker
     trip = tripped(known, rules, nodes, now)
     if known.state is BreakerState.CLOSED:
         return known if trip is None else _opened(trip, now)
@@ -64,12 +63,11 @@ def next_state(
             return _opened(trip, now)
         half = {"state": BreakerState.HALF_OPEN, "since": now, "message": Reasons.BREAKER_TRIAL.message}
         return known.model_copy(update={**half, "trial": ""})
-    return _opened(trip, now) if trip is not None else _half_open(known, rules, nodes, now)
+    return _opened(trip, now) if trip is not None else _half_open(policy, nodes, now)
 
 
-def _half_open(
-    known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime
-) -> BreakerStatus:
+def _half_open(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> BreakerStatus:
+    known, rules = policy.status.breaker, policy.spec.breaker
     since = known.since or now
     closed = _turned(BreakerState.CLOSED, Reasons.BREAKER_CLOSED, Reasons.BREAKER_CLOSED.message, now)
     # Where actions were in vain, time alone does not make the next ones better.
@@ -87,7 +85,7 @@ def _half_open(
         if trial is not None and (pending or (made is None and _on_trial(trial.status))):
             return known
         return known.model_copy(update={"trial": ""})
-    waiting = any(_waits(one.status) for one in nodes.values())
+    waiting = any(_may_be_tried(one, policy.spec.sweeps is not None) for one in nodes.values())
     if calm and not waiting and now - since >= length(rules.half_open_after):
         return closed
     return known
@@ -95,6 +93,12 @@ def _half_open(
 
 def _waits(status: NodeHealthStatus) -> bool:
     return status.state in (State.SUSPECT, State.GATED, State.QUARANTINED) and status.confirmed_at is not None
+
+
+def _may_be_tried(one: Judged, sweeps: bool) -> bool:
+    """Whether it waits, and has failed a sweep or may have one: for others half open would never end."""
+    ready = one.status.sweep is not None or (sweeps and one.facts.heard and one.facts.idle)
+    return _waits(one.status) and (ready or evidence.failures(one.status.evidence) > 0)
 
 
 def _on_trial(status: NodeHealthStatus) -> bool:
@@ -112,21 +116,19 @@ def admits(breaker: BreakerStatus, name: str, status: NodeHealthStatus) -> bool:
         return True
     if breaker.state is BreakerState.OPEN:
         return False
-    swept = any(one.kind is EvidenceKind.SWEEP for one in status.evidence)
-    return swept and breaker.trial in ("", name)
+    return evidence.failures(status.evidence) > 0 and breaker.trial in ("", name)
 
 
 def tripped(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], now: datetime) -> Trip | None:
     """Why the breaker must open; None when nothing says so."""
     total = size(nodes)
-    counted = known.since if known.since is not None and known.state is not BreakerState.OPEN else None
     window = length(rules.window)
     confirmed = [
         (name, one)
         for name, one in nodes.items()
         if one.status.confirmed_at is not None
         and now - one.status.confirmed_at < window
-        and (counted is None or one.status.confirmed_at > counted)
+        and not _counted_before(known, one.status)
         and name != known.trial
     ]
     if len(confirmed) > max(_FEW, total * rules.confirmed_percent / 100):
@@ -137,11 +139,20 @@ def tripped(known: BreakerStatus, rules: Breaker, nodes: Mapping[str, Judged], n
     suspects = sum(
         1
         for one in nodes.values()
-        if one.status.state is State.SUSPECT and evidence.standing(one.status.evidence)
+        if one.status.state is State.SUSPECT
+        and evidence.standing(one.status.evidence)
+        and not (evidence.failures(one.status.evidence) > 1 and _counted_before(known, one.status))
     )
     if suspects > max(_FEW, total * rules.suspect_percent / 100):
         return Trip(Reasons.BREAKER_SUSPECT, Reasons.BREAKER_SUSPECT.format(count=suspects, nodes=total))
     return _shared([one for _, one in confirmed], rules, nodes) or _in_vain(known, rules, nodes)
+
+
+def _counted_before(known: BreakerStatus, status: NodeHealthStatus) -> bool:
+    """Whether it was confirmed before the breaker last turned. That it has opened for it once is enough: from
+    then on trials and budgets alone say how fast such nodes are drained.
+    """
+    return known.since is not None and status.confirmed_at is not None and status.confirmed_at <= known.since
 
 
 def _shared(confirmed: Sequence[Judged], rules: Breaker, nodes: Mapping[str, Judged]) -> Trip | None:

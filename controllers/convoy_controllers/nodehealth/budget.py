@@ -25,7 +25,7 @@ from convoy_crds.terms import Reason, Reasons
 _HOUR = timedelta(hours=1)
 _FIRST = {Want.DRAIN: 0, Want.QUARANTINE: 1, Want.SWEEP: 2}
 _TRUSTED = IN_SERVICE - {State.SUSPECT}
-_SWEPT_FIRST = (State.REQUALIFYING, State.GATED, State.SUSPECT)
+_SWEPT_FIRST = (State.REQUALIFYING, State.QUARANTINED, State.GATED, State.SUSPECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def allocate(
     now: datetime,
 ) -> Allocation:
     """Grants what the breaker and every budget leave room for, what costs most first."""
-    allocation = Allocation(breakers.next_state(policy.status.breaker, policy.spec.breaker, nodes, now))
+    allocation = Allocation(breakers.next_state(policy, nodes, now))
     ledger = Ledger(policy, nodes, now)
     for name, wish in _in_order(nodes, wishes):
         if name in allocation.granted:

@@ -91,6 +91,11 @@ def standing(evidence: Sequence[Evidence]) -> list[Evidence]:
     return [one for one in evidence if one.kind is EvidenceKind.SWEEP or one.loss > one.forgiven]
 
 
+def failures(evidence: Sequence[Evidence]) -> int:
+    """Sweeps that failed it, and that none has refuted since."""
+    return sum(1 for one in evidence if one.kind is EvidenceKind.SWEEP)
+
+
 def last_sign(evidence: Sequence[Evidence]) -> datetime | None:
     """When something last spoke against the node."""
     return max((one.seen for one in evidence), default=None)

@@ -154,7 +154,7 @@ def _moved_on(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: 
             return _clear(status, now, spec.qualification.probation)
         return status
     if status.state is State.SUSPECT:
-        failed = any(one.kind is EvidenceKind.SWEEP for one in status.evidence)
+        failed = evidence.failures(status.evidence) > 0
         quiet = clean(status, facts, policy, now, spec.qualification.suspect_clears)
         if quiet and not failed and status.sweep is None:
             return _clear(status, now, spec.qualification.suspect_clears)
@@ -203,9 +203,10 @@ def wishes(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: dat
         case = _proven(status, facts, policy, now)
         if case.proven and facts.heard:
             found.append(Wish(Want.QUARANTINE, case.why))
-    if status.state is State.QUARANTINED and (why := repairing.may_leave(status, facts, policy.spec, now)):
-        found.append(Wish(Want.DRAIN, why))
-    if sweeping.wants(status, facts, policy.spec, now):
+    if status.state is State.QUARANTINED and status.sweep is None:
+        if why := repairing.may_leave(status, facts, policy.spec, now):
+            found.append(Wish(Want.DRAIN, why))
+    if sweeping.wants(status, facts, policy, now):
         found.append(Wish(Want.SWEEP))
     return tuple(found)
 

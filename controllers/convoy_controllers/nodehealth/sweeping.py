@@ -7,8 +7,8 @@ from typing import Any
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import Facts, SweepResult
-from convoy_controllers.nodehealth.record import length, turned
-from convoy_crds.guardpolicy import GuardPolicySpec, OnJoin
+from convoy_controllers.nodehealth.record import length, lemon_score, turned
+from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicySpec, OnJoin
 from convoy_crds.nodehealth import (
     EvidenceKind,
     NodeHealthStatus,
@@ -71,6 +71,12 @@ def _passed(
         return turned(status, State.PROBATION, now, Reasons.SWEEP_PASSED, message, result.provenance)
     # Jobs saw what the sweep did not: it stays suspect until nothing is seen for long enough.
     status = status.model_copy(update={"confirmed_at": None})
+    if status.state is State.QUARANTINED:
+        # It was not needed.
+        known = status.quarantines[:-1]
+        score = lemon_score(known, now)
+        status = status.model_copy(update={"quarantines": known, "lemon_score": score})
+        return turned(status, State.SUSPECT, now, Reasons.SWEEP_PASSED, message, result.provenance)
     return turned(status, status.state, now, Reasons.SWEEP_PASSED, message, result.provenance)
 
 
@@ -86,6 +92,8 @@ def _failed(
     status = status.model_copy(update={"evidence": known, "inconclusive": 0, "clean_since": result.at})
     if status.state is State.REQUALIFYING:
         return _retest_failed(status, message, spec, now)
+    if status.state is State.QUARANTINED:
+        return turned(status, State.QUARANTINED, now, reason, message, found)
     # Hardware that was in service goes back to it until the failure is confirmed: a broken sweep must not
     # empty the fleet.
     joined = status.state is State.SWEEPING and status.qualified_until is None
@@ -122,14 +130,19 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     return turned(status, after, now, reason, message, result.provenance)
 
 
-def wants(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> bool:
+def wants(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> bool:
     """Whether the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
+    spec = policy.spec
     if spec.sweeps is None or status.sweep is not None or not facts.heard or not facts.idle:
         return False
     if status.state is State.REQUALIFYING:
         return True
     if status.state is State.GATED:
-        return not any(one.kind is EvidenceKind.SWEEP for one in status.evidence)
+        return not evidence.failures(status.evidence)
+    if status.state is State.QUARANTINED:
+        # It takes nobody out of service, and a breaker that is not closed lets pass only whom a sweep failed.
+        closed = policy.status.breaker.state is BreakerState.CLOSED
+        return not closed and not evidence.failures(status.evidence)
     if status.state is State.QUALIFIED:
         expired = status.qualified_until is not None and now >= status.qualified_until
         return expired and spec.on_join is OnJoin.GATE
@@ -143,7 +156,7 @@ def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
     if now - status.swept < RETRY or status.inconclusive >= MOST_INCONCLUSIVE:
         return False
     online = any(one.seen > status.swept for one in status.evidence if one.kind is EvidenceKind.ONLINE)
-    again = sum(1 for one in status.evidence if one.kind is EvidenceKind.SWEEP) == 1
+    again = evidence.failures(status.evidence) == 1
     return online or again or status.inconclusive > 0
 
 

@@ -440,8 +440,8 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
 
 def test_who_failed_before_it_joined_is_not_swept_again() -> None:
     found = health("Gated", evidence=[swept()]).status
-    assert not sweeping.wants(found, IDLE, policy(onJoin="Gate").spec, NOW)
-    assert sweeping.wants(health("Gated").status, IDLE, policy(onJoin="Gate").spec, NOW)
+    assert not sweeping.wants(found, IDLE, policy(onJoin="Gate"), NOW)
+    assert sweeping.wants(health("Gated").status, IDLE, policy(onJoin="Gate"), NOW)
 
 
 @pytest.mark.parametrize(
