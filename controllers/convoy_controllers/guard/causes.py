@@ -72,8 +72,12 @@ def _compute_and_host(state: State, table: Table) -> list[Finding]:
     hot = (state.throttled >= _EXPLAINS) | (state.heat >= _EXPLAINS * np.maximum(compute.size, 1e-3))
     whole, blamed = _replicas(state, table, slow)
     slow &= ~blamed
-    saved = table.compute - mended(table.compute, compute.alarmed, state.setting.peers)
-    findings = _by_node(state, table, compute, {Cause.THERMAL: slow & hot, Cause.COMPUTE: slow & ~hot}, saved)
+    healthy = mended(table.compute, compute.alarmed, state.setting.peers)
+    saved = table.compute - healthy
+    micro = max(1, table.micro.shape[1] // 2) if table.micro is not None else 1
+    delays = state.setting.shape.delays(healthy, table.compute, micro)
+    causes = {Cause.THERMAL: slow & hot, Cause.COMPUTE: slow & ~hot}
+    findings = _by_node(state, table, compute, causes, delays)
     findings += _by_node(state, table, host, {Cause.HOST: by_host}, table.host - others_median(table.host))
     if (common & compute.alarmed).any():
         findings.append(_common(state, compute, common, float(np.nanmax(saved, initial=0.0))))

@@ -56,6 +56,21 @@ class Shape:
         np.maximum.at(grid, self.cell, np.nan_to_num(compute))
         return self.times(grid.reshape(self.replicas, self.stages), micro)
 
+    def delays(self, healthy: Floats, compute: Floats, micro: int) -> Floats:
+        """By rank, by how many seconds the step is longer for its time alone, all others' being `healthy`.
+
+        Nothing where others would keep the step waiting as long: another class of hardware, a longer stage.
+        """
+        grid = np.zeros(self.stages * self.replicas)
+        np.maximum.at(grid, self.cell, np.nan_to_num(healthy))
+        rows = grid.reshape(self.replicas, self.stages)
+        replica = self.cell // self.stages
+        own = np.maximum(grid[self.cell], np.nan_to_num(compute))
+        total = rows.sum(axis=1)[replica] - grid[self.cell] + own
+        longest = np.maximum(rows.max(axis=1)[replica], own)
+        step = (total + (micro - 1) * longest) / micro
+        return np.maximum(0.0, step - self.times(rows, micro).max())
+
     @staticmethod
     def times(grid: Floats, micro: int) -> Floats:
         """Seconds by replica, of times by replica and stage."""

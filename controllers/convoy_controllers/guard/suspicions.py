@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
-PLACES = frozenset(("rank", "node"))
+PLACES = frozenset(("rank", "node", "inside"))
 GAP_SECONDS = 120.0
 """A suspicion that is not renewed for so long is over; another begins anew."""
 

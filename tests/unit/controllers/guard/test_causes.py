@@ -65,7 +65,9 @@ def test_the_cause_and_the_culprits(
     last = [one for one in found[-1].findings if one.cause != "Imbalance"]
     assert {(one.cause.value, one.place) for one in last} == {(cause, place)}
     assert {rank for one in last for rank in one.ranks} == set(ranks)
-    assert all(one.persistent and ONSET <= one.since <= ONSET + 5 and one.lost > 0 for one in last)
+    assert all(one.persistent and ONSET <= one.since <= ONSET + 5 for one in last)
+    # Where the work differs, another rank may happen to keep this step waiting.
+    assert all(one.lost > 0 or job.work for one in last)
     verdicts = found[-1].verdicts
     assert (verdicts[list(ranks)] == Verdict.PERSISTENT).all()
     assert not (np.delete(verdicts, list(ranks)) >= Verdict.SUSPECT).any()

@@ -129,6 +129,26 @@ def test_what_mending_would_save(
     assert found.replicas == pytest.approx(replicas, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("healthy", "micro", "delay"),
+    [
+        pytest.param([1, 1, 1, 1, 1, 1, 1, 1], 10**6, 1.0, id="nobody else"),
+        pytest.param(
+            [1, 1, 1, 1, 3, 3, 3, 3], 4, 0.25, id="the other stage is longer, but for the first micro-batch"
+        ),
+        pytest.param([1, 1.5, 1, 1, 1, 1, 1, 1], 10**6, 0.5, id="another replica is nearly as long"),
+        pytest.param([1, 2, 1, 1, 1, 1, 1, 1], 10**6, 0.0, id="another replica is as long"),
+    ],
+)
+def test_what_one_slow_rank_costs(healthy: list[float], micro: int, delay: float) -> None:
+    """Rank 0 takes 2 s in place of 1 s; another, that takes long too, counts for itself."""
+    base = np.array(healthy, dtype=float)
+    compute = np.where(np.arange(8) == 0, 2.0, base)
+    found = Shape.of(grid(2, 4)).delays(base, compute, micro)
+    assert found[0] == pytest.approx(delay, abs=1e-3)
+    np.testing.assert_allclose(found[1:], 0.0, atol=1e-3)
+
+
 def test_a_step_is_as_long_as_its_slowest_pipeline() -> None:
     """Of two stages of 4 and 8 s in 4 micro-batches: filled in 1 s, then 2 s for each of four."""
     shape = Shape.of(grid(2, 4))

@@ -25,6 +25,7 @@ def finding(
         (finding(place="node"), True),
         (finding(Cause.THERMAL), True),
         (finding(Cause.COMMUNICATION, "node"), True),
+        (finding(Cause.COMMUNICATION, "inside"), True),
         (finding(Cause.COMMUNICATION, "link"), False),
         (finding(Cause.COMMUNICATION, "rack"), False),
         (finding(Cause.INPUT), False),
