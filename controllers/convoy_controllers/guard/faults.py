@@ -35,6 +35,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "nic": ("Communication", "nodes"),
     "link": ("Communication", "nodes"),
     "uplink": ("Communication", "racks"),
+    "nvlink": ("Communication", "nodes"),
+    "crowd": ("Communication", "nodes"),
     "storage": ("Input", ""),
     "loader": ("Input", "ranks"),
     "hog": ("Host", "nodes"),
@@ -47,6 +49,8 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 """By kind: the cause that is to be told (none: nothing is), and what `where` numbers."""
 _BURST = 10
+CROWD = 32
+"""Nodes from which on a part that is good in pairs is slow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +67,9 @@ class Effects:
     save: float
     work: float
     nodes: dict[tuple[int, ...], float]
-    """Factor of transfers through a node, or between two neighbours of a ring."""
+    """Factor of transfers through a node, between two neighbours of a ring, or (twice the same) inside."""
+    crowds: dict[int, float]
+    """By node, factor of transfers among CROWD nodes and more."""
     racks: dict[int, float]
 
     @classmethod
@@ -81,6 +87,7 @@ class Effects:
             save=0.0,
             work=0.0,
             nodes={},
+            crowds={},
             racks={},
         )
         for fault in faults:
@@ -92,12 +99,14 @@ class Effects:
         """Factor of a communicator's transfer: its slowest part counts."""
         nodes = [int(node) for node in layout.node[members]]
         if len(set(nodes)) == 1:
-            return 1.0
+            return self.nodes.get((nodes[0], nodes[0]), 1.0)
         ring = zip(nodes, nodes[1:] + nodes[:1], strict=True)
         links = {(min(pair), max(pair)) for pair in ring}
         factors = [self.nodes.get((node,), 1.0) for node in nodes] + [
             self.nodes.get(link, 1.0) for link in links
         ]
+        if len(set(nodes)) >= CROWD:
+            factors += [self.crowds.get(node, 1.0) for node in nodes]
         racks = {int(rack) for rack in layout.rack[members]}
         if len(racks) > 1:
             factors += [self.racks.get(rack, 1.0) for rack in racks]
@@ -123,6 +132,10 @@ class Effects:
                 self.nodes |= {(node,): 1 + fault.size for node in where}
             case "link":
                 self.nodes[min(where), max(where)] = 1 + fault.size
+            case "nvlink":
+                self.nodes |= {(node, node): 1 + fault.size for node in where}
+            case "crowd":
+                self.crowds |= dict.fromkeys(where, 1 + fault.size)
             case "uplink":
                 self.racks |= dict.fromkeys(where, 1 + fault.size)
             case "storage":

@@ -203,9 +203,9 @@ def wishes(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: dat
         case = _proven(status, facts, policy, now)
         if case.proven and facts.heard:
             found.append(Wish(Want.QUARANTINE, case.why))
-    if status.state is State.QUARANTINED and status.sweep is None:
-        if why := repairing.may_leave(status, facts, policy.spec, now):
-            found.append(Wish(Want.DRAIN, why))
+    decided = status.state is State.QUARANTINED and status.sweep is None
+    if decided and (why := repairing.may_leave(status, facts, policy.spec, now)):
+        found.append(Wish(Want.DRAIN, why))
     if sweeping.wants(status, facts, policy, now):
         found.append(Wish(Want.SWEEP))
     return tuple(found)

@@ -7,7 +7,7 @@ from typing import Any
 
 from convoy_controllers.nodehealth import evidence
 from convoy_controllers.nodehealth.observed import Facts, SweepResult
-from convoy_controllers.nodehealth.record import length, lemon_score, turned
+from convoy_controllers.nodehealth.record import lemon_score, length, turned
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicySpec, OnJoin
 from convoy_crds.nodehealth import (
     EvidenceKind,

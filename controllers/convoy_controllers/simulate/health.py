@@ -18,6 +18,7 @@ from convoy_controllers.nodehealth import wanted
 from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
+from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus, State, Verdict
 from convoy_crds.terms import TAINTS
 
@@ -270,9 +271,10 @@ class HealthWorld:
         same = [other for other in held if statuses[other].actions[-1].rack == rack]
         _most(f"of rack {rack}", len(same), rules.per_rack)
         jobs = (one.job,) if one.job else ()
+        span = timedelta(seconds=seconds(rules.job_interval))
         for at, _, others in self.drains:
-            if now - at < timedelta(minutes=30) and set(jobs) & set(others):
-                raise Broken(f"{jobs} loses a second node within 30 minutes")
+            if now - at < span and set(jobs) & set(others):
+                raise Broken(f"{jobs} loses a second node within {span}")
         hour = sum(1 for at, _, _ in self.drains if now - at < timedelta(hours=1)) + 1
         _most("drains in an hour", hour, max(1, total * rules.fleet_percent_per_hour // 100))
         self.drains.append((now, rack, jobs))

@@ -1,0 +1,1 @@
+"""A job on simulated hardware under the whole guard: steps, detector, life cycle, sweeps, repairs."""

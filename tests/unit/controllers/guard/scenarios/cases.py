@@ -1,0 +1,286 @@
+"""Twenty-seven kinds of trouble, small jobs that have them, and what must come of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.controllers.guard.scenarios.expected import Expected, Scenario
+
+from convoy_controllers.guard.sweep.verdict import Outcome, Reason
+from convoy_controllers.guard.synthetic import Job
+from convoy_controllers.simulate.guard.harm import Harm
+from convoy_controllers.simulate.guard.telling import Way
+from convoy_controllers.simulate.guard.world import SIXTEEN_NODES, GuardWorld, Setup
+from convoy_crds.guardpolicy import BreakerState
+from convoy_crds.nodehealth import State
+
+PLAIN = SIXTEEN_NODES
+LANES = Job(stages=2, replicas=8, lanes=4, per_node=4, seconds=20.0)
+"""A node is one stage of one replica, so that each traffic passes parts of its own."""
+FIVE = frozenset({5})
+PAUSES = Setup((Harm("pauses", (), 0.3),), minutes=30, hours=2)
+NOBODY = Expected()
+IMBALANCE = frozenset({"Imbalance"})
+SLIGHT = {"drain": {"moveCost": "1m"}, "detection": {"leastSlowdownPercent": 3}}
+FAST = {"drain": {"moveCost": "20s"}}
+TWO_AT_A_TIME = {"budgets": {"fleetPercentPerHour": 10, "jobInterval": "10m", "poolPercent": 10}}
+WIDE = {
+    "budgets": {
+        "poolPercent": 25, "fleetPercentPerHour": 40, "quarantinedPercent": 50, "jobInterval": "1m"
+    },
+    "drain": {"moveCost": "1m"},
+}  # fmt: skip
+
+
+def culprit(cause: str, also: frozenset[str] = frozenset()) -> Expected:
+    """Hardware 5 goes through everything and comes back."""
+    return Expected(cause, also, drained=FIVE)
+
+
+def slow(size: float) -> Setup:
+    return Setup((Harm("slow", (5,), size),), minutes=60 if size == 0.1 else 44)
+
+
+def resized(world: GuardWorld) -> None:
+    """The job goes on with a quarter less, while windows of before are still under way."""
+    world.train(20)
+    training = world.training
+    assert training is not None
+    training.restart(training.nodes[:12], replace(PLAIN, replicas=12))
+    for number, one in enumerate(world.hardware.values()):
+        one.job = one.job if number < 12 else ""
+    world.train(40)
+
+
+def gone_silent(world: GuardWorld) -> None:
+    world.train(6)
+    world.silence(5)
+    world.train(34)
+
+
+def not_known(world: GuardWorld) -> list[str]:
+    """Silence is no accusation, and no good sign either."""
+    values = {one.type: one.status for one in world.health("hw5").status.conditions}
+    return [] if values["Qualified"] == "Unknown" else [f"hw5 is Qualified={values['Qualified']}"]
+
+
+def renamed(world: GuardWorld) -> None:
+    """The machine is provisioned again while it is repaired, as another node on another rack."""
+    while world.state("hw5") is not State.REPAIRING and world.minute < 50:
+        world.train(1)
+    world.rename("hw5", "r9")
+    world.train(1)
+
+
+def known_under_both_names(world: GuardWorld) -> list[str]:
+    status = world.health("hw5").status
+    names = {turn.node for turn in status.history}
+    said = [] if {"n5", world.hardware["hw5"].node} <= names else [f"its history has {names}"]
+    return said + ([] if len(status.quarantines) == 1 else [f"quarantines: {status.quarantines}"])
+
+
+def vanished(world: GuardWorld) -> None:
+    """It is still suspect as the job ends, is swept, and passes."""
+    world.train(30)
+    world.rest(20)
+
+
+def swept_once_and_suspect(world: GuardWorld) -> list[str]:
+    status = world.health("hw5").status
+    turns = [(turn.before, turn.after) for turn in status.history]
+    said = [] if (State.SUSPECT, State.SUSPECT) in turns else [f"it did not stay suspect: {turns}"]
+    return said + ([] if status.sweeps == 1 else [f"swept {status.sweeps} times"])
+
+
+def link_is_found(world: GuardWorld) -> list[str]:
+    """Only pairs that happen to meet are measured: so several sweeps are asked for."""
+    for _ in range(20):
+        if failed := {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}:
+            return [] if failed == {"hw5|hw6"} else [f"sweeps of pairs fail {failed}"]
+    return ["no sweep of pairs finds it"]
+
+
+def sweep_finds(world: GuardWorld) -> list[str]:
+    """What nobody is drained for, a sweep that people ask for fails."""
+    said = {number: world.sweep(f"hw{number}").outcome for number in (4, 5)}
+    return [] if said == {4: Outcome.PASS, 5: Outcome.FAIL} else [f"sweeps say {said}"]
+
+
+def crowd_is_found(world: GuardWorld) -> list[str]:
+    pairs = {one.subject for one in world.pairs() if one.outcome is Outcome.FAIL}
+    crowd = {one.subject for one in world.crowd() if one.reason is Reason.SLOW_TOGETHER}
+    return [] if (pairs, crowd) == (set(), {"hw5"}) else [f"pairs fail {pairs}, crowds {crowd}"]
+
+
+def corrupt(world: GuardWorld) -> list[str]:
+    reasons = {one.reason for one in world.verdicts.get("hw5", [])}
+    return [] if reasons == {Reason.CORRUPT} else [f"sweeps said {reasons}"]
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "1a", "3 % slower is nobody's fault", slow(0.03), Expected(also=frozenset({"Compute"}))
+    ),
+    Scenario(
+        "1b", "5 % slower is at the limit", slow(0.05),
+        Expected(also=frozenset({"Compute"}), either=FIVE),
+    ),
+    Scenario("1c", "10 % slower", slow(0.1), culprit("Compute")),
+    Scenario("1d", "20 % slower", slow(0.2), culprit("Compute")),
+    Scenario(
+        "1e", "50 % slower, and an operator that dies", replace(slow(0.5), dies=True), culprit("Compute")
+    ),
+    Scenario(
+        "2", "1 % more each hour",
+        Setup(
+            (Harm("drift", (5,), 0.24, begins=30, period=800),), replace(PLAIN, seconds=75.0),
+            minutes=430, policy=SLIGHT,
+        ),
+        Expected(also=frozenset({"Compute"}), drained=FIVE),
+    ),
+    Scenario(
+        "3", "bursts of 20 s each 5 minutes",
+        Setup(
+            (Harm("bursts", (5,), 0.3, begins=1, period=150),),
+            replace(PLAIN, replicas=8, seconds=1.4), minutes=8, hours=1,
+        ),
+        Expected(also=frozenset({"Compute"})),
+    ),
+    Scenario("4", "thermal sawtooth", Setup((Harm("thermal", (5,), 0.4),)), culprit("Thermal")),
+    Scenario(
+        "5", "one NVLink down", Setup((Harm("nvlink", (5,), 4.0),), LANES, minutes=54),
+        culprit("Communication"),
+    ),
+    # To the job it is input that comes late, which is nothing to hold against hardware; tests tell.
+    Scenario(
+        "6", "PCIe at half its lanes", Setup((Harm("pcie", (5,), 0.3),), minutes=30, hours=2),
+        Expected("Input", besides=sweep_finds),
+    ),
+    Scenario(
+        "7", "a NIC 30 % slower", Setup((Harm("nic", (5,), 0.43),), LANES, policy=FAST, minutes=54),
+        culprit("Communication"),
+    ),
+    Scenario(
+        "8", "a lossy link", Setup((Harm("link", (5, 6), 1.0),), LANES, minutes=30, hours=2),
+        Expected("Communication", besides=link_is_found),
+    ),
+    Scenario(
+        "9", "a slow switch of a rack", Setup((Harm("uplink", (0,), 1.0),), LANES, minutes=30, hours=2),
+        Expected("Communication"),
+    ),
+    Scenario(
+        "10", "slow storage", Setup((Harm("storage", (), 0.3),), minutes=30, hours=2), Expected("Input")
+    ),
+    Scenario(
+        "11", "one slow loader", Setup((Harm("loader", (5,), 0.3),), minutes=30, hours=2),
+        Expected("Input"),
+    ),
+    Scenario(
+        "12", "a CPU hog", Setup((Harm("hog", (5,), 0.3),), minutes=30, hours=2),
+        Expected("Host", besides=sweep_finds),
+    ),
+    Scenario(
+        "13a", "collector's pauses", PAUSES, Expected(also=frozenset({"Host", "Unknown"})),
+    ),
+    Scenario(
+        "13b", "collector's pauses are told as such", PAUSES, Expected("Host"),
+        flaw="the mean of the ranks' pauses is below what counts, the step that waits for each is not",
+    ),
+    Scenario(
+        "14", "sequences of all lengths", Setup((Harm("sequences", (), 0.2, begins=0),), minutes=30, hours=2),
+        Expected("Imbalance"),
+    ),
+    Scenario(
+        "15", "a long last stage", Setup((), replace(PLAIN, last_stage=1.4), minutes=30, hours=2),
+        Expected("Imbalance"),
+    ),
+    Scenario(
+        "16", "checkpoints that stall", Setup((Harm("checkpoint", (), 2.0, period=20),), minutes=30, hours=2),
+        NOBODY,
+    ),
+    Scenario(
+        "17", "a fleet's power cap", Setup((Harm("cap", (), 0.2),), minutes=30, hours=2),
+        Expected("CommonMode"),
+    ),
+    Scenario(
+        "18a", "two kinds of hardware", Setup((), replace(PLAIN, classes=2), minutes=30, hours=2),
+        Expected(also=IMBALANCE),
+    ),
+    Scenario(
+        "18b", "two kinds of hardware, one of them slow",
+        Setup((Harm("slow", (5,), 0.5),), replace(PLAIN, classes=2)),
+        culprit("Compute", IMBALANCE),
+    ),
+    Scenario(
+        "19", "two culprits in one column",
+        Setup(
+            (Harm("slow", (5, 9), 0.3),), Job(stages=4, replicas=8, per_node=2, seconds=16.0),
+            minutes=80, policy=TWO_AT_A_TIME,
+        ),
+        Expected("Compute", drained=frozenset({5, 9})),
+    ),
+    Scenario(
+        "20a", "a whole replica, of known tokens",
+        Setup(
+            (Harm("slow", (5, 13), 0.3),), replace(PLAIN, tokens=True), minutes=30, hours=2
+        ),
+        Expected("Compute", besides=sweep_finds),
+    ),
+    Scenario(
+        "20b", "a whole replica, or its samples",
+        Setup((Harm("slow", (5, 13), 0.3),), minutes=30, hours=2), Expected("Imbalance"),
+    ),
+    Scenario(
+        "21", "resized meanwhile", Setup((Harm("slow", (5,), 0.2),), way=Way(late=0.02)), culprit("Compute"),
+        resized,
+    ),
+    Scenario(
+        "22a", "telemetry lost, late, twice, skewed",
+        Setup((Harm("slow", (5,), 0.2),), way=Way(0.02, 0.02, 0.02, 0.005)), culprit("Compute"),
+    ),
+    Scenario(
+        "22b", "no telemetry of a slow node", Setup((Harm("slow", (5,), 0.2),), hours=2),
+        Expected(also=frozenset({"Unknown"}), besides=not_known), gone_silent,
+    ),
+    Scenario(
+        "23", "wrong results, as fast as ever",
+        Setup(
+            (Harm("corrupt", (5,), begins=0, mends=False),), young=True,
+            policy={"onJoin": "Gate", "sweeps": {"atOncePercent": 25}},
+        ),
+        Expected(
+            drained=FIVE, again=True, states={5: State.CONDEMNED}, qualified="False", besides=corrupt
+        ),
+    ),
+    Scenario(
+        "24", "good in pairs, bad among 32",
+        Setup(
+            (Harm("crowd", (5,), 1.0),), Job(stages=1, replicas=64, per_node=2, seconds=20.0),
+            spares=32, minutes=30, hours=2,
+        ),
+        Expected("Communication", besides=crowd_is_found),
+    ),
+    Scenario(
+        "25", "provisioned again under another name", slow(0.2),
+        Expected("Compute", drained=FIVE, besides=known_under_both_names), renamed,
+    ),
+    Scenario(
+        "26", "a detector that lies",
+        Setup(
+            tuple(
+                Harm("lie", (number,), 0.2, begins=8 + 14 * at)
+                for at, number in enumerate((1, 3, 5, 7, 9))
+            ),
+            minutes=90, policy=WIDE,
+        ),
+        Expected(
+            drained=frozenset({1, 3, 5, 7}), suspect=frozenset({9}),
+            breakers=(BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN),
+        ),
+    ),
+    Scenario(
+        "27", "gone before the sweep",
+        Setup((Harm("slow", (5,), 0.2, ends=26),), policy={"drain": {"moveCost": "30m"}}, hours=16),
+        Expected("Compute", suspect=FIVE, besides=swept_once_and_suspect), vanished,
+    ),
+)  # fmt: skip

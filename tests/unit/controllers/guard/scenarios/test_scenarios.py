@@ -1,0 +1,64 @@
+"""The whole guard under twenty-seven kinds of trouble, each of which would be found out if it failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+from tests.unit.controllers.guard.scenarios.cases import SCENARIOS
+from tests.unit.controllers.guard.scenarios.expected import Scenario, wrong
+
+from convoy_controllers.guard.synthetic import Job
+from convoy_controllers.simulate.guard.harm import Harm
+from convoy_controllers.simulate.guard.world import GuardWorld, Setup, played
+
+LIE = Harm("lie", (2,), 0.5, begins=6)
+ACCUSES = {"drain": {"moveCost": "20s"}}
+
+
+@lru_cache(32)
+def calm(job: Job) -> GuardWorld:
+    """Nothing is wrong with it."""
+    return played(Setup((), job, minutes=20, hours=1))
+
+
+@lru_cache(32)
+def slandered(job: Job) -> GuardWorld:
+    """Nothing is wrong with it, and one node is accused."""
+    return played(Setup((LIE,), job, minutes=30, hours=1, policy=ACCUSES))
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(one, marks=[pytest.mark.xfail(strict=True, reason=one.flaw)] if one.flaw else [])
+        for one in SCENARIOS
+    ],
+    ids=str,
+)
+def test_trouble(scenario: Scenario) -> None:
+    assert wrong(scenario.play(), scenario.expected) == []
+
+
+def test_all_kinds_of_trouble_are_there() -> None:
+    assert {int(scenario.number.rstrip("abcde")) for scenario in SCENARIOS} == set(range(1, 28))
+
+
+@pytest.mark.parametrize(
+    "scenario", [one for one in SCENARIOS if one.expected.cause or one.expected.drained], ids=str
+)
+def test_without_its_fault_it_is_not_as_expected(scenario: Scenario) -> None:
+    job = replace(_quick(scenario.setup.job), last_stage=1.0)
+    assert wrong(calm(job), scenario.expected)
+
+
+@pytest.mark.parametrize("scenario", [one for one in SCENARIOS if not one.expected.drained], ids=str)
+def test_a_node_that_is_touched_without_need_is_found_out(scenario: Scenario) -> None:
+    found = wrong(slandered(_quick(scenario.setup.job)), scenario.expected)
+    assert any("hw2" in words for words in found), found
+
+
+def _quick(job: Job) -> Job:
+    """The same with windows that are neither very long nor very short."""
+    return replace(job, seconds=20.0)
