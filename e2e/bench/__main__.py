@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from e2e.bench import figures, guard_sweep, scale, schedules, soak, survival, tiercheck
+from e2e.bench.guard import fleet as guard_fleet
 from e2e.bench.guard import jobs as guard_jobs
 from e2e.bench.guard import replay as guard_replay
 from e2e.bench.guard import speed as guard_speed
+from e2e.bench.guard import storm as guard_storm
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
@@ -129,22 +131,28 @@ def tiercheck_(
         _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
 
 
+GUARD = ("replay", "jobs", "fleet", "storm", "speed")
+
+
 @app.command(name="guard")
 def guard_(
     seeds: Annotated[int, typer.Option(min=1, help="Of every synthetic job.")] = 50,
-    only: Annotated[list[str] | None, typer.Option(help="Of replay, jobs, speed; default: all.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(GUARD)}; default: all.")] = None,
 ) -> None:
     """Who is slow and why, on public traces and synthetic jobs; written to docs/bench/guard.json."""
-    known = ("replay", "jobs", "speed")
-    if unknown := sorted(set(only or ()) - set(known)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(known)}")
+    if unknown := sorted(set(only or ()) - set(GUARD)):
+        raise typer.BadParameter(f"{', '.join(unknown)}: known are {', '.join(GUARD)}")
     found = figures.Figures()
-    for name in only or known:
+    for name in only or GUARD:
         if name == "replay":
             guard_replay.as_they_are(found)
             guard_replay.slowed(found)
         elif name == "jobs":
             guard_jobs.bench(seeds, found)
+        elif name == "fleet":
+            guard_fleet.bench(seeds, found)
+        elif name == "storm":
+            guard_storm.bench(seeds, found)
         else:
             guard_speed.bench(found)
     _tell(found, "guard", "make bench-guard", whole=not only and seeds >= 50)

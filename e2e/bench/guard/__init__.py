@@ -1,3 +1,3 @@
-"""Guard's detector: replays of public traces, faults put into them, synthetic jobs, others' rules beside
-it.
+"""The guard: replays of public traces, faults put into them, synthetic jobs, bad fleets and storms; others'
+rules beside it.
 """

@@ -1,0 +1,205 @@
+"""A fleet of which an eighth is bad, run after run: with Convoy's guard, with another's rule, with none.
+
+Every arm has the same machines, the same faults at the same minutes, and jobs that begin at the same ones.
+Convoy sweeps machines before their first use and watches jobs; the rule of NVIDIA's Resiliency Extension
+(the quickest rank's median to one's own below 0.75) is acted on at once: its node is cordoned for good.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from convoy_controllers.guard.faults import Fault
+from convoy_controllers.guard.synthetic import Job, play
+from convoy_controllers.simulate.guard.harm import Harm, Ills
+from convoy_controllers.simulate.guard.training import RESTART
+from convoy_controllers.simulate.guard.world import GuardWorld, Setup
+from e2e.bench.figures import Figures, Metric
+from e2e.bench.guard.intervals import words
+from e2e.bench.guard.judges import Judge, nvrx
+from e2e.cluster import machine
+from e2e.cluster.progress import Progress
+
+FIRST_SEED = 10
+MOST_SEEDS = 20
+MACHINES, BAD, LATER = 32, 3, 1
+"""Of the fleet; slow from the beginning; and those that become so in the first runs."""
+RUNS, COUNTED = 16, 8
+"""The last so many of them are compared."""
+JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
+NODES = JOB.size // JOB.per_node
+ENOUGH = 8
+"""Windows before others' rule is believed."""
+SWEPT, EACH = 240.0, 30.0
+"""Minutes before the first run, and of each."""
+_KINDS = ("slow", "slow", "thermal", "loader", "hog")
+POLICY = {
+    "onJoin": "Gate",
+    "sweeps": {"atOncePercent": 15},
+    "budgets": {"fleetPercentPerHour": 10, "quarantinedPercent": 25, "poolPercent": 10, "jobInterval": "10m"},
+}
+
+
+@dataclass(frozen=True)
+class Season:
+    """What came of one arm."""
+
+    walls: tuple[float, ...]
+    """By run: the median of its steps, in seconds."""
+    pace: float
+    """Steps per hour of the runs that count."""
+    wrong: int
+    """Healthy machines that were taken out of service."""
+
+
+def harms(seed: int) -> tuple[Harm, ...]:
+    """What is wrong with this seed's fleet."""
+    chance = random.Random(seed)
+    bad = chance.sample(range(MACHINES), BAD + LATER)
+    found = []
+    for at, number in enumerate(bad):
+        begins = 0.0 if at < BAD else SWEPT + EACH * (at - BAD) + 8
+        size = chance.uniform(0.1, 1.4)
+        found.append(Harm(chance.choice(_KINDS), (number,), size, begins))
+    return tuple(found)
+
+
+def guarded(seed: int) -> Season:
+    """Convoy's arm."""
+    setup = Setup(harms(seed), JOB, spares=MACHINES - NODES, young=True, policy=POLICY, every=120.0)
+    world, chance = GuardWorld(setup, seed), _chance(seed)
+    world.run(SWEPT * 60, 300.0)
+    walls: list[list[float]] = []
+    for number in range(RUNS):
+        training = world.launch(sorted(chance.sample(world.free(NODES), NODES)), seed * 100 + number)
+        world.train(EACH)
+        walls.append([wall for _, wall in training.steps])
+        world.finish()
+        world.run(60.0, 60.0)
+    bad = {f"hw{number}" for harm in setup.harms for number in harm.where}
+    return _season(walls, len(set(world.drained) - bad))
+
+
+def unguarded(seed: int, make: Callable[[], Judge] | None = None) -> Season:
+    """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left."""
+    ills, chance, cordoned = Ills(harms(seed)), _chance(seed), set[int]()
+    walls = []
+    for number in range(RUNS):
+        free = [one for one in range(MACHINES) if one not in cordoned]
+        run = _Run(ills, sorted(chance.sample(free, NODES)), SWEPT + number * (EACH + 1), cordoned)
+        while run.seconds < EACH * 60:
+            run.incarnation((seed * 100 + number) * 1000 + len(cordoned), make() if make else None)
+        walls.append(run.walls)
+    bad = {number for harm in ills.harms for number in harm.where}
+    return _season(walls, len(cordoned - bad))
+
+
+class _Run:
+    """Of a job without Convoy."""
+
+    def __init__(self, ills: Ills, nodes: list[int], begins: float, cordoned: set[int]) -> None:
+        self.seconds = 0.0
+        self.walls: list[float] = []
+        self._ills, self._nodes, self._begins, self._cordoned = ills, nodes, begins, cordoned
+        self._ages: dict[int, int] = {}
+
+    def incarnation(self, seed: int, judge: Judge | None) -> None:
+        """Until somebody is replaced, or the run is over."""
+        faults: list[Fault] = []
+        for window, table in enumerate(play(JOB, faults, 1 << 40, seed), start=1):
+            self.walls.append(float(table.wall.max()))
+            self.seconds += self.walls[-1]
+            if self.seconds >= EACH * 60:
+                return
+            accused = judge(table) if judge is not None else set[int]()
+            if window >= ENOUGH and self._replaced({self._nodes[rank // JOB.per_node] for rank in accused}):
+                self.seconds += RESTART
+                return
+            minute = self._begins + self.seconds / 60
+            # The list is what the next table is made of.
+            faults[:] = self._ills.felt(JOB, self._nodes, minute, window + 1, self._ages)
+
+    def _replaced(self, accused: set[int]) -> bool:
+        """Whether anybody was."""
+        before = len(self._cordoned)
+        for one in sorted(accused):
+            taken = {*self._cordoned, *self._nodes}
+            spare = next((other for other in range(MACHINES) if other not in taken), None)
+            if spare is not None:
+                self._cordoned.add(one)
+                self._nodes = [spare if other == one else other for other in self._nodes]
+        return len(self._cordoned) > before
+
+
+def _chance(seed: int) -> random.Random:
+    return random.Random(seed + 1)
+
+
+def _season(walls: list[list[float]], wrong: int) -> Season:
+    counted = walls[-COUNTED:]
+    hours = COUNTED * EACH / 60
+    middles = tuple(statistics.median(one) for one in walls)
+    return Season(middles, sum(map(len, counted)) / hours, wrong)
+
+
+ARMS: dict[str, Callable[[int], Season]] = {
+    "Convoy": guarded,
+    "no guard": unguarded,
+    "min-reference 0.75, acted on": lambda seed: unguarded(seed, nvrx),
+}
+
+
+def bench(seeds: int, figures: Figures) -> None:
+    """All arms on the same seeds."""
+    progress = Progress()
+    count = min(seeds, MOST_SEEDS)
+    found: dict[str, list[Season]] = {arm: [] for arm in ARMS}
+    tasks = [(arm, seed) for seed in range(FIRST_SEED, FIRST_SEED + count) for arm in ARMS]
+    with ProcessPoolExecutor(machine.cores()) as pool:
+        for (arm, _), season in zip(tasks, pool.map(_season_of, tasks), strict=True):
+            found[arm].append(season)
+            progress.say(f"{sum(map(len, found.values()))} of {len(tasks)} seasons")
+    tell(found, figures)
+
+
+def _season_of(task: tuple[str, int]) -> Season:
+    arm, seed = task
+    return ARMS[arm](seed)
+
+
+def tell(found: dict[str, list[Season]], figures: Figures) -> None:
+    """Rows: throughput against no guard, how runs differ, and whom it cost."""
+    for arm, seasons in found.items():
+        ours = arm == "Convoy"
+        if arm != "no guard":
+            gains = [one.pace / none.pace for one, none in zip(seasons, found["no guard"], strict=True)]
+            name = f"bad fleet, {arm}: throughput against no guard"
+            target = 1.5 if ours else None
+            metric = Metric(name, "times", target, kind="simulated", least=True, spread=words(gains))
+            figures.add(metric, statistics.fmean(gains))
+        spreads = [_variation(one.walls[-COUNTED:]) for one in seasons]
+        name = f"bad fleet, {arm}: steps of one run to another's"
+        baseline = "bad fleet, no guard: steps of one run to another's" if ours else ""
+        metric = Metric(
+            name,
+            "coefficient of variation",
+            0.01 if ours else None,
+            baseline,
+            "simulated",
+            spread=words(spreads),
+        )
+        figures.add(metric, statistics.fmean(spreads))
+        wrong = [float(one.wrong) for one in seasons]
+        name = f"bad fleet, {arm}: healthy nodes taken out of service"
+        figures.add(
+            Metric(name, "nodes a season", 0 if ours else None, kind="simulated", spread=words(wrong)),
+            statistics.fmean(wrong),
+        )
+
+
+def _variation(values: tuple[float, ...]) -> float:
+    return statistics.stdev(values) / statistics.fmean(values)

@@ -1,0 +1,56 @@
+"""What is told of bad fleets and storms."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.bench.figures import Figures
+from e2e.bench.guard import fleet, storm
+from e2e.bench.guard.fleet import Season
+from e2e.bench.guard.intervals import none_of, words
+from e2e.bench.guard.storm import Storm
+
+STEADY, UNSTEADY = (1.0, 1.005) * 8, (1.0, 2.0) * 8
+
+
+def rows(figures: Figures) -> dict[str, tuple[object, object]]:
+    return {row["metric"]: (row["value"], row["met"]) for row in figures.rows()}
+
+
+@pytest.mark.parametrize(
+    ("walls", "pace", "wrong", "met"),
+    [(STEADY, 30.0, 0, (True, True, True)), (UNSTEADY, 14.0, 1, (False, False, False))],
+)
+def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tuple[bool, ...]) -> None:
+    figures = Figures()
+    found = {arm: [Season(UNSTEADY, 10.0, 0)] * 3 for arm in fleet.ARMS}
+    fleet.tell({**found, "Convoy": [Season(walls, pace, wrong)] * 3}, figures)
+    told = rows(figures)
+    assert told["bad fleet, Convoy: throughput against no guard"] == (pace / 10, met[0])
+    assert told["bad fleet, Convoy: steps of one run to another's"][1] is met[1]
+    assert told["bad fleet, Convoy: healthy nodes taken out of service"] == (wrong, met[2])
+    assert told["bad fleet, no guard: steps of one run to another's"][1] is None
+    (row,) = [row for row in figures.rows() if row["metric"].startswith("bad fleet, Convoy: steps")]
+    assert row["baseline"] == pytest.approx(0.356, abs=0.001)
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_storms(bad: bool) -> None:
+    figures, one = Figures(), int(bad)
+    storm.tell(
+        [
+            Storm("seen", drains=one, others=8),
+            Storm("deceived", one, 2, one, "a promise" * one, one, opened=not bad),
+            Storm("dies", 0, 1, one, "", one),
+        ],
+        figures,
+    )
+    told = rows(figures)
+    assert told.pop("storm: half of a job slow at once, nodes that min-reference 0.75 accuses") == (8, None)
+    assert len(told) == 6
+    assert {met for _, met in told.values()} == {not bad}
+
+
+def test_intervals() -> None:
+    assert words([1.0, 2.0, 3.0]) == "95 % interval -0.483 to 4.48, 3 seeds"
+    assert words([1.0]) == "n=1"
+    assert none_of(0, 60) == "0 of 60; at most 0.05 each with 95 %"
