@@ -19,6 +19,11 @@ from convoy_agents.csi.volumes import Volumes, remember
 from convoy_agents.desk import CommitDesk
 from convoy_agents.enrol import Enrolment
 from convoy_agents.guard.outgoing import Outgoing
+from convoy_agents.guard.sweep.answering import PairService
+from convoy_agents.guard.sweep.orders import Orders
+from convoy_agents.guard.sweep.pairing import Pairing
+from convoy_agents.guard.sweep.provenance import provenance
+from convoy_agents.guard.sweep.runner import Launch, Runner
 from convoy_agents.health import HealthServer
 from convoy_agents.hub import HubLink, Node
 from convoy_agents.isolation import Isolation, boottime
@@ -95,6 +100,10 @@ class Agent:
         )
         self._ranks = Ranks(self.keeper, restores, self._committer, lambda: self.pods, alarms)
         self._telemetry = Outgoing()
+        pairing = Pairing(self._peers.pairs)
+        runner = Runner(Launch(settings.probe_dir, settings.probe_python))
+        known = partial(provenance, version())
+        self.sweeps = Orders(settings.node, runner, pairing, known, self._swept)
         self._side: set[asyncio.Task[None]] = set()
         vouching = Vouching(lambda: self.pods, boottime)
         self._isolation = Isolation(
@@ -115,6 +124,8 @@ class Agent:
             self._forget,
             self.remotes.told,
             self._telemetry.take,
+            self.sweeps.told,
+            self.sweeps.reports,
         )
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
@@ -123,6 +134,7 @@ class Agent:
             self.desk,
             vouching,
             ShardService(self.keeper, surveys, restores, links),
+            PairService(pairing.answering),
             self.enrolment,
             settings.peer_port,
         )
@@ -191,6 +203,7 @@ class Agent:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                await self.sweeps.close()
                 await self._committer.close()
                 await self.remotes.close()
                 await self._peer_server.stop()
@@ -235,6 +248,9 @@ class Agent:
 
     def _holdings(self) -> None:
         self.hub.holdings_changed()
+
+    def _swept(self) -> None:
+        self.hub.wake()
 
     def _forget(self, job_uid: str) -> None:
         self._spawn(self.keeper.forget(job_uid))

@@ -67,6 +67,10 @@ class Node:
     """A remote store is told of."""
     telemetry: Callable[[], hub_pb2.Telemetry | None]
     """What ranks have said of their steps since it was last asked for."""
+    sweep: Callable[[hub_pb2.HubMessage], None]
+    """A health sweep is ordered, cancelled, or its report confirmed."""
+    sweep_reports: Callable[[bool], list[hub_pb2.SweepReport]]
+    """What is new of sweeps; with True all that no hub has confirmed."""
 
 
 class _Redirected(Exception):
@@ -227,6 +231,8 @@ class HubLink:
             self._pods.forget(message.forget.job_uid)
         elif message.WhichOneof("body") == "store":
             self._pods.store(message.store)
+        elif (message.WhichOneof("body") or "").startswith("sweep_"):
+            self._pods.sweep(message)
         else:
             self._pods.command(message)
 
@@ -259,7 +265,7 @@ class HubLink:
 
     async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:
         """What is due, when it is due, until the agent leaves."""
-        outbox, beat = self._pods.outbox, time.monotonic()
+        outbox, beat, again = self._pods.outbox, time.monotonic(), True
         while not self._leaving:
             self._wake.clear()
             now = time.monotonic()
@@ -273,13 +279,16 @@ class HubLink:
                 yield hub_pb2.AgentMessage(holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()))
             while self._store_reports:
                 yield hub_pb2.AgentMessage(store=self._store_reports.popleft())
+            for report in self._pods.sweep_reports(again):
+                yield hub_pb2.AgentMessage(sweep=report)
+            again = False
             gone, changed = outbox.take(now)
             for uid in gone:
                 yield hub_pb2.AgentMessage(pod_gone=hub_pb2.PodGone(pod_uid=uid))
             for uid in changed:
-                if report := self._pods.report(uid):
+                if pod := self._pods.report(uid):
                     metrics.REPORTS.inc()
-                    yield hub_pb2.AgentMessage(pod=report)
+                    yield hub_pb2.AgentMessage(pod=pod)
             due = outbox.next_due()
             pause = min(beat, beat if due is None else due) - time.monotonic()
             if pause > 0 and not self._leaving:

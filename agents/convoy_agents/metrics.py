@@ -50,6 +50,9 @@ COMMITS = Counter(
 FENCED = Counter(
     "convoy_agent_fenced", "Strict jobs stopped on this node because it was cut off", registry=REGISTRY
 )
+PROBES = Counter(
+    "convoy_agent_probes", "Probes of health sweeps, by how they ended", ["outcome"], registry=REGISTRY
+)
 COMMIT_SECONDS = Histogram(
     "convoy_agent_commit_seconds",
     "From the first time that a pod asks for a commit to the verdict committed",

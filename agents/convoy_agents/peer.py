@@ -12,6 +12,7 @@ import structlog
 from convoy_agents.channels import SERVER_OPTIONS, Identity, caller_node, dial
 from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import Enrolment, describe
+from convoy_agents.guard.sweep.answering import PairService
 from convoy_agents.pods.assignment import Member, Place
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.vault import Facts
@@ -123,18 +124,20 @@ def _said(request: hub_pb2.Prepared) -> Said | None:
 
 
 class PeerServer:
-    """Serves Peer and Shards over mutual TLS; a renewed certificate is used from the next handshake on."""
+    """Serves Peer, Shards and Pairs over mutual TLS; a renewed certificate counts from the next handshake."""
 
     def __init__(
         self,
         desk: CommitDesk,
         vouching: Vouching,
         shards: ShardService,
+        pairs: PairService,
         enrolment: Enrolment,
         port: int,
     ) -> None:
         self._service = PeerService(desk, vouching)
         self._shards = shards
+        self._pairs = pairs
         self._enrolment = enrolment
         self._port = port
         self._server: grpc.aio.Server | None = None
@@ -148,6 +151,7 @@ class PeerServer:
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         hub_pb2_grpc.add_PeerServicer_to_server(self._service, self._server)
         hub_pb2_grpc.add_ShardsServicer_to_server(self._shards, self._server)
+        hub_pb2_grpc.add_PairsServicer_to_server(self._pairs, self._server)
         try:
             port: int = self._server.add_secure_port(f"[::]:{self._port}", credentials)
         except RuntimeError as error:
@@ -202,6 +206,12 @@ class PeerClient:
         async with asyncio.timeout(DEADLINE_SECONDS):
             identity = await self._enrolment.ready()
         return hub_pb2_grpc.ShardsStub(self._channel(place, identity))
+
+    async def pairs(self, place: hub_pb2.Place) -> hub_pb2_grpc.PairsStub:
+        """The Pairs service of a node's agent. TimeoutError when there is no identity to ask with."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            identity = await self._enrolment.ready()
+        return hub_pb2_grpc.PairsStub(self._channel(Place(place.node, place.peer_address), identity))
 
     async def vouch(self, member: Member, job_uid: str, seconds: float) -> bool:
         """Whether the agent of `member` vouches for this node's ranks of the job, within so many seconds."""

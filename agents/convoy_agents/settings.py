@@ -63,6 +63,10 @@ class Settings:
     """Most bytes per second of checkpoints that are sent to other nodes; 0 for no bound."""
     scrub_seconds: float = field(default=600.0, metadata=_env("CONVOY_SCRUB_SECONDS"))
     """Between two looks at every byte of the checkpoints in memory; damage is rare, and slow to multiply."""
+    probe_dir: Path = field(default=Path("/tmp"), metadata=_env("CONVOY_PROBE_DIR"))  # noqa: S108
+    """A folder on the disk that health sweeps measure; nothing is left there."""
+    probe_python: str = field(default="", metadata=_env("CONVOY_PROBE_PYTHON"))
+    """An interpreter that has torch, for probes of accelerators; empty for the agent's own."""
     log_level: str = field(default="INFO", metadata=_env("CONVOY_LOG_LEVEL"))
     """DEBUG, INFO, WARNING or ERROR."""
 

@@ -79,6 +79,7 @@ class AgentMessage(_message.Message):
     HOLDINGS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
+    SWEEP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first message of every stream: all the agent knows"""
@@ -111,6 +112,10 @@ class AgentMessage(_message.Message):
     def telemetry(self) -> Global___Telemetry:
         """with a heartbeat, when ranks have said something of their steps"""
 
+    @_builtins.property
+    def sweep(self) -> Global___SweepReport:
+        """whenever a sweep has come further; again in each session, until SweepReceived"""
+
     def __init__(
         self,
         *,
@@ -122,12 +127,13 @@ class AgentMessage(_message.Message):
         holdings: Global___Holdings | None = ...,
         store: Global___StoreReport | None = ...,
         telemetry: Global___Telemetry | None = ...,
+        sweep: Global___SweepReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "telemetry", b"telemetry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "hello", b"hello", "holdings", b"holdings", "pod", b"pod", "pod_gone", b"pod_gone", "store", b"store", "sweep", b"sweep", "telemetry", b"telemetry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings", "store", "telemetry"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "heartbeat", "pod", "pod_gone", "goodbye", "holdings", "store", "telemetry", "sweep"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -768,6 +774,9 @@ class HubMessage(_message.Message):
     PULSE_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    SWEEP_ORDER_FIELD_NUMBER: _builtins.int
+    SWEEP_CANCEL_FIELD_NUMBER: _builtins.int
+    SWEEP_RECEIVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
@@ -786,6 +795,12 @@ class HubMessage(_message.Message):
     def forget(self) -> Global___Forget: ...
     @_builtins.property
     def store(self) -> Global___Store: ...
+    @_builtins.property
+    def sweep_order(self) -> Global___SweepOrder: ...
+    @_builtins.property
+    def sweep_cancel(self) -> Global___SweepCancel: ...
+    @_builtins.property
+    def sweep_received(self) -> Global___SweepReceived: ...
     def __init__(
         self,
         *,
@@ -798,16 +813,365 @@ class HubMessage(_message.Message):
         pulse: Global___Pulse | None = ...,
         forget: Global___Forget | None = ...,
         store: Global___Store | None = ...,
+        sweep_order: Global___SweepOrder | None = ...,
+        sweep_cancel: Global___SweepCancel | None = ...,
+        sweep_received: Global___SweepReceived | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "body", b"body", "forget", b"forget", "peer_moved", b"peer_moved", "pick_port", b"pick_port", "pulse", b"pulse", "redirect", b"redirect", "shutdown", b"shutdown", "store", b"store", "sweep_cancel", b"sweep_cancel", "sweep_order", b"sweep_order", "sweep_received", b"sweep_received", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse", "forget", "store"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["assignment", "pick_port", "shutdown", "redirect", "welcome", "peer_moved", "pulse", "forget", "store", "sweep_order", "sweep_cancel", "sweep_received"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___HubMessage: _TypeAlias = HubMessage  # noqa: Y015
+
+@_typing.final
+class SweepOrder(_message.Message):
+    """The node is to measure itself. Told again it begins nothing: the report that there is comes again. An agent
+    that was restarted knows nothing of it any more.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    PROBES_FIELD_NUMBER: _builtins.int
+    PAIR_FIELD_NUMBER: _builtins.int
+    DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """of this run on this node: whatever is to run anew has another"""
+    deadline_seconds: _builtins.int
+    """for all of it; 0: the tiers' own bounds alone"""
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """L0, L1, L2"""
+
+    @_builtins.property
+    def probes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of these tiers, by name; empty for all"""
+
+    @_builtins.property
+    def pair(self) -> Global___SweepPair:
+        """for L2; the partner gets an order of the same name"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        tiers: _abc.Iterable[_builtins.str] | None = ...,
+        probes: _abc.Iterable[_builtins.str] | None = ...,
+        pair: Global___SweepPair | None = ...,
+        deadline_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pair", b"pair"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_seconds", b"deadline_seconds", "name", b"name", "pair", b"pair", "probes", b"probes", "tiers", b"tiers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepOrder: _TypeAlias = SweepOrder  # noqa: Y015
+
+@_typing.final
+class SweepPair(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Role:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SweepPair._Role.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        MEASURES: SweepPair._Role.ValueType  # 0
+        """dials the partner, measures, and reports"""
+        ANSWERS: SweepPair._Role.ValueType  # 1
+        """lets the partner measure, until that says it is done"""
+
+    class Role(_Role, metaclass=_RoleEnumTypeWrapper): ...
+    MEASURES: SweepPair.Role.ValueType  # 0
+    """dials the partner, measures, and reports"""
+    ANSWERS: SweepPair.Role.ValueType  # 1
+    """lets the partner measure, until that says it is done"""
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    role: Global___SweepPair.Role.ValueType
+    @_builtins.property
+    def partner(self) -> Global___Place: ...
+    def __init__(
+        self,
+        *,
+        role: Global___SweepPair.Role.ValueType = ...,
+        partner: Global___Place | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partner", b"partner"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partner", b"partner", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepPair: _TypeAlias = SweepPair  # noqa: Y015
+
+@_typing.final
+class SweepCancel(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepCancel: _TypeAlias = SweepCancel  # noqa: Y015
+
+@_typing.final
+class SweepReceived(_message.Message):
+    """The report of a sweep that is over has been written down: it need not come again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepReceived: _TypeAlias = SweepReceived  # noqa: Y015
+
+@_typing.final
+class SweepReport(_message.Message):
+    """All of one sweep of one node so far; a report replaces the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SweepReport._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        RUNNING: SweepReport._State.ValueType  # 0
+        DONE: SweepReport._State.ValueType  # 1
+        """whatever its probes found"""
+        CANCELLED: SweepReport._State.ValueType  # 2
+        REFUSED: SweepReport._State.ValueType  # 3
+        """nothing was begun, and nothing is remembered of it"""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    RUNNING: SweepReport.State.ValueType  # 0
+    DONE: SweepReport.State.ValueType  # 1
+    """whatever its probes found"""
+    CANCELLED: SweepReport.State.ValueType  # 2
+    REFUSED: SweepReport.State.ValueType  # 3
+    """nothing was begun, and nothing is remembered of it"""
+
+    @_typing.final
+    class InventoryEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    INVENTORY_FIELD_NUMBER: _builtins.int
+    INVENTORY_DIGEST_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    node: _builtins.str
+    state: Global___SweepReport.State.ValueType
+    message: _builtins.str
+    """why it was refused"""
+    inventory_digest: _builtins.str
+    """of what nodes of one class have in common"""
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedCompositeFieldContainer[Global___SweepMetric]:
+        """in the order in which they were measured"""
+
+    @_builtins.property
+    def inventory(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def provenance(self) -> Global___SweepProvenance: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        node: _builtins.str = ...,
+        state: Global___SweepReport.State.ValueType = ...,
+        message: _builtins.str = ...,
+        metrics: _abc.Iterable[Global___SweepMetric] | None = ...,
+        inventory: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        inventory_digest: _builtins.str = ...,
+        provenance: Global___SweepProvenance | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["provenance", b"provenance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "inventory_digest", b"inventory_digest", "message", b"message", "metrics", b"metrics", "name", b"name", "node", b"node", "provenance", b"provenance", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepReport: _TypeAlias = SweepReport  # noqa: Y015
+
+@_typing.final
+class SweepMetric(_message.Message):
+    """What one probe found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Outcome:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SweepMetric._Outcome.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        MEASURED: SweepMetric._Outcome.ValueType  # 0
+        NOT_AVAILABLE: SweepMetric._Outcome.ValueType  # 1
+        """the node lacks what it measures"""
+        FAILED: SweepMetric._Outcome.ValueType  # 2
+        """it says itself that it could not"""
+        TIMED_OUT: SweepMetric._Outcome.ValueType  # 3
+        """killed at its deadline, or its turn never came"""
+        HUNG: SweepMetric._Outcome.ValueType  # 4
+        """SIGKILL does not end it"""
+        CRASHED: SweepMetric._Outcome.ValueType  # 5
+        """ended by a signal"""
+        OUT_OF_MEMORY: SweepMetric._Outcome.ValueType  # 6
+        GARBAGE: SweepMetric._Outcome.ValueType  # 7
+        """what it wrote is no result"""
+        NO_OUTPUT: SweepMetric._Outcome.ValueType  # 8
+
+    class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+    MEASURED: SweepMetric.Outcome.ValueType  # 0
+    NOT_AVAILABLE: SweepMetric.Outcome.ValueType  # 1
+    """the node lacks what it measures"""
+    FAILED: SweepMetric.Outcome.ValueType  # 2
+    """it says itself that it could not"""
+    TIMED_OUT: SweepMetric.Outcome.ValueType  # 3
+    """killed at its deadline, or its turn never came"""
+    HUNG: SweepMetric.Outcome.ValueType  # 4
+    """SIGKILL does not end it"""
+    CRASHED: SweepMetric.Outcome.ValueType  # 5
+    """ended by a signal"""
+    OUT_OF_MEMORY: SweepMetric.Outcome.ValueType  # 6
+    GARBAGE: SweepMetric.Outcome.ValueType  # 7
+    """what it wrote is no result"""
+    NO_OUTPUT: SweepMetric.Outcome.ValueType  # 8
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    ACCELERATOR_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    HIGHER_IS_BETTER_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MILLISECONDS_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    accelerator: _builtins.int
+    """which; absent for what is the node's"""
+    unit: _builtins.str
+    higher_is_better: _builtins.bool
+    outcome: Global___SweepMetric.Outcome.ValueType
+    message: _builtins.str
+    """for people"""
+    milliseconds: _builtins.int
+    """that it took"""
+    partner: _builtins.str
+    """node, of a metric of L2"""
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """above 0, in the order in which they were taken"""
+
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of equal computations: fingerprint"""
+
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        accelerator: _builtins.int | None = ...,
+        unit: _builtins.str = ...,
+        higher_is_better: _builtins.bool = ...,
+        samples: _abc.Iterable[_builtins.float] | None = ...,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+        outcome: Global___SweepMetric.Outcome.ValueType = ...,
+        message: _builtins.str = ...,
+        milliseconds: _builtins.int = ...,
+        partner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accelerator", b"_accelerator", "accelerator", b"accelerator"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accelerator", b"_accelerator", "accelerator", b"accelerator", "digests", b"digests", "higher_is_better", b"higher_is_better", "message", b"message", "metric", b"metric", "milliseconds", b"milliseconds", "outcome", b"outcome", "partner", b"partner", "samples", b"samples", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__accelerator: _TypeAlias = _typing.Literal["accelerator"]  # noqa: Y015
+    _WhichOneofArgType__accelerator: _TypeAlias = _typing.Literal["_accelerator", b"_accelerator"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accelerator) -> _WhichOneofReturnType__accelerator | None: ...
+
+Global___SweepMetric: _TypeAlias = SweepMetric  # noqa: Y015
+
+@_typing.final
+class SweepProvenance(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """version"""
+    kernel: _builtins.str
+    driver: _builtins.str
+    """of the accelerators"""
+    boot_id: _builtins.str
+    """of the node's kernel"""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        kernel: _builtins.str = ...,
+        driver: _builtins.str = ...,
+        boot_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "boot_id", b"boot_id", "driver", b"driver", "kernel", b"kernel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepProvenance: _TypeAlias = SweepProvenance  # noqa: Y015
 
 @_typing.final
 class Store(_message.Message):
@@ -1979,3 +2343,82 @@ class TakeRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TakeRequest: _TypeAlias = TakeRequest  # noqa: Y015
+
+@_typing.final
+class EchoRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SWEEP_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    sweep: _builtins.str
+    last: _builtins.bool
+    """nothing more will be asked"""
+    def __init__(
+        self,
+        *,
+        sweep: _builtins.str = ...,
+        last: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "sweep", b"sweep"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EchoRequest: _TypeAlias = EchoRequest  # noqa: Y015
+
+@_typing.final
+class EchoReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EchoReply: _TypeAlias = EchoReply  # noqa: Y015
+
+@_typing.final
+class Poured(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SWEEP_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    sweep: _builtins.str
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        sweep: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "sweep", b"sweep"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Poured: _TypeAlias = Poured  # noqa: Y015
+
+@_typing.final
+class PourReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PourReply: _TypeAlias = PourReply  # noqa: Y015

@@ -593,3 +593,124 @@ class Shards:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class PairsStub:
+    """Agent to agent: two nodes that the hub has ordered to measure the line between them. Whoever is not the
+    partner of the named sweep gets PERMISSION_DENIED.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Echo = channel.unary_unary(
+                '/convoy.wire.Pairs/Echo',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.EchoRequest.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.EchoReply.FromString,
+                _registered_method=True)
+        self.Pour = channel.stream_unary(
+                '/convoy.wire.Pairs/Pour',
+                request_serializer=convoy__agents_dot_wire_dot_hub__pb2.Poured.SerializeToString,
+                response_deserializer=convoy__agents_dot_wire_dot_hub__pb2.PourReply.FromString,
+                _registered_method=True)
+
+
+class PairsServicer:
+    """Agent to agent: two nodes that the hub has ordered to measure the line between them. Whoever is not the
+    partner of the named sweep gets PERMISSION_DENIED.
+    """
+
+    def Echo(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pour(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PairsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Echo': grpc.unary_unary_rpc_method_handler(
+                    servicer.Echo,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.EchoRequest.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.EchoReply.SerializeToString,
+            ),
+            'Pour': grpc.stream_unary_rpc_method_handler(
+                    servicer.Pour,
+                    request_deserializer=convoy__agents_dot_wire_dot_hub__pb2.Poured.FromString,
+                    response_serializer=convoy__agents_dot_wire_dot_hub__pb2.PourReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'convoy.wire.Pairs', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('convoy.wire.Pairs', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Pairs:
+    """Agent to agent: two nodes that the hub has ordered to measure the line between them. Whoever is not the
+    partner of the named sweep gets PERMISSION_DENIED.
+    """
+
+    @staticmethod
+    def Echo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/convoy.wire.Pairs/Echo',
+            convoy__agents_dot_wire_dot_hub__pb2.EchoRequest.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.EchoReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pour(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/convoy.wire.Pairs/Pour',
+            convoy__agents_dot_wire_dot_hub__pb2.Poured.SerializeToString,
+            convoy__agents_dot_wire_dot_hub__pb2.PourReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -1,0 +1,58 @@
+"""Every probe by name, in the order in which a sweep runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from convoy_agents.guard.sweep.probe import Probe, Takes, Tier
+
+_PROBES = "convoy_agents.guard.sweep.probes"
+
+
+def _cuda(name: str, unit: str, seconds: float, function: str, takes: Takes = Takes.EACH) -> Probe:
+    # Drivers map more address space than there is memory: no bound.
+    run = f"{_PROBES}.cuda:{function}"
+    return Probe(name, Tier.L1, unit, True, seconds, run, memory=0, takes=takes)
+
+
+ALL: dict[str, Probe] = {
+    probe.name: probe
+    for probe in (
+        Probe("inventory", Tier.L0, "", True, 20, f"{_PROBES}.inventory:run"),
+        # A product of many cores reserves address space for each of them, which it does not use.
+        Probe("cpu-gemm", Tier.L1, "GFLOP/s", True, 10, f"{_PROBES}.gemm:run", memory=0),
+        Probe("memory-copy", Tier.L1, "GB/s", True, 5, f"{_PROBES}.memory_copy:run", memory=2**30),
+        Probe("jitter", Tier.L1, "us", False, 5, f"{_PROBES}.jitter:run"),
+        Probe("loopback", Tier.L1, "MB/s", True, 5, f"{_PROBES}.loopback:run"),
+        Probe("disk-write", Tier.L1, "MB/s", True, 10, f"{_PROBES}.disk:write"),
+        Probe("disk-read", Tier.L1, "MB/s", True, 10, f"{_PROBES}.disk:read"),
+        Probe("fingerprint", Tier.L1, "", True, 20, f"{_PROBES}.fingerprint:run", one_thread=True),
+        _cuda("gemm", "TFLOP/s", 60, "gemm"),
+        _cuda("hbm", "GB/s", 10, "hbm"),
+        _cuda("pcie-h2d", "GB/s", 10, "to_device"),
+        _cuda("pcie-d2h", "GB/s", 10, "from_device"),
+        _cuda("nvlink", "GB/s", 10, "peer"),
+        _cuda("nccl", "GB/s", 10, "all_reduce", Takes.ALL),
+        _cuda("gpu-fingerprint", "", 10, "fingerprint"),
+        # Between two agents: no child runs them.
+        Probe("pair-latency", Tier.L2, "us", False, 5, ""),
+        Probe("pair-bandwidth", Tier.L2, "MB/s", True, 10, ""),
+    )
+}
+
+
+def chosen(tiers: Collection[str], names: Sequence[str], accelerators: int) -> list[Probe]:
+    """The probes of the tiers, or of them those that are named. ValueError names what is no probe.
+
+    What measures accelerators is left out on a node without any, unless it is named.
+    """
+    if unknown := [name for name in names if name not in ALL]:
+        raise ValueError(f"probes: {', '.join(unknown)}: no such probe; there are {', '.join(ALL)}")
+    if strange := [tier for tier in tiers if tier not in set(Tier)]:
+        raise ValueError(f"tiers: {', '.join(strange)}: no such tier")
+    return [
+        probe
+        for probe in ALL.values()
+        if probe.tier in tiers
+        and (probe.name in names if names else accelerators or probe.takes is Takes.NONE)
+    ]

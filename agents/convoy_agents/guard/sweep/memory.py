@@ -1,0 +1,57 @@
+"""The memory that the agent's container and its node have left, and what the kernel has killed for it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from convoy_agents.guard.sweep import cgroup
+
+_KEPT = 64 * 2**20
+"""Bytes that are left to the agent itself."""
+
+
+def left(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes that a probe may take; None where nothing bounds it."""
+    found = [size for size in (_node(meminfo), _v2(cgroup.own_v2()), _v1(cgroup.own_v1("memory"))) if size]
+    return max(1, min(found) - _KEPT) if found else None
+
+
+def oom_kills() -> int:
+    """Processes of the agent's container that the kernel has killed for their memory, as far as it says."""
+    total = 0
+    for folder, name in ((cgroup.own_v2(), "memory.events"), (cgroup.own_v1("memory"), "memory.oom_control")):
+        if folder:
+            total += _rows(folder / name).get("oom_kill", 0)
+    return total
+
+
+def _node(meminfo: Path) -> int | None:
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _v2(folder: Path | None) -> int | None:
+    """What the group's bound leaves; pages of files that nobody uses do not count."""
+    return _room(folder, "memory.max", "memory.current", "inactive_file")
+
+
+def _v1(folder: Path | None) -> int | None:
+    return _room(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _room(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
+    # `max`, and files that are not there: there is no bound.
+    with contextlib.suppress(OSError, ValueError):
+        if folder:
+            most, now = int((folder / bound).read_text()), int((folder / used).read_text())
+            return max(1, most - now + _rows(folder / "memory.stat").get(idle, 0))
+    return None
+
+
+def _rows(path: Path) -> dict[str, int]:
+    with contextlib.suppress(OSError, ValueError):
+        return {name: int(value) for name, value in (line.split() for line in path.read_text().splitlines())}
+    return {}

@@ -1,0 +1,114 @@
+"""The measuring side of tests of two nodes, over the agents' own channel with mutual TLS.
+
+So the figures are those of one connection of the agents: a line faster than they encrypt shows their speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+import grpc
+
+from convoy_agents.enrol import describe
+from convoy_agents.guard.sweep.answering import Answering
+from convoy_agents.guard.sweep.finding import Finding, Outcome
+from convoy_agents.guard.sweep.probe import MOST_SAMPLES, Probe, until
+from convoy_agents.guard.sweep.runner import Paired
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+
+LATENCY, BANDWIDTH = "pair-latency", "pair-bandwidth"
+
+PIECE = 2**20
+POURED = 32 * PIECE
+"""Bytes of a sample: a hundred times what is under way on a fast line."""
+WARM_UP = 20
+"""Echoes before the first that counts."""
+AGAIN_SECONDS = 0.2
+"""The partner may hear of the sweep a little later."""
+CALL_SECONDS = 20.0
+_WAITING = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
+
+Dial = Callable[[hub_pb2.Place], Awaitable[hub_pb2_grpc.PairsStub]]
+
+
+class Pairing:
+    """Both sides, for one node."""
+
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
+        self.answering = Answering()
+
+    def measuring(self, name: str, partner: hub_pb2.Place) -> Paired:
+        """Measures with this partner in the sweep `name`."""
+        return partial(self._measure, name, partner)
+
+    async def answer(self, name: str, partner: hub_pb2.Place, seconds: float) -> None:
+        """Lets the partner measure, until it is done or the time is over."""
+        await self.answering.answer(name, partner.node, seconds)
+
+    async def done(self, name: str, partner: hub_pb2.Place) -> None:
+        """Lets the partner go. When it cannot be told, it notices by the silence."""
+        try:
+            stub = await self._dial(partner)
+            await stub.Echo(hub_pb2.EchoRequest(sweep=name, last=True), timeout=AGAIN_SECONDS * 5)
+        except (grpc.aio.AioRpcError, TimeoutError):
+            return
+
+    async def _measure(self, name: str, partner: hub_pb2.Place, probe: Probe, seconds: float) -> Finding:
+        measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
+        try:
+            async with asyncio.timeout(seconds):
+                stub = await self._dial(partner)
+                await _answered(stub, name)
+                samples = await measure(stub, name, probe.seconds)
+        except TimeoutError:
+            return Finding(Outcome.TIMED_OUT, f"{partner.node} did not answer in time")
+        except grpc.aio.AioRpcError as error:
+            return Finding(Outcome.FAILED, f"{partner.node} at {partner.peer_address}: {describe(error)}")
+        return Finding(Outcome.MEASURED, samples=tuple(samples[:MOST_SAMPLES]))
+
+
+async def _answered(stub: hub_pb2_grpc.PairsStub, name: str) -> None:
+    """Waits until the partner takes part."""
+    while True:
+        try:
+            await stub.Echo(hub_pb2.EchoRequest(sweep=name), timeout=CALL_SECONDS)
+            return
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _WAITING:
+                raise
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _latency(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
+    """Microseconds there and back."""
+    request = hub_pb2.EchoRequest(sweep=name)
+    for _ in range(WARM_UP):
+        await stub.Echo(request, timeout=CALL_SECONDS)
+    samples = []
+    for _ in until(seconds):
+        began = time.perf_counter()
+        await stub.Echo(request, timeout=CALL_SECONDS)
+        samples.append((time.perf_counter() - began) * 1e6)
+    return samples
+
+
+async def _bandwidth(stub: hub_pb2_grpc.PairsStub, name: str, seconds: float) -> list[float]:
+    """MB/s to the partner."""
+    piece = hub_pb2.Poured(sweep=name, data=bytes(PIECE))
+
+    async def pieces() -> AsyncIterator[hub_pb2.Poured]:
+        for _ in range(POURED // PIECE):
+            yield piece
+
+    samples = []
+    for count in until(seconds, least=4):
+        began = time.perf_counter()
+        reply: hub_pb2.PourReply = await stub.Pour(pieces(), timeout=CALL_SECONDS)
+        # The first opens the window of the connection.
+        if count and reply.bytes == POURED:
+            samples.append(POURED / (time.perf_counter() - began) / 1e6)
+    return samples

@@ -1,0 +1,1 @@
+"""The measurements themselves, one file each. Only children import them."""

@@ -1,0 +1,144 @@
+"""What one accelerator reaches, by torch. Without torch or a device each says that there is none.
+
+torch is imported by name: the agent never does, only a child does whose interpreter has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
+
+_GEMM = 8192
+_COPY = 2**30
+"""Bytes: twenty times what a cache of the device holds."""
+_LINK = 256 * 2**20
+"""Bytes of a copy over a link."""
+_SOAK = 10
+_STEPS = 30
+_DIGITS = 32
+_RUNS = 3
+
+
+def gemm(accelerator: int, seconds: float) -> Measured:
+    """TFLOP/s of bfloat16 products."""
+    torch, device = _device(accelerator)
+    left = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
+    right = torch.randn(_GEMM, _GEMM, device=device, dtype=torch.bfloat16)
+    out = torch.empty_like(left)
+    return _rates(torch, device, seconds, 2 * _GEMM**3 / 1e12, lambda: torch.mm(left, right, out=out))
+
+
+def hbm(accelerator: int, seconds: float) -> Measured:
+    """GB/s that the device's memory moves: a copy reads and writes each byte."""
+    torch, device = _device(accelerator)
+    source = torch.zeros(_COPY, device=device, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    return _rates(torch, device, seconds, 2 * _COPY / 1e9, lambda: target.copy_(source))
+
+
+def to_device(accelerator: int, seconds: float) -> Measured:
+    """GB/s from pinned memory of the host."""
+    torch, device = _device(accelerator)
+    host = torch.zeros(_LINK, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(_LINK, device=device, dtype=torch.uint8)
+    return _rates(torch, device, seconds, _LINK / 1e9, lambda: there.copy_(host, non_blocking=True))
+
+
+def from_device(accelerator: int, seconds: float) -> Measured:
+    """GB/s into pinned memory of the host."""
+    torch, device = _device(accelerator)
+    host = torch.zeros(_LINK, dtype=torch.uint8, pin_memory=True)
+    there = torch.zeros(_LINK, device=device, dtype=torch.uint8)
+    return _rates(torch, device, seconds, _LINK / 1e9, lambda: host.copy_(there, non_blocking=True))
+
+
+def peer(accelerator: int, seconds: float) -> Measured:
+    """GB/s from this device to the next, around the node."""
+    torch, device = _device(accelerator)
+    other = (accelerator + 1) % torch.cuda.device_count()
+    if other == accelerator:
+        raise NotAvailable("the node has one accelerator")
+    if not torch.cuda.can_device_access_peer(accelerator, other):
+        raise NotAvailable(f"accelerators {accelerator} and {other} do not reach each other's memory")
+    source = torch.zeros(_LINK, device=device, dtype=torch.uint8)
+    target = torch.empty(_LINK, device=f"cuda:{other}", dtype=torch.uint8)
+    return _rates(torch, device, seconds, _LINK / 1e9, lambda: target.copy_(source, non_blocking=True))
+
+
+def all_reduce(accelerator: int, seconds: float) -> Measured:
+    """GB/s on each link of a ring of all devices of the node, in one process."""
+    torch, device = _device(accelerator)
+    count = torch.cuda.device_count()
+    if count < 2:
+        raise NotAvailable("the node has one accelerator")
+    nccl = importlib.import_module("torch.cuda.nccl")
+    parts = [torch.ones(_LINK // 4, device=f"cuda:{one}") for one in range(count)]
+
+    def once() -> None:
+        nccl.all_reduce(parts)
+        for one in range(count):
+            torch.cuda.synchronize(one)
+
+    # As nccl-tests count: each device sends 2 (n - 1) / n of its bytes.
+    return _rates(torch, device, seconds, _LINK * 2 * (count - 1) / count / 1e9, once)
+
+
+def fingerprint(accelerator: int, seconds: float) -> Measured:
+    """Digests of equal short trainings with a fixed seed, each over every weight after every step."""
+    # Asked for by deterministic algorithms, and read as the device is first used.
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch, device = _device(accelerator)
+    torch.use_deterministic_algorithms(True)
+    return Measured(digests=[_train(torch, device) for _ in range(_RUNS)])
+
+
+def _train(torch: Any, device: str) -> str:
+    draw = torch.Generator().manual_seed(20240229)
+    sizes = ((512, 1024), (1024, 256))
+    weights = [(torch.randn(size, generator=draw) / size[0] ** 0.5).to(device) for size in sizes]
+    inputs, wanted = (torch.randn(256, size, generator=draw).to(device) for size in (512, 256))
+    digest = hashlib.sha256()
+    for _ in range(_STEPS):
+        for one in weights:
+            one.requires_grad_(True)
+        loss = ((torch.tanh(inputs @ weights[0]) @ weights[1] - wanted) ** 2).mean()
+        slopes = torch.autograd.grad(loss, weights)
+        weights = [(one - 0.1 * slope).detach() for one, slope in zip(weights, slopes, strict=True)]
+        for one in weights:
+            digest.update(one.cpu().numpy().tobytes())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _device(accelerator: int) -> tuple[Any, str]:
+    """torch, and the device's name in it."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise NotAvailable(f"this interpreter has no torch: {error}") from error
+    if not torch.cuda.is_available():
+        raise NotAvailable("torch sees no accelerator")
+    if accelerator >= torch.cuda.device_count():
+        raise NotAvailable(f"torch sees {torch.cuda.device_count()} accelerators")
+    torch.cuda.set_device(accelerator)
+    return torch, f"cuda:{accelerator}"
+
+
+def _rates(torch: Any, device: str, seconds: float, amount: float, once: Callable[[], object]) -> Measured:
+    """`amount` per second of each turn, by the device's own clock, after turns that do not count."""
+    for _ in range(_SOAK):
+        once()
+    torch.cuda.synchronize(device)
+    samples = []
+    for _ in until(seconds):
+        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        began.record()
+        once()
+        ended.record()
+        ended.synchronize()
+        samples.append(amount / (began.elapsed_time(ended) / 1e3))
+    return Measured(samples)

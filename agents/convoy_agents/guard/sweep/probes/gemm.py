@@ -1,0 +1,31 @@
+"""How fast all cores multiply matrices."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from convoy_agents.guard.sweep.probe import Measured, until
+
+_MANY_CORES = 16
+_SOAK = 3
+"""Products before the first that counts: the clock settles, threads are there."""
+
+
+def run(accelerator: int, seconds: float) -> Measured:
+    """GFLOP/s of float32 products."""
+    # Long enough to be timed, short enough for many samples; nodes of one class have as many cores.
+    size = 2048 if len(os.sched_getaffinity(0)) > _MANY_CORES else 1024
+    left = np.linspace(-1, 1, size * size, dtype=np.float32).reshape(size, size)
+    right = np.ascontiguousarray(left.T)
+    out = np.empty_like(left)
+    for _ in range(_SOAK):
+        np.matmul(left, right, out=out)
+    samples = []
+    for _ in until(seconds):
+        began = time.perf_counter()
+        np.matmul(left, right, out=out)
+        samples.append(2 * size**3 / (time.perf_counter() - began) / 1e9)
+    return Measured(samples)

@@ -1,0 +1,133 @@
+"""What the node is made of, and what its counters of errors say."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+from convoy_agents.guard.sweep import cgroup
+from convoy_agents.guard.sweep.probe import Measured
+from convoy_agents.guard.sweep.probes import nvidia
+from convoy_agents.guard.sweep.provenance import driver
+
+_DIGITS = 32
+_GIB = 2**20
+"""In KiB."""
+
+
+def run(accelerator: int, seconds: float) -> Measured:
+    """Facts, and one digest of those that nodes of one class have in common."""
+    root, cards = Path("/"), nvidia.rows()
+    alike = {**common(root), **nvidia.common(cards)}
+    return Measured(digests=[digest(alike)], facts={**alike, **own(root), **nvidia.own(cards)})
+
+
+def digest(alike: dict[str, str]) -> str:
+    """Of facts; their order does not count."""
+    text = "\n".join(f"{name}={value}" for name, value in sorted(alike.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def common(root: Path) -> dict[str, str]:
+    """What nodes of one class have in common. `root`: where /proc and /sys are looked for."""
+    cpu = _cpu(root)
+    return {
+        "cpu.model": cpu.get("model name") or cpu.get("CPU part", ""),
+        "cpu.flags": _short(" ".join(sorted((cpu.get("flags") or cpu.get("Features", "")).split()))),
+        "cpu.microcode": cpu.get("microcode", ""),
+        "cpu.online": _text(root / "sys/devices/system/cpu/online"),
+        "cpu.usable": str(len(os.sched_getaffinity(0))),
+        "cpu.governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "numa.nodes": str(len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
+        # The kernel keeps a little for itself, not the same everywhere.
+        "memory.gib": str(round(_meminfo(root).get("MemTotal", 0) / _GIB)),
+        "kernel": os.uname().release,
+        "driver.nvidia": driver(root / "proc/driver/nvidia/version"),
+        "nics": _nics(root),
+        "fabric": _fabric(root),
+        "disks": _disks(root),
+    }
+
+
+def own(root: Path) -> dict[str, str]:
+    """What is the node's own: its identity and its counters, where there are any."""
+    facts = {
+        "boot.id": _text(root / "proc/sys/kernel/random/boot_id"),
+        "machine": _text(root / "sys/class/dmi/id/product_uuid"),
+    }
+    for kind in ("ce_count", "ue_count"):
+        counts = [_text(path) for path in (root / "sys/devices/system/edac/mc").glob(f"mc*/{kind}")]
+        if numbers := [int(count) for count in counts if count.isdigit()]:
+            facts[f"memory.{kind}"] = str(sum(numbers))
+    for name in ("MCE", "THR"):
+        if (count := _interrupts(root, name)) is not None:
+            facts[f"interrupts.{name}"] = str(count)
+    for folder in (cgroup.own_v2(), cgroup.own_v1("cpu")):
+        for line in _text(folder / "cpu.stat").splitlines() if folder else []:
+            name, _, value = line.partition(" ")
+            if name in {"nr_throttled", "throttled_usec", "throttled_time"}:
+                facts[f"cgroup.{name}"] = value
+    return facts
+
+
+def _cpu(root: Path) -> dict[str, str]:
+    """What /proc/cpuinfo says of the first core."""
+    first = _text(root / "proc/cpuinfo").split("\n\n", 1)[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _meminfo(root: Path) -> dict[str, int]:
+    found = re.findall(r"^(\w+):\s+(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    return {name: int(value) for name, value in found}
+
+
+def _nics(root: Path) -> str:
+    """Speeds and states of the network cards that the agent's namespace has; a virtual one is no hardware."""
+    cards = [path.parent for path in (root / "sys/class/net").glob("*/device")]
+    return _counted(f"{_text(card / 'speed') or '?'}Mb/s {_text(card / 'operstate')}" for card in cards)
+
+
+def _fabric(root: Path) -> str:
+    """Rates and states of InfiniBand and RoCE ports; they are seen from every namespace."""
+    ports = (root / "sys/class/infiniband").glob("*/ports/*")
+    return _counted(f"{_text(port / 'rate')} {_text(port / 'state')}" for port in ports)
+
+
+def _disks(root: Path) -> str:
+    """Sizes of the disks, in GB, and whether they turn."""
+    disks = [path.parent for path in (root / "sys/block").glob("*/device")]
+    return _counted(
+        f"{int(_text(disk / 'size') or 0) * 512 // 10**9}GB"
+        f"{' rotational' if _text(disk / 'queue/rotational') == '1' else ''}"
+        for disk in disks
+    )
+
+
+def _interrupts(root: Path, name: str) -> int | None:
+    """Of all cores: machine check exceptions, thermal events."""
+    for line in _text(root / "proc/interrupts").splitlines():
+        first, _, rest = line.strip().partition(":")
+        if first == name:
+            return sum(int(word) for word in rest.split() if word.isdigit())
+    return None
+
+
+def _counted(things: object) -> str:
+    """`2 x this, 1 x that`, whatever their names are."""
+    counts = Counter(things)  # type: ignore[call-overload]  # an iterable of text
+    return ", ".join(f"{count} x {thing}" for thing, count in sorted(counts.items()))
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12] if text else ""
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return path.read_text().strip()
+    return ""

@@ -1,0 +1,51 @@
+"""How fast the node's kernel moves a TCP stream from one process to another."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from convoy_agents.guard.sweep.probe import Measured, until
+
+SIZE = 64 * 2**20
+"""Bytes of a sample."""
+_BLOCK = 2**20
+_SECONDS = 20.0
+"""That anything may take before it is an error."""
+
+
+def run(accelerator: int, seconds: float) -> Measured:
+    """MB/s over the loopback interface: what the kernel and memory give, without a line."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(_SECONDS)
+        sink = threading.Thread(target=_sink, args=(server,), daemon=True)
+        sink.start()
+        with socket.create_connection(server.getsockname(), timeout=_SECONDS) as line:
+            samples = [_sample(line) for _ in until(seconds)]
+        sink.join(_SECONDS)
+    return Measured(samples)
+
+
+def _sample(line: socket.socket) -> float:
+    block = bytes(_BLOCK)
+    began = time.perf_counter()
+    for _ in range(SIZE // _BLOCK):
+        line.sendall(block)
+    # It is there once the other side has read it.
+    if line.recv(1) != b"!":
+        raise ConnectionError("the other side is gone")
+    return SIZE / (time.perf_counter() - began) / 1e6
+
+
+def _sink(server: socket.socket) -> None:
+    """Reads, and says after each sample's bytes that they have come."""
+    line, _ = server.accept()
+    block = bytearray(_BLOCK)
+    left = SIZE
+    with line:
+        while count := line.recv_into(block, min(_BLOCK, left)):
+            left -= count
+            if not left:
+                line.sendall(b"!")
+                left = SIZE

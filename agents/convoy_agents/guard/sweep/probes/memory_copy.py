@@ -1,0 +1,43 @@
+"""How fast memory is copied, beyond what caches hold."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from convoy_agents.guard.sweep import memory
+from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_LEAST = 32 * 2**20
+"""Bytes of a buffer."""
+
+
+def run(accelerator: int, seconds: float) -> Measured:
+    """GB/s that are copied by one core; reading and writing are counted once together.
+
+    The two buffers are four times the core's last-level cache. NotAvailable where that does not fit.
+    """
+    size = max(_LEAST, 2 * last_level_cache())
+    if (left := memory.left()) is not None and left < 2 * size:
+        raise NotAvailable(f"2 x {size >> 20} MiB are needed, the agent has {left >> 20} MiB left")
+    source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+    samples = []
+    for _ in until(seconds):
+        began = time.perf_counter()
+        np.copyto(target, source)
+        samples.append(size / (time.perf_counter() - began) / 1e9)
+    return Measured(samples)
+
+
+def last_level_cache(caches: Path = _CACHES) -> int:
+    """Bytes of the biggest cache of the first core; 0 where the kernel names none."""
+    sizes = [0]
+    for entry in caches.glob("index*/size"):
+        text = entry.read_text().strip()
+        unit = _UNITS.get(text[-1:], 1)
+        sizes.append(int(text.rstrip("KMG")) * unit)
+    return max(sizes)

@@ -1,0 +1,58 @@
+"""What a sweep has found, in the words of the wire."""
+
+from __future__ import annotations
+
+from convoy_agents.guard.sweep.finding import Outcome
+from convoy_agents.guard.sweep.provenance import Provenance
+from convoy_agents.guard.sweep.runner import Result
+from convoy_agents.wire import hub_pb2
+
+TO_WIRE = {
+    Outcome.MEASURED: hub_pb2.SweepMetric.MEASURED,
+    Outcome.NOT_AVAILABLE: hub_pb2.SweepMetric.NOT_AVAILABLE,
+    Outcome.FAILED: hub_pb2.SweepMetric.FAILED,
+    Outcome.TIMED_OUT: hub_pb2.SweepMetric.TIMED_OUT,
+    Outcome.HUNG: hub_pb2.SweepMetric.HUNG,
+    Outcome.CRASHED: hub_pb2.SweepMetric.CRASHED,
+    Outcome.OUT_OF_MEMORY: hub_pb2.SweepMetric.OUT_OF_MEMORY,
+    Outcome.GARBAGE: hub_pb2.SweepMetric.GARBAGE,
+    Outcome.NO_OUTPUT: hub_pb2.SweepMetric.NO_OUTPUT,
+}
+
+
+def begun(name: str, node: str, known: Provenance) -> hub_pb2.SweepReport:
+    """Of a sweep that has found nothing yet."""
+    return hub_pb2.SweepReport(
+        name=name,
+        node=node,
+        provenance=hub_pb2.SweepProvenance(
+            agent=known.agent, kernel=known.kernel, driver=known.driver, boot_id=known.boot_id
+        ),
+    )
+
+
+def refused(name: str, node: str, why: str) -> hub_pb2.SweepReport:
+    """Of a sweep that is not begun."""
+    return hub_pb2.SweepReport(name=name, node=node, state=hub_pb2.SweepReport.REFUSED, message=why)
+
+
+def add(report: hub_pb2.SweepReport, result: Result, partner: str = "") -> None:
+    """Writes down what one probe found. Facts are the inventory, and its digest is the report's."""
+    found = result.finding
+    metric = report.metrics.add(
+        metric=result.probe.name,
+        unit=result.probe.unit,
+        higher_is_better=result.probe.higher_is_better,
+        samples=found.samples,
+        outcome=TO_WIRE[found.outcome],
+        message=found.message,
+        milliseconds=int(result.seconds * 1000),
+        partner=partner,
+    )
+    if result.accelerator is not None:
+        metric.accelerator = result.accelerator
+    if found.facts:
+        report.inventory.update(found.facts)
+        report.inventory_digest = next(iter(found.digests), "")
+    else:
+        metric.digests.extend(found.digests)
