@@ -27,6 +27,7 @@ def test_every_variable_is_read() -> None:
         "CONVOY_STORES_DIR": "/s",
         "CONVOY_PEER_PORT": "3", "CONVOY_METRICS_PORT": "4", "CONVOY_SWEEP_SECONDS": "5.5",
         "CONVOY_CHECKPOINT_MEMORY": "7", "CONVOY_COPY_RATE": "8.5", "CONVOY_SCRUB_SECONDS": "9.5",
+        "CONVOY_PROBE_DIR": "/p", "CONVOY_PROBE_PYTHON": "/py",
         "CONVOY_LOG_LEVEL": "DEBUG", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6",
     }  # fmt: skip
     assert {entry.metadata["env"] for entry in fields(Settings)} == set(values)
@@ -48,6 +49,8 @@ def test_every_variable_is_read() -> None:
         7,
         8.5,
         9.5,
+        Path("/p"),
+        "/py",
         "DEBUG",
     )
 

@@ -67,7 +67,7 @@ def of(ended: Ended) -> Finding:
         return Finding(Outcome.NO_OUTPUT, "it ended well and wrote nothing")
     try:
         return _parsed(ended.output)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         return Finding(Outcome.GARBAGE, f"what it wrote is no result: {error}"[:_MOST_TEXT])
 
 

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.guard.sweep import finding
+from convoy_agents.guard.sweep.finding import MOST_DIGESTS, MOST_FACTS, Outcome
+from convoy_agents.guard.sweep.probe import MOST_SAMPLES
+from convoy_agents.guard.sweep.process import Ended, Stop
+
+GOOD: dict[str, Any] = {"outcome": "Measured", "samples": [1.5, 2]}
+
+
+def said(output: object) -> finding.Finding:
+    return finding.of(Ended(0, json.dumps(output).encode(), ""))
+
+
+def test_a_result_is_read() -> None:
+    found = said({**GOOD, "digests": ["a", "a"], "facts": {"cpu": "x"}, "message": "m"})
+    assert found == finding.Finding(Outcome.MEASURED, "m", (1.5, 2.0), ("a", "a"), {"cpu": "x"})
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome"),
+    [
+        (Ended(None, b"", "", Stop.DEADLINE), Outcome.HUNG),
+        (Ended(None, json.dumps(GOOD).encode(), ""), Outcome.HUNG),
+        (Ended(-9, b"", "", Stop.DEADLINE), Outcome.TIMED_OUT),
+        (Ended(-9, b"", "", Stop.DEADLINE, oom=True), Outcome.TIMED_OUT),
+        (Ended(-9, b"x" * 9, "", Stop.FLOOD), Outcome.GARBAGE),
+        (Ended(-9, b"", "", oom=True), Outcome.OUT_OF_MEMORY),
+        (Ended(-9, b"", ""), Outcome.CRASHED),
+        # Something else was killed for its memory meanwhile.
+        (Ended(-11, b"", "", oom=True), Outcome.CRASHED),
+        (Ended(0, json.dumps(GOOD).encode(), "", oom=True), Outcome.MEASURED),
+        (Ended(-200, b"", ""), Outcome.CRASHED),
+        (Ended(1, json.dumps(GOOD).encode(), ""), Outcome.FAILED),
+        (Ended(0, b" \n", ""), Outcome.NO_OUTPUT),
+        (Ended(0, b"{", ""), Outcome.GARBAGE),
+        (Ended(0, b"[" * 100_000, ""), Outcome.GARBAGE),
+        (Ended(0, b"\xff\xfe", ""), Outcome.GARBAGE),
+    ],
+)
+def test_each_end_has_its_outcome(ended: Ended, outcome: Outcome) -> None:
+    found = finding.of(ended)
+    assert found.outcome is outcome
+    assert bool(found.samples) is (outcome is Outcome.MEASURED)
+    assert found.message or outcome is Outcome.MEASURED
+
+
+def test_the_signal_and_the_last_words_are_told() -> None:
+    found = finding.of(Ended(-signal.SIGSEGV, b"", "first\nlast words\n"))
+    assert found.message == "ended by SIGSEGV: last words"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outcome": "Perfect"},
+        {"outcome": None},
+        {"outcome": "Hung"},
+        {"outcome": "Crashed"},
+        {"outcome": "NotAvailable"},
+        {"samples": []},
+        {"samples": [0]},
+        {"samples": [-1.0]},
+        {"samples": [float("nan")]},
+        {"samples": [float("inf")]},
+        {"samples": [True]},
+        {"samples": ["1"]},
+        {"samples": 1},
+        {"samples": [1.0] * (MOST_SAMPLES + 1)},
+        {"samples": [10**400]},
+        {"digests": [1]},
+        {"digests": ["a"] * (MOST_DIGESTS + 1)},
+        {"facts": []},
+        {"facts": {"a": 1}},
+        {"facts": {str(number): "" for number in range(MOST_FACTS + 1)}},
+        {"message": 1},
+    ],
+    ids=str,
+)
+def test_what_is_no_result_is_garbage(changes: dict[str, Any]) -> None:
+    assert said(GOOD).outcome is Outcome.MEASURED
+    assert said({**GOOD, **changes}).outcome is Outcome.GARBAGE
+
+
+@pytest.mark.parametrize("outcome", ["NotAvailable", "Failed", "OutOfMemory"])
+def test_a_child_may_say_why_there_is_nothing(outcome: str) -> None:
+    found = said({"outcome": outcome, "message": "m" * 9999})
+    assert (found.outcome, len(found.message)) == (Outcome(outcome), 512)
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+values = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=3), scalars, max_size=3)
+names = st.sampled_from(["outcome", "samples", "digests", "facts", "message"])
+
+
+@given(st.dictionaries(names, values) | values)
+def test_nothing_that_a_child_says_raises(output: object) -> None:
+    assert said(output).outcome in set(Outcome)

@@ -1,0 +1,210 @@
+"""What is told of sweeps, with a runner that does as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from convoy_agents.guard.sweep import orders
+from convoy_agents.guard.sweep.finding import Finding, Outcome
+from convoy_agents.guard.sweep.orders import MOST_KEPT, Orders
+from convoy_agents.guard.sweep.probe import Probe
+from convoy_agents.guard.sweep.provenance import Provenance
+from convoy_agents.guard.sweep.report import TO_WIRE
+from convoy_agents.guard.sweep.runner import Paired, Result
+from convoy_agents.wire import hub_pb2
+from convoy_controllers.guard.sweep import fingerprint, metric, reference, verdict
+from convoy_controllers.guard.sweep.measuring import Better
+
+State = hub_pb2.SweepReport
+
+
+class FakeRunner:
+    def __init__(self) -> None:
+        self.begun = 0
+        self.go_on = asyncio.Event()
+        self.fails = False
+        self.found = Finding(Outcome.MEASURED, samples=(1.0, 2.0))
+
+    def accelerators(self) -> int:
+        return 0
+
+    async def run(
+        self, probes: Sequence[Probe], seconds: float, paired: Paired, tell: Callable[[Result], None]
+    ) -> None:
+        self.begun += 1
+        for probe in probes:
+            await self.go_on.wait()
+            if self.fails:
+                raise RuntimeError("no")
+            tell(Result(probe, None, self.found, 0.5))
+
+
+class NoPairing:
+    def measuring(self, name: str, partner: Any) -> Any:
+        return None
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.runner = FakeRunner()
+        self.woken = 0
+        known = Provenance("1", "6", "", "b")
+        self.orders = Orders("one", self.runner, NoPairing(), lambda: known, self._wake)  # type: ignore[arg-type]
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def order(self, name: str = "a", **changes: Any) -> None:
+        fields = {"name": name, "tiers": ["L1"], "probes": ["jitter", "loopback"], **changes}
+        self.orders.told(hub_pb2.HubMessage(sweep_order=hub_pb2.SweepOrder(**fields)))
+
+    def cancel(self, name: str = "a") -> None:
+        self.orders.told(hub_pb2.HubMessage(sweep_cancel=hub_pb2.SweepCancel(name=name)))
+
+    def received(self, name: str = "a") -> None:
+        self.orders.told(hub_pb2.HubMessage(sweep_received=hub_pb2.SweepReceived(name=name)))
+
+    def states(self, again: bool = False) -> dict[str, int]:
+        return {one.name: one.state for one in self.orders.reports(again)}
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    return Desk()
+
+
+async def test_what_was_told_is_not_told_again_in_the_same_session(desk: Desk) -> None:
+    desk.order()
+    assert desk.states() == {"a": State.RUNNING}
+    assert desk.states() == {}
+    desk.runner.go_on.set()
+    await settle()
+    assert desk.states() == {"a": State.DONE}
+    assert desk.states() == {}
+    assert desk.woken >= 2
+
+
+async def test_a_report_that_was_taken_does_not_change(desk: Desk) -> None:
+    desk.order()
+    (first,) = desk.orders.reports(again=False)
+    desk.runner.go_on.set()
+    await settle()
+    assert (first.state, len(first.metrics)) == (State.RUNNING, 0)
+
+
+async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(desk: Desk) -> None:
+    desk.order("a")
+    desk.received("a")  # of a sweep that runs: it says nothing of the end
+    assert desk.states(again=True) == {"a": State.RUNNING}
+    desk.runner.go_on.set()
+    await settle()
+    desk.order("b")
+    await settle()
+    assert desk.states(again=True) == {"a": State.DONE, "b": State.DONE}
+    desk.received("a")
+    assert desk.states(again=True) == {"b": State.DONE}
+    desk.received("unknown")
+    # Confirmed, but asked for once more.
+    desk.order("a")
+    assert desk.states() == {"a": State.DONE}
+    assert desk.runner.begun == 2
+
+
+async def test_an_order_that_is_cancelled_at_once_leaves_room_for_the_next(desk: Desk) -> None:
+    desk.order("a")
+    desk.cancel("a")
+    await settle()
+    assert desk.states() == {"a": State.CANCELLED}
+    desk.order("a")
+    assert desk.states() == {"a": State.CANCELLED}
+    desk.order("b")
+    assert desk.states() == {"b": State.RUNNING}
+
+
+async def test_a_runner_that_fails_is_told_of(desk: Desk) -> None:
+    desk.runner.fails = True
+    desk.runner.go_on.set()
+    desk.order()
+    await settle()
+    (told,) = desk.orders.reports(again=False)
+    assert (told.state, told.message) == (State.DONE, "RuntimeError: no")
+
+
+async def test_a_refusal_is_not_remembered(desk: Desk) -> None:
+    desk.order("a")
+    desk.order("b")
+    assert desk.states()["b"] == State.REFUSED
+    assert desk.states(again=True) == {"a": State.RUNNING}
+    desk.cancel("a")
+    await settle()
+    desk.order("b")
+    assert desk.states()["b"] == State.RUNNING
+
+
+async def test_so_many_reports_are_kept_and_no_more(desk: Desk) -> None:
+    desk.runner.go_on.set()
+    for number in range(MOST_KEPT + 1):
+        desk.order(str(number))
+        await settle()
+    told = desk.states(again=True)
+    assert len(desk.orders._reports) == MOST_KEPT
+    assert set(desk.states(again=True)) == {str(number) for number in range(1, MOST_KEPT + 1)} < set(told)
+
+
+async def test_close_ends_what_runs(desk: Desk) -> None:
+    desk.order()
+    await desk.orders.close()
+    await settle()
+    assert desk.states() == {"a": State.CANCELLED}
+    await desk.orders.close()
+
+
+async def test_a_report_has_what_the_judge_takes(desk: Desk) -> None:
+    desk.runner.go_on.set()
+    desk.runner.found = Finding(Outcome.MEASURED, samples=(10.0, 10.1, 9.9) * 5)
+    desk.order("a", probes=["jitter"])
+    await settle()
+    (told,) = desk.orders.reports(again=False)
+    (one,) = told.metrics
+    better = Better.HIGHER if one.higher_is_better else Better.LOWER
+    fleet = {f"n{number}": [9.9 + number / 100, 10.0, 10.1] for number in range(10)}
+    known = reference.freeze(one.metric, "class", better, 1, fleet)
+    said = metric.judge("one", [tuple(one.samples)], known)
+    assert (said.outcome, said.reason) == (verdict.Outcome.PASS, verdict.Reason.MEETS_REFERENCE)
+    desk.runner.found = Finding(Outcome.MEASURED, digests=("x", "y"))
+    desk.order("b", probes=["fingerprint"])
+    await settle()
+    (told,) = desk.orders.reports(again=False)
+    said = fingerprint.judge("one", tuple(told.metrics[0].digests), {})
+    assert (said.outcome, said.reason) == (verdict.Outcome.FAIL, verdict.Reason.CORRUPT)
+
+
+async def test_facts_are_the_reports_inventory(desk: Desk) -> None:
+    desk.runner.go_on.set()
+    desk.runner.found = Finding(Outcome.MEASURED, digests=("d",), facts={"cpu": "x"})
+    desk.order("a", tiers=["L0"], probes=["inventory"])
+    await settle()
+    (told,) = desk.orders.reports(again=False)
+    assert (dict(told.inventory), told.inventory_digest) == ({"cpu": "x"}, "d")
+    assert not told.metrics[0].digests
+
+
+def test_each_outcome_has_a_word_on_the_wire() -> None:
+    assert set(TO_WIRE) == set(Outcome)
+    assert sorted(TO_WIRE.values()) == sorted(hub_pb2.SweepMetric.Outcome.values())
+    for outcome, number in TO_WIRE.items():
+        name = hub_pb2.SweepMetric.Outcome.Name(number)
+        assert name.replace("_", "").lower() == outcome.value.lower()
+
+
+def test_there_is_no_deadline_where_none_is_said() -> None:
+    assert orders.NO_DEADLINE > 3600
