@@ -109,7 +109,8 @@ async def test_a_new_session_hears_what_runs_and_what_nobody_has_confirmed(desk:
     await settle()
     desk.order("b")
     await settle()
-    assert desk.states(again=True) == {"a": State.DONE, "b": State.DONE}
+    for _ in range(2):
+        assert desk.states(again=True) == {"a": State.DONE, "b": State.DONE}
     desk.received("a")
     assert desk.states(again=True) == {"b": State.DONE}
     desk.received("unknown")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 
 from convoy_agents.guard.sweep import catalogue, memory, provenance
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES, Takes, Tier, until
+from convoy_agents.guard.sweep.finding import Finding, Outcome
+from convoy_agents.guard.sweep.probe import MOST_SAMPLES, Probe, Takes, Tier, until
 from convoy_agents.guard.sweep.probes import disk, fingerprint, inventory, memory_copy, nvidia
-from convoy_agents.guard.sweep.runner import Launch
+from convoy_agents.guard.sweep.process import Children, Ended
+from convoy_agents.guard.sweep.runner import Launch, Result, Runner
 
 
 def write(root: Path, **files: str) -> None:
@@ -61,6 +65,41 @@ def test_those_of_accelerators_are_left_out_without_any() -> None:
         == {one.name for one in catalogue.ALL.values() if one.takes is not Takes.NONE}
         > {"hbm"}
     )
+
+
+class Recorded(Children):
+    """Children that end once all that run at the same time have begun."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self._room = asyncio.Barrier(together)
+        self.begun: list[list[str]] = []
+
+    async def run(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Ended:
+        self.begun.append(list(argv[-4:-2]))
+        await self._room.wait()
+        return Ended(0, b'{"outcome": "NotAvailable", "message": "m"}', "")
+
+
+@pytest.mark.parametrize(
+    ("name", "together", "found"),
+    [("hbm", 3, [0, 1, 2]), ("pcie-h2d", 1, [0, 1, 2]), ("nccl", 1, [None]), ("jitter", 1, [None])],
+)
+async def test_accelerators_are_taken_at_once_or_in_turn(
+    tmp_path: Path, name: str, together: int, found: list[int | None]
+) -> None:
+    write(tmp_path, nvidia0="", nvidia1="", nvidia2="", nvidiactl="")
+    children, told = Recorded(together), list[Result]()
+
+    async def paired(probe: Probe, seconds: float) -> Finding:
+        raise AssertionError(probe)
+
+    runner = Runner(Launch(tmp_path), children, tmp_path)
+    async with asyncio.timeout(10):
+        await runner.run([catalogue.ALL[name]], 60, paired, told.append)
+    assert [one.accelerator for one in told] == found
+    assert {one.finding.outcome for one in told} == {Outcome.NOT_AVAILABLE}
+    assert children.begun == [[name, str(one or 0)] for one in found]
 
 
 def test_an_interpreter_of_its_own_runs_probes_of_accelerators_alone() -> None:
@@ -123,6 +162,12 @@ def test_the_biggest_cache_counts(tmp_path: Path) -> None:
 def test_room_in_a_container(tmp_path: Path, files: dict[str, str], left: int | None) -> None:
     write(tmp_path, **files)
     assert memory._v2(tmp_path) == left
+
+
+def test_the_bound_of_a_group_without_controllers_is_that_above(tmp_path: Path) -> None:
+    write(tmp_path, **{"memory.max": "1000", "memory.current": "400", "convoy-probe-1/cgroup.procs": "1"})
+    assert memory._v2(tmp_path / "convoy-probe-1") == 600
+    assert memory._v2(None) is None
 
 
 def test_room_on_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

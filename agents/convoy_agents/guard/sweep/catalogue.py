@@ -18,7 +18,8 @@ def _cuda(name: str, unit: str, seconds: float, function: str, takes: Takes = Ta
 ALL: dict[str, Probe] = {
     probe.name: probe
     for probe in (
-        Probe("inventory", Tier.L0, "", True, 20, f"{_PROBES}.inventory:run"),
+        # It asks the driver, by a program that would have the same bound.
+        Probe("inventory", Tier.L0, "", True, 20, f"{_PROBES}.inventory:run", memory=0),
         # A product of many cores reserves address space for each of them, which it does not use.
         Probe("cpu-gemm", Tier.L1, "GFLOP/s", True, 10, f"{_PROBES}.gemm:run", memory=0),
         Probe("memory-copy", Tier.L1, "GB/s", True, 5, f"{_PROBES}.memory_copy:run", memory=2**30),
@@ -29,8 +30,8 @@ ALL: dict[str, Probe] = {
         Probe("fingerprint", Tier.L1, "", True, 20, f"{_PROBES}.fingerprint:run", one_thread=True),
         _cuda("gemm", "TFLOP/s", 60, "gemm"),
         _cuda("hbm", "GB/s", 10, "hbm"),
-        _cuda("pcie-h2d", "GB/s", 10, "to_device"),
-        _cuda("pcie-d2h", "GB/s", 10, "from_device"),
+        _cuda("pcie-h2d", "GB/s", 5, "to_device", Takes.IN_TURN),
+        _cuda("pcie-d2h", "GB/s", 5, "from_device", Takes.IN_TURN),
         _cuda("nvlink", "GB/s", 10, "peer"),
         _cuda("nccl", "GB/s", 10, "all_reduce", Takes.ALL),
         _cuda("gpu-fingerprint", "", 10, "fingerprint"),

@@ -67,6 +67,13 @@ def own_v1(controller: str) -> Path | None:
     return _find("", controller, "cgroup", controller)
 
 
+def bearing(folder: Path | None, name: str) -> Path | None:
+    """The nearest group, from this one up, that has a file: a child's own group has no controllers."""
+    if folder is None:
+        return None
+    return next((one for one in (folder, *folder.parents) if (one / name).is_file()), None)
+
+
 def _find(number: str, controller: str, kind: str, option: str) -> Path | None:
     """The agent's own folder in a hierarchy: a mount of it, and what /proc says of the way from there."""
     below = None

@@ -45,7 +45,7 @@ def _v1(folder: Path | None) -> int | None:
 def _room(folder: Path | None, bound: str, used: str, idle: str) -> int | None:
     # `max`, and files that are not there: there is no bound.
     with contextlib.suppress(OSError, ValueError):
-        if folder:
+        if folder := cgroup.bearing(folder, bound):
             most, now = int((folder / bound).read_text()), int((folder / used).read_text())
             return max(1, most - now + _rows(folder / "memory.stat").get(idle, 0))
     return None

@@ -27,7 +27,9 @@ class Takes(StrEnum):
 
     NONE = "None"
     EACH = "Each"
-    """It runs once for each."""
+    """It runs once for each, on all at the same time."""
+    IN_TURN = "InTurn"
+    """It runs once for each, one after the other: they share what is measured."""
     ALL = "All"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -97,13 +98,23 @@ class Runner:
             mine = [probe for probe in probes if probe.tier is tier]
             end = min(began + seconds, time.monotonic() + TIER_SECONDS[tier])
             for probe in mine:
-                for accelerator in self._places(probe):
-                    start = time.monotonic()
-                    found = await self._one(probe, accelerator, end - start, paired)
-                    tell(Result(probe, accelerator, found, time.monotonic() - start))
+                for batch in self._batches(probe):
+                    for result in await asyncio.gather(
+                        *(self._timed(probe, accelerator, end, paired) for accelerator in batch)
+                    ):
+                        tell(result)
 
-    def _places(self, probe: Probe) -> Sequence[int | None]:
-        return range(self.accelerators() or 1) if probe.takes is Takes.EACH else [None]
+    def _batches(self, probe: Probe) -> Sequence[Sequence[int | None]]:
+        """The accelerators that it runs on at the same time, batch after batch."""
+        there = range(self.accelerators() or 1)
+        if probe.takes is Takes.EACH:
+            return [there]
+        return [[one] for one in there] if probe.takes is Takes.IN_TURN else [[None]]
+
+    async def _timed(self, probe: Probe, accelerator: int | None, end: float, paired: Paired) -> Result:
+        start = time.monotonic()
+        found = await self._one(probe, accelerator, end - start, paired)
+        return Result(probe, accelerator, found, time.monotonic() - start)
 
     async def _one(self, probe: Probe, accelerator: int | None, left: float, paired: Paired) -> Finding:
         if left <= 0:

@@ -66,7 +66,7 @@ def own(root: Path) -> dict[str, str]:
     for name in ("MCE", "THR"):
         if (count := _interrupts(root, name)) is not None:
             facts[f"interrupts.{name}"] = str(count)
-    for folder in (cgroup.own_v2(), cgroup.own_v1("cpu")):
+    for folder in (cgroup.bearing(cgroup.own_v2(), "cpu.max"), cgroup.own_v1("cpu")):
         for line in _text(folder / "cpu.stat").splitlines() if folder else []:
             name, _, value = line.partition(" ")
             if name in {"nr_throttled", "throttled_usec", "throttled_time"}:
