@@ -25,6 +25,11 @@ def condition(jobs: Jobs, name: str) -> dict[str, Any]:
     return next(found, {})
 
 
+def step(jobs: Jobs, name: str) -> int:
+    """The last step that a job has told of."""
+    return int((jobs.status(name).get("progress") or {}).get("step", 0))
+
+
 def hold(cluster: Cluster, pod: Any, cores: float) -> None:
     """Gives a pod so many processors."""
     cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
@@ -135,7 +140,7 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster,
         assert taints(cluster, slow) == {"convoy.dev/quarantined": "NoSchedule"}
         assert not any(taints(cluster, node) for node in now), "nobody else is touched"
         saved = last["step"] or 0
-        jobs.wait(lambda: jobs.status(name)["progress"]["step"] > saved, 180, "it goes on")
+        jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on")
         table = cluster.kubectl("get", "nodehealths")
         assert any("Requalifying" in line and slow in line for line in table.splitlines())
         hardware = next(

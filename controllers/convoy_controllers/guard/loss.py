@@ -69,7 +69,7 @@ class Shape:
         total = rows.sum(axis=1)[replica] - grid[self.cell] + own
         longest = np.maximum(rows.max(axis=1)[replica], own)
         step = (total + (micro - 1) * longest) / micro
-        return np.maximum(0.0, step - self.times(rows, micro).max())
+        return np.asarray(np.maximum(0.0, step - self.times(rows, micro).max()))
 
     @staticmethod
     def times(grid: Floats, micro: int) -> Floats:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class Training:
         seed = self._seed * 1000 + self.incarnation
         self._tables: Iterator[Table] = play(self.job, self._faults, 1 << 40, seed)
         self._number = 0
-        self.kernel.after(pause, lambda mine=self.incarnation: self._step(mine))
+        self.kernel.after(pause, partial(self._step, self.incarnation))
 
     def _step(self, incarnation: int) -> None:
         """One window of the incarnation that asked for it."""
