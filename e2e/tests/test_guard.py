@@ -139,8 +139,9 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster,
         jobs.wait(lambda: health(cluster, slow).get("state") == "Requalifying", 60, "it is empty")
         assert taints(cluster, slow) == {"convoy.dev/quarantined": "NoSchedule"}
         assert not any(taints(cluster, node) for node in now), "nobody else is touched"
-        saved = last["step"] or 0
-        jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on")
+        saved = jobs.status(name)["checkpoint"]["step"]
+        assert saved > 0
+        jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on from what it has saved")
         table = cluster.kubectl("get", "nodehealths")
         assert any("Requalifying" in line and slow in line for line in table.splitlines())
         hardware = next(
