@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -41,7 +41,9 @@ _LEAST_SECONDS = 0.2
 _BUSY_SECONDS = 1.0
 """Between two looks while something is suspected or on its way back: durations come to an end unannounced."""
 _COST = 10.0
-"""A look's time is at most this part of all time."""
+"""Between two looks lies so many times the processor time that one took: it holds up everything else."""
+_AGAIN = timedelta(seconds=15)
+"""Between two tries to evict a pod that its PodDisruptionBudget keeps."""
 _PARALLEL = 32
 _REASONS = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
 
@@ -58,7 +60,7 @@ class Keeper:
         metrics: Metrics,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.process_time,
     ) -> None:
         self._gateway = gateway
         self._world = world
@@ -72,6 +74,8 @@ class Keeper:
         self._policies = Parsed(GuardPolicy)
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_PARALLEL)
+        self._asked: dict[str, datetime] = {}
+        """By uid, when pods were last asked to leave."""
         for store in (world.guard_policies, world.node_healths):
             store.listen(self._changed)
         world.nodes.listen(self._node)
@@ -122,7 +126,7 @@ class Keeper:
         stored = {health.metadata.name: health for health in self._healths.all(self._world.node_healths)}
         policies = {one.metadata.name: one for one in self._policies.all(self._world.guard_policies)}
         await self._each(self._marked(seen, stored, policies, now))
-        await self._each(self._moved(seen, stored, policies))
+        await self._each(self._moved(seen, stored, policies, now))
         self._count(stored.values(), policies.values())
         return any(
             member.facts.suspicions or member.health.status.state in ACCUSED
@@ -212,8 +216,9 @@ class Keeper:
         self._world.nodes.upsert(views.node(raw), own=True)
 
     def _moved(
-        self, seen: Seen, stored: dict[str, NodeHealth], policies: dict[str, GuardPolicy]
+        self, seen: Seen, stored: dict[str, NodeHealth], policies: dict[str, GuardPolicy], now: datetime
     ) -> Iterable[Awaitable[None]]:
+        self._asked = {uid: at for uid, at in self._asked.items() if now - at < _AGAIN}
         stays = {one.node.name: one.node.stays for one in seen.all_facts if one.node is not None}
         for node, name in seen.hardware.items():
             policy = policies.get(chosen.metadata.name) if (chosen := seen.policies.get(node)) else None
@@ -222,7 +227,9 @@ class Keeper:
                 continue
             for pod in self._world.members_on(node):
                 # People may have changed their mind since the drain began.
-                if not pod.view.deleting and f"{pod.namespace}/{pod.job}" not in stays.get(node, ()):
+                stay = f"{pod.namespace}/{pod.job}" in stays.get(node, ())
+                if not (stay or pod.view.deleting or pod.uid in self._asked):
+                    self._asked[pod.uid] = now
                     yield self._evict(pod)
 
     async def _evict(self, pod: Pod) -> None:

@@ -209,6 +209,21 @@ def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> No
     assert len(it.evicted()) == tries
 
 
+def test_a_pod_that_its_budget_keeps_is_asked_now_and_then(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
+    for _ in range(15):
+        it.accuse("n0")
+        it.look(MINUTE)
+        it.job(saved=timedelta(0))
+    tries = len(it.evicted())
+    assert it.state() == "Draining" and tries
+    for _ in range(30):
+        it.look(timedelta(seconds=1))
+    assert len(it.evicted()) == tries + 2
+
+
 def test_in_observe_nothing_is_touched(api: FakeApi) -> None:
     it = Cluster(api, mode="Observe")
     for _ in range(20):
