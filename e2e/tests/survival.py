@@ -28,6 +28,11 @@ _RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-
 _STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 
 
+def step(jobs: Jobs, name: str) -> int:
+    """The last step that a job has told of; 0 before there is one."""
+    return int((jobs.status(name).get("progress") or {}).get("step", 0))
+
+
 def apart(job: str, beside: str = "") -> dict[str, Any]:
     """A pod template that puts every pod of the job on a node of its own, one of them `beside` if it can."""
     selector = {"matchLabels": {"convoy.dev/job": job}}

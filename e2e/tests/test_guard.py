@@ -12,7 +12,7 @@ import pytest
 from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
 from e2e.tests.jobs import Jobs, memory
-from e2e.tests.survival import ENDLESS, apart
+from e2e.tests.survival import ENDLESS, apart, step
 
 RANKS, SLOW = 5, 3
 CORES, SLOWED = 0.25, 0.12
@@ -23,11 +23,6 @@ def condition(jobs: Jobs, name: str) -> dict[str, Any]:
     """StragglerDetected of a job; empty before there is one."""
     found = (c for c in jobs.status(name).get("conditions", []) if c["type"] == "StragglerDetected")
     return next(found, {})
-
-
-def step(jobs: Jobs, name: str) -> int:
-    """The last step that a job has told of."""
-    return int((jobs.status(name).get("progress") or {}).get("step", 0))
 
 
 def hold(cluster: Cluster, pod: Any, cores: float) -> None:

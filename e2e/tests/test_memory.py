@@ -13,7 +13,7 @@ from e2e.cluster.node import Node
 from e2e.tests.faults import kill_named
 from e2e.tests.jobs import SMALL, Jobs, memory
 from e2e.tests.objects import checkpoint_store, objects
-from e2e.tests.survival import apart, restore, state, training, watermark
+from e2e.tests.survival import apart, restore, state, step, training, watermark
 from e2e.tests.volumes import STORE, volume_store
 
 STEPS = 700
@@ -26,10 +26,6 @@ def spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
         "checkpoint": memory("1s"),
         "roles": [{"name": "worker", "replicas": replicas, "template": apart(name)}],
     }
-
-
-def step(jobs: Jobs, name: str) -> int:
-    return int((jobs.status(name).get("progress") or {}).get("step", 0))
 
 
 def in_memory(node: Node) -> list[str]:

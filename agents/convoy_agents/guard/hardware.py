@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from convoy_agents.guard.sweep.provenance import driver
 from convoy_agents.wire import hub_pb2
 
 log = structlog.get_logger(__name__)
@@ -16,7 +17,6 @@ NVIDIA = Path("/proc/driver/nvidia")
 and readable without a driver call that could hang.
 """
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", re.MULTILINE)
-_DRIVER = re.compile(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)\s")
 
 
 def found(root: Path = NVIDIA) -> hub_pb2.Hardware:
@@ -25,15 +25,13 @@ def found(root: Path = NVIDIA) -> hub_pb2.Hardware:
     A GPU that has not been woken since boot has no UUID yet (`GPU-????????`): then it is not `known`, and
     what is known of the node stands.
     """
-    hardware = hub_pb2.Hardware(known=True)
+    hardware = hub_pb2.Hardware(known=True, driver=driver(root / "version"))
     for path in sorted(root.glob("gpus/*/information")):
         uuid = _UUID.search(_read(path))
         if uuid is None:
             hardware.known = False
         else:
             hardware.accelerators.append(uuid[1])
-    if driver := _DRIVER.search(_read(root / "version")):
-        hardware.driver = driver[1]
     return hardware
 
 

@@ -12,10 +12,10 @@ from datetime import datetime
 
 from convoy_controllers.nodehealth.binding import chosen
 from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion
-from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.guardpolicy import Budgets, GuardPolicy
 from convoy_crds.nodehealth import NodeHealth
 
-_DEFAULT_RACK = GuardPolicy.model_validate({"metadata": {}}).spec.budgets.rack_label
+_DEFAULT_RACK = Budgets().rack_label
 
 
 @dataclass(frozen=True, slots=True)

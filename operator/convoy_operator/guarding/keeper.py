@@ -22,12 +22,12 @@ from convoy_controllers.nodehealth.wanted import Marks, marks, marks_of_unknown
 from convoy_controllers.plan import Event
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State
-from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.terms import TAINT_QUARANTINED, ConditionType, Reason, Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.guarding.marks import patches
-from convoy_operator.guarding.seeing import Parsed, Sight, Told
+from convoy_operator.guarding.seeing import Sight, Told
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES
 from convoy_operator.status import merge_patch
@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 _LEAST_SECONDS = 0.2
 """Between two looks: news come in bursts."""
+_MOST_SECONDS = 2.0
+"""What is new waits no longer, whatever the last look has cost."""
 _BUSY_SECONDS = 1.0
 """Between two looks while something is suspected or on its way back: durations come to an end unannounced."""
 _COST = 10.0
@@ -70,8 +72,6 @@ class Keeper:
         self._now = now
         self._clock = clock
         self._sight = Sight(world, told, now)
-        self._healths = Parsed(NodeHealth)
-        self._policies = Parsed(GuardPolicy)
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._asked: dict[str, datetime] = {}
@@ -100,7 +100,7 @@ class Keeper:
                 log.exception("nodes' health not looked at")
                 busy = False
             spent = self._clock() - began
-            await asyncio.sleep(max(_LEAST_SECONDS, _COST * spent))
+            await asyncio.sleep(min(_MOST_SECONDS, max(_LEAST_SECONDS, _COST * spent)))
             try:
                 async with asyncio.timeout(_BUSY_SECONDS if busy else fleets.LOOK_SECONDS):
                     await self._news.wait()
@@ -123,10 +123,14 @@ class Keeper:
             for member in seen.alone
             if (status := fleets.unguarded(member, now)) is not None
         )
-        stored = {health.metadata.name: health for health in self._healths.all(self._world.node_healths)}
-        policies = {one.metadata.name: one for one in self._policies.all(self._world.guard_policies)}
-        await self._each(self._marked(seen, stored, policies, now))
-        await self._each(self._moved(seen, stored, policies, now))
+        stored = {health.metadata.name: health for health in self._sight.healths()}
+        policies = {one.metadata.name: one for one in self._sight.policies()}
+        rules = {
+            node: policies.get(one.metadata.name) if one is not None else None
+            for node, one in seen.policies.items()
+        }
+        await self._each(self._marked(seen, stored, rules, now))
+        await self._each(self._moved(seen, stored, rules, now))
         self._count(stored.values(), policies.values())
         return any(
             member.facts.suspicions or member.health.status.state in ACCUSED
@@ -186,11 +190,12 @@ class Keeper:
         self,
         seen: Seen,
         stored: dict[str, NodeHealth],
-        policies: dict[str, GuardPolicy],
+        rules: dict[str, GuardPolicy | None],
         now: datetime,
     ) -> Iterable[Awaitable[None]]:
+        """`rules`: by node, its policy as it is stored now."""
         for node in self._world.nodes:
-            policy = policies.get(chosen.metadata.name) if (chosen := seen.policies.get(node.name)) else None
+            policy = rules.get(node.name)
             health = stored.get(seen.hardware.get(node.name, ""))
             qualified = None
             if health is None:
@@ -216,14 +221,20 @@ class Keeper:
         self._world.nodes.upsert(views.node(raw), own=True)
 
     def _moved(
-        self, seen: Seen, stored: dict[str, NodeHealth], policies: dict[str, GuardPolicy], now: datetime
+        self,
+        seen: Seen,
+        stored: dict[str, NodeHealth],
+        rules: dict[str, GuardPolicy | None],
+        now: datetime,
     ) -> Iterable[Awaitable[None]]:
         self._asked = {uid: at for uid, at in self._asked.items() if now - at < _AGAIN}
         stays = {one.node.name: one.node.stays for one in seen.all_facts if one.node is not None}
         for node, name in seen.hardware.items():
-            policy = policies.get(chosen.metadata.name) if (chosen := seen.policies.get(node)) else None
             health = stored.get(name)
-            if health is None or not fleets.evicts(health.status, policy):
+            if health is None or not fleets.evicts(health.status, rules.get(node)):
+                continue
+            # Without its taint, what is evicted could be placed there again.
+            if not _tainted(self._world.nodes.get("", node)):
                 continue
             for pod in self._world.members_on(node):
                 # People may have changed their mind since the drain began.
@@ -273,6 +284,10 @@ class Keeper:
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if not own and _concern(before) != _concern(after):
             self.wake()
+
+
+def _tainted(node: Node | None) -> bool:
+    return node is not None and any(taint.get("key") == TAINT_QUARANTINED for taint in node.taints)
 
 
 def _concern(node: Node | None) -> object:

@@ -83,11 +83,19 @@ class Sight:
         self._healths = Parsed(NodeHealth)
         self._jobs = Parsed(TrainingJob)
 
+    def policies(self) -> list[GuardPolicy]:
+        """All, as they are stored."""
+        return self._policies.all(self._world.guard_policies)
+
+    def healths(self) -> list[NodeHealth]:
+        """Of all hardware, as they are stored."""
+        return self._healths.all(self._world.node_healths)
+
     def look(self) -> Seen:
         """All hardware, by the policy that is for it."""
         return see(
-            self._policies.all(self._world.guard_policies),
-            self._healths.all(self._world.node_healths),
+            self.policies(),
+            self.healths(),
             [self._node(node) for node in self._world.nodes],
             self._seen_jobs(),
             self._told.suspicions(),
@@ -111,9 +119,9 @@ class Sight:
 
     def _seen_jobs(self) -> list[SeenJob]:
         placed: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        for node in self._world.occupied:
-            for pod in self._world.members_on(node):
-                placed[pod.namespace, pod.job][node] += 1
+        for node in self._world.nodes:
+            for pod in self._world.members_on(node.name):
+                placed[pod.namespace, pod.job][node.name] += 1
         found = []
         for (namespace, name), nodes in placed.items():
             parent = self._world.jobs.get(namespace, name)

@@ -122,6 +122,10 @@ class Cluster:
     def state(self, number: int = 0) -> str:
         return str(self.api.objects[NODE_HEALTHS.plural, "", f"hw{number}"]["status"]["state"])
 
+    def acting(self) -> dict[str, Any]:
+        found = self.api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]["conditions"]
+        return next(one for one in found if one["type"] == "Acting")
+
     def node(self, number: int = 0) -> dict[str, Any]:
         return self.api.objects[NODES.plural, "", f"n{number}"]
 
@@ -176,8 +180,7 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     it.told.said.clear()
     it.look(MINUTE)
     assert it.state() == "Requalifying" and it.evicted() == ["job-worker-0"]
-    acting = {one["type"]: one for one in api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]["conditions"]}
-    assert acting["Acting"]["reason"] == "AwaitsRelease"
+    assert it.acting()["reason"] == "AwaitsRelease"
 
 
 @pytest.mark.parametrize(
@@ -190,11 +193,25 @@ def test_a_job_that_stays_keeps_its_node(api: FakeApi, why: dict[str, Any]) -> N
         it.accuse("n0")
         it.look(MINUTE)
     assert it.state() == "Quarantined" and it.evicted() == []
-    acting = {one["type"]: one for one in api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]["conditions"]}
-    assert acting["Acting"]["reason"] == "JobStays" and "default/job" in acting["Acting"]["message"]
+    assert it.acting()["reason"] == "JobStays" and "default/job" in it.acting()["message"]
 
 
-def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> None:
+def test_nobody_is_evicted_from_a_node_that_is_not_tainted_yet(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    api.fail = lambda verb, plural, name: errors.Conflict(409, "changed") if verb == "patch" else None
+    for _ in range(15):
+        it.accuse("n0")
+        it.look(MINUTE)
+        it.job(saved=timedelta(0))
+    assert it.state() == "Draining" and it.ours() == {} and it.evicted() == []
+    api.fail = lambda verb, plural, name: None
+    it.look()
+    assert it.ours() == {"convoy.dev/quarantined": "NoSchedule"} and it.evicted() == ["job-worker-0"]
+
+
+def kept_by_a_budget(api: FakeApi) -> Cluster:
+    """A node is to be drained, and its pod may not go."""
     it = Cluster(api)
     it.look()
     api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
@@ -202,6 +219,11 @@ def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> No
         it.accuse("n0")
         it.look(MINUTE)
         it.job(saved=timedelta(0))
+    return it
+
+
+def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> None:
+    it = kept_by_a_budget(api)
     assert it.state() == "Draining" and it.evicted()
     tries = len(it.evicted())
     it.job(saved=timedelta(0), action="Observe")
@@ -210,13 +232,7 @@ def test_who_changes_their_mind_during_a_drain_is_left_alone(api: FakeApi) -> No
 
 
 def test_a_pod_that_its_budget_keeps_is_asked_now_and_then(api: FakeApi) -> None:
-    it = Cluster(api)
-    it.look()
-    api.fail = lambda verb, plural, name: errors.TooManyRequests(429, "budget") if verb == "evict" else None
-    for _ in range(15):
-        it.accuse("n0")
-        it.look(MINUTE)
-        it.job(saved=timedelta(0))
+    it = kept_by_a_budget(api)
     tries = len(it.evicted())
     assert it.state() == "Draining" and tries
     for _ in range(30):
