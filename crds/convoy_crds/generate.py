@@ -13,6 +13,7 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generated import write_or_check
 from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.meta import GROUP, VERSION
 from convoy_crds.nodehealth import NodeHealth
@@ -34,8 +35,6 @@ class Kind:
     scope: str
     columns: tuple[dict[str, Any], ...]
     selectable: tuple[str, ...] = field(default=())
-    installed: bool = True
-    """Whether the chart brings it: not before something reconciles it."""
 
     @property
     def name(self) -> str:
@@ -151,9 +150,25 @@ KINDS = (
             _column("Age", ".metadata.creationTimestamp", "date"),
             _column("Tiers", ".spec.tiers", wide=True),
             _column("Completed", ".status.completionTime", "date", wide=True),
+            _column("Message", ".status.message", wide=True),
         ),
         selectable=(".status.phase",),
-        installed=False,
+    ),
+    Kind(
+        HardwareClass,
+        "hardwareclasses",
+        ("hc",),
+        "Cluster",
+        (
+            _column("CPU", ".status.facts.cpu\\.model"),
+            _column("Nodes", ".status.nodes", "integer"),
+            _column("Referenced", ".status.referenced", "integer"),
+            _column("Drifted", ".status.drifted"),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+            _column("Memory", ".status.facts.memory\\.gib", wide=True),
+            _column("Kernel", ".status.facts.kernel", wide=True),
+            _column("Driver", ".status.facts.driver\\.nvidia", wide=True),
+        ),
     ),
 )
 
@@ -207,8 +222,7 @@ def rendered() -> dict[Path, str]:
     files: dict[Path, str] = {}
     for kind in KINDS:
         text = head + yaml.safe_dump(definition(kind), sort_keys=False, width=110)
-        folders = FOLDERS if kind.installed else FOLDERS[:1]
-        files |= {folder / f"{kind.plural}.yaml": text for folder in folders}
+        files |= {folder / f"{kind.plural}.yaml": text for folder in FOLDERS}
     return files
 
 

@@ -155,7 +155,6 @@ class GuardPolicySpec(Model):
     """Nodes, what counts against them, and what may be done."""
 
     model_config = validated(
-        Rule("!has(self.sweeps)", "this version runs no health sweeps yet: leave sweeps out", ".sweeps"),
         Rule(
             "!has(self.onJoin) || self.onJoin != 'Gate' || has(self.sweeps)",
             "onJoin: Gate keeps nodes out of service until a sweep has passed them, and there are none "

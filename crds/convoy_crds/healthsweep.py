@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from convoy_crds.meta import Condition, Duration, Model, ObjectMeta, Rule, StatusModel, map_list, validated
+from convoy_crds.meta import Duration, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 from convoy_crds.nodehealth import Provenance, Verdict
 from convoy_crds.selector import NodeSelector
 
@@ -20,11 +20,11 @@ class Tier(StrEnum):
     """How deep a sweep looks; each tier takes those nodes that passed the one before."""
 
     L0 = "L0"
-    """Inventory: a minute."""
+    """Inventory: a minute; beside jobs, too."""
     L1 = "L1"
-    """Every device of the node by itself: minutes."""
+    """Every device of the node by itself: minutes, for which it has to be without jobs."""
     L2 = "L2"
-    """Pairs of nodes: minutes more."""
+    """Pairs of nodes without jobs, four at least: minutes more."""
 
 
 class HealthSweepSpec(Model):
@@ -45,7 +45,7 @@ class HealthSweepSpec(Model):
         ]
         | None
     ) = None
-    """Names of nodes."""
+    """Names of nodes. One that jobs are on is swept when they have left it."""
     selector: NodeSelector | None = None
     """Nodes by their labels, as they are when the sweep begins."""
     tiers: Annotated[
@@ -80,15 +80,21 @@ class Finding(StatusModel):
 
 
 class NodeVerdict(StatusModel):
-    """What one node was found to be."""
+    """One node of the run: what it waits for, and what it was found to be."""
 
     node: Annotated[str, Field(max_length=253)]
     hardware: Annotated[str, Field(max_length=253)] = ""
     """Its NodeHealth."""
-    verdict: Verdict
+    hardware_class: Annotated[str, Field(max_length=253)] = ""
+    """The HardwareClass that it was held against."""
+    verdict: Verdict | None = None
+    """Absent until there is one."""
     tier: Tier = Tier.L0
     """The deepest that it went through."""
-    at: datetime
+    at: datetime | None = None
+    """When it was judged."""
+    message: Annotated[str, Field(max_length=256)] = ""
+    """What it waits for, or why the verdict is what it is."""
     evidence: Annotated[list[Finding], Field(max_length=8)] = Field(default_factory=list)
     """What failed, or what it hangs on; nothing for a node that passed."""
     provenance: Provenance | None = None
@@ -107,11 +113,10 @@ class HealthSweepStatus(StatusModel):
     """Nodes with a verdict."""
     failed: int = 0
     """Nodes with the verdict Fail."""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    """How it stands, or why it could not be run."""
     progress: Annotated[str, Field(max_length=32)] = ""
     """`done/desired`."""
-    conditions: Annotated[list[Condition], Field(max_length=8, json_schema_extra=map_list("type"))] = Field(
-        default_factory=list
-    )
     nodes: Annotated[list[NodeVerdict], Field(max_length=MOST_NODES, json_schema_extra=map_list("node"))] = (
         Field(default_factory=list)
     )

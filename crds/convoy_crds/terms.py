@@ -465,6 +465,9 @@ class Reasons:
     UNDER_TEST = Reason("UnderTest", "HealthSweep {name} is under way")
     SWEEP_PASSED = Reason("SweepPassed", "HealthSweep {name} passed it")
     SWEEP_FAILED = Reason("SweepFailed", "HealthSweep {name} failed it: {why}", warning=True)
+    SWEPT = Reason("Swept", "{counts}")
+    SWEEP_NOT_RUN = Reason("SweepNotRun", "{why}", warning=True)
+    NODE_FAILED = Reason("NodeFailed", "{node}: {why}", warning=True)
     SWEEP_INCONCLUSIVE = Reason("SweepInconclusive", "HealthSweep {name} has no verdict: {why}")
     QUALIFICATION_EXPIRED = Reason("QualificationExpired", "the last sweep that passed it is too long ago")
     SLOWER_THAN_PEERS = Reason(

@@ -26,6 +26,7 @@ from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.guarding.keeper import Keeper
+from convoy_operator.guarding.seeing import Sight
 from convoy_operator.hub import ca
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.ca import Authority
@@ -40,8 +41,17 @@ from convoy_operator.nodes import Labeler
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PARENTS, PODS
+from convoy_operator.resources import (
+    GUARD_POLICIES,
+    HARDWARE_CLASSES,
+    HEALTH_SWEEPS,
+    NODE_HEALTHS,
+    NODES,
+    PARENTS,
+    PODS,
+)
 from convoy_operator.settings import Settings
+from convoy_operator.sweeping.sweeper import Sweeper
 from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import Triggers, World
 
@@ -117,7 +127,11 @@ class Operator:
             settings=settings,
         )
         self.presence = self.agents.presence
-        self.keeper = Keeper(gateway, world, self.agents, self.recorder, metrics)
+        sight = Sight(world, self.agents)
+        self.keeper = Keeper(gateway, world, sight, self.recorder, metrics)
+        self.sweeper = Sweeper(
+            gateway, world, self.agents.sweeps, sight, self.agents.peer_address, self.recorder, metrics
+        )
         self.agents.watches.on_suspicion = self.keeper.wake
         self.labeler = Labeler(urgent, world, self.presence, settings.agent_unready_seconds)
         resync = settings.resync_seconds
@@ -132,6 +146,8 @@ class Operator:
             for resource, store in (
                 (GUARD_POLICIES, world.guard_policies),
                 (NODE_HEALTHS, world.node_healths),
+                (HEALTH_SWEEPS, world.health_sweeps),
+                (HARDWARE_CLASSES, world.hardware_classes),
             )
         )
         # kopf watches these; here they are only listed, by the leader.
@@ -197,6 +213,7 @@ class Operator:
                     self.presence.run(),
                     self.labeler.run(),
                     self.keeper.run(self._unsettled),
+                    self.sweeper.run(self._unsettled),
                     self._resync(),
                     self._count_goodput(),
                     self._catalogue(),

@@ -123,6 +123,9 @@ class Metrics:
         self.guard_breakers = Gauge(
             "convoy_guard_breakers_open", "GuardPolicies whose breaker is not closed.", registry=registry
         )
+        self.guard_sweeps = Counter(
+            "convoy_guard_sweeps", "Nodes that health sweeps have judged.", ["verdict"], registry=registry
+        )
         self.guard_evictions = Counter(
             "convoy_guard_evictions", "Pods that were moved off nodes out of service.", registry=registry
         )

@@ -46,6 +46,8 @@ ENGINES = Resource(GROUP, VERSION, "engines", "Engine", namespaced=False)
 CHECKPOINT_STORES = Resource(GROUP, VERSION, "checkpointstores", "CheckpointStore", namespaced=False)
 GUARD_POLICIES = Resource(GROUP, VERSION, "guardpolicies", "GuardPolicy", namespaced=False)
 NODE_HEALTHS = Resource(GROUP, VERSION, "nodehealths", "NodeHealth", namespaced=False)
+HEALTH_SWEEPS = Resource(GROUP, VERSION, "healthsweeps", "HealthSweep", namespaced=False)
+HARDWARE_CLASSES = Resource(GROUP, VERSION, "hardwareclasses", "HardwareClass", namespaced=False)
 
 PARENTS = {resource.kind: resource for resource in (TRAINING_JOBS, ENGINES, CHECKPOINT_STORES)}
 """The kinds that are reconciled."""

@@ -33,6 +33,8 @@ class World:
         self.nodes: Store[Node] = Store()
         self.guard_policies: Store[Parent] = Store()
         self.node_healths: Store[Parent] = Store()
+        self.health_sweeps: Store[Parent] = Store()
+        self.hardware_classes: Store[Parent] = Store()
         self.phases: Counter[str] = Counter()
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()

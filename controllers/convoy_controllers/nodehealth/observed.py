@@ -70,7 +70,7 @@ class Facts:
     """None while no node has the hardware."""
     suspicions: tuple[Suspicion, ...] = ()
     sweep: SweepResult | None = None
-    """Of the sweep that the status names, once it has a verdict."""
+    """Of the sweep that the status names, once it has a verdict; where it names none, the last there was."""
     saved: datetime | None = None
     """By when all jobs on the node have saved their state; None for never, or for no job."""
     unsaved: float = 0.0

@@ -7,13 +7,21 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from convoy_controllers.nodehealth.binding import chosen
-from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion
+from convoy_controllers.nodehealth.observed import (
+    Facts,
+    Fleet,
+    Member,
+    NodeFacts,
+    Suspicion,
+    SweepResult,
+)
 from convoy_crds.guardpolicy import Budgets, GuardPolicy
-from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.healthsweep import HealthSweep, Tier
+from convoy_crds.nodehealth import NodeHealth, Verdict
 
 _DEFAULT_RACK = Budgets().rack_label
 
@@ -69,6 +77,8 @@ class Seen:
     """By node, the NodeHealth that speaks for it."""
     strangers: Mapping[str, Facts] = field(default_factory=dict)
     """By node, what is so of those that no NodeHealth speaks for."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """By node, the name of its hardware, as far as that is known, stored or not."""
 
     @property
     def all_facts(self) -> list[Facts]:
@@ -95,9 +105,12 @@ def see(
     nodes: Sequence[SeenNode],
     jobs: Sequence[SeenJob],
     suspicions: Mapping[str, tuple[Suspicion, ...]],
+    swept: Mapping[str, Sequence[SweepResult]],
     now: datetime,
 ) -> Seen:
-    """`suspicions`: by node. Hardware whose node is away stays with the policy that it had."""
+    """`suspicions`: by node; `swept`: by hardware, the oldest first. Hardware whose node is away stays with
+    the policy that it had.
+    """
     in_order = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.metadata.name))
     stored = {health.metadata.name: health for health in healths}
     by_uid = {health.status.node_ref.uid: name for name, health in stored.items()}
@@ -118,7 +131,8 @@ def see(
             hardware[facts.name] = name
         held = suspicions.get(facts.name, ()) if facts is not None else ()
         there = jobs_on.get(facts.name, ()) if facts is not None else ()
-        member = Member(health, _facts(facts, held, there, now))
+        result = _result(health, swept.get(name, ()))
+        member = Member(health, replace(_facts(facts, held, there, now), sweep=result))
         if policy is None:
             alone.append(member)
         else:
@@ -138,7 +152,29 @@ def see(
             for node in nodes
             if node.name not in hardware
         },
+        named={node.name: name for name, found in claims.items() for node, _ in found},
     )
+
+
+def results(sweeps: Iterable[HealthSweep]) -> dict[str, list[SweepResult]]:
+    """All verdicts of sweeps, by hardware, the oldest first. An inventory alone makes nobody pass."""
+    found: dict[str, list[SweepResult]] = defaultdict(list)
+    for sweep in sweeps:
+        for one in sweep.status.nodes:
+            shallow = one.verdict is Verdict.PASS and one.tier is Tier.L0
+            if one.verdict is not None and one.at is not None and one.hardware and not shallow:
+                name = sweep.metadata.name
+                said = SweepResult(name, one.at, one.verdict, one.message, one.provenance)
+                found[one.hardware].append(said)
+    return {hardware: sorted(several, key=lambda one: one.at) for hardware, several in found.items()}
+
+
+def _result(health: NodeHealth, said: Sequence[SweepResult]) -> SweepResult | None:
+    """Of the sweep that is waited for; else the last one, whoever has asked for it."""
+    ref = health.status.sweep
+    if ref is None:
+        return said[-1] if said else None
+    return next((one for one in said if one.name == ref.name), None)
 
 
 def _policy(in_order: Sequence[GuardPolicy], labels: Mapping[str, str]) -> GuardPolicy | None:

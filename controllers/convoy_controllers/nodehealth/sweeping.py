@@ -24,6 +24,8 @@ GRACE = timedelta(minutes=5)
 """Beyond its deadline, in which a sweep may still tell of its verdict."""
 RETRY = timedelta(hours=1)
 """Between two sweeps of a suspect: what was not there the first time needs time to come back."""
+_ON_ITS_WAY = (State.DRAINING, State.REPAIRING)
+"""In these no verdict changes where it goes."""
 MOST_INCONCLUSIVE = 2
 """Sweeps without a verdict after which no verdict is waited for."""
 
@@ -34,10 +36,12 @@ def name_of(hardware: str, number: int) -> str:
 
 
 def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> NodeHealthStatus:
-    """The status with the verdict of the sweep that it waits for, if there is one."""
+    """The status with the verdict of the sweep that it waits for, if there is one; or of one that people have
+    asked for.
+    """
     ref, result = status.sweep, facts.sweep
     if ref is None:
-        return status
+        return _asked_for(status, result, spec, now)
     if result is None or result.name != ref.name:
         if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
@@ -50,6 +54,19 @@ def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: d
     return _inconclusive(status, result, now)
 
 
+def _asked_for(
+    status: NodeHealthStatus, result: SweepResult | None, spec: GuardPolicySpec, now: datetime
+) -> NodeHealthStatus:
+    if result is None or result.verdict is Verdict.INCONCLUSIVE or status.state in _ON_ITS_WAY:
+        return status
+    if status.since is None or result.at <= max(status.since, status.swept or status.since):
+        # From before it was what it is now: before a repair, perhaps.
+        return status
+    status = status.model_copy(update={"swept": result.at})
+    heard = _passed if result.verdict is Verdict.PASS else _failed
+    return heard(status, result, spec, now)
+
+
 def _passed(
     status: NodeHealthStatus, result: SweepResult, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
@@ -58,7 +75,7 @@ def _passed(
     message = Reasons.SWEEP_PASSED.format(name=result.name)
     update = {"qualified_until": until, "inconclusive": 0, "failures": 0, "evidence": kept}
     status = status.model_copy(update=update)
-    if status.state is State.SWEEPING:
+    if status.state in (State.SWEEPING, State.GATED, State.UNVERIFIED, State.QUALIFIED):
         return turned(status, State.QUALIFIED, now, Reasons.SWEEP_PASSED, message, result.provenance)
     if status.state is State.REQUALIFYING:
         fresh: dict[str, Any] = {

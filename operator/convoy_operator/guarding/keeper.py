@@ -7,6 +7,7 @@ the policy's status, the nodes' statuses, the marks on Nodes, and last the jobs 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,9 +28,9 @@ from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.guarding.marks import patches
-from convoy_operator.guarding.seeing import Sight, Told
+from convoy_operator.guarding.seeing import Sight
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES
+from convoy_operator.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES
 from convoy_operator.status import merge_patch
 from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import World
@@ -57,7 +58,7 @@ class Keeper:
         self,
         gateway: ApiGateway,
         world: World,
-        told: Told,
+        sight: Sight,
         recorder: Recorder,
         metrics: Metrics,
         *,
@@ -66,17 +67,16 @@ class Keeper:
     ) -> None:
         self._gateway = gateway
         self._world = world
-        self._told = told
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
         self._clock = clock
-        self._sight = Sight(world, told, now)
+        self._sight = sight
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._asked: dict[str, datetime] = {}
         """By uid, when pods were last asked to leave."""
-        for store in (world.guard_policies, world.node_healths):
+        for store in (world.guard_policies, world.node_healths, world.health_sweeps):
             store.listen(self._changed)
         world.nodes.listen(self._node)
 
@@ -131,6 +131,7 @@ class Keeper:
         }
         await self._each(self._marked(seen, stored, rules, now))
         await self._each(self._moved(seen, stored, rules, now))
+        await self._each(self._swept(stored, policies))
         self._count(stored.values(), policies.values())
         return any(
             member.facts.suspicions or member.health.status.state in ACCUSED
@@ -242,6 +243,30 @@ class Keeper:
                 if not (stay or pod.view.deleting or pod.uid in self._asked):
                     self._asked[pod.uid] = now
                     yield self._evict(pod)
+
+    def _swept(
+        self, stored: Mapping[str, NodeHealth], policies: Mapping[str, GuardPolicy]
+    ) -> Iterable[Awaitable[None]]:
+        """Makes the HealthSweeps that nodes wait for."""
+        for health in stored.values():
+            ref, policy = health.status.sweep, policies.get(health.status.policy)
+            node = health.status.node_ref.name
+            if ref is None or policy is None or policy.spec.sweeps is None or not node:
+                continue
+            if self._world.health_sweeps.get("", ref.name) is None:
+                yield self._sweep(ref.name, {"nodes": [node], "deadline": policy.spec.sweeps.deadline})
+
+    async def _sweep(self, name: str, spec: Mapping[str, Any]) -> None:
+        body = {
+            "apiVersion": HEALTH_SWEEPS.api_version,
+            "kind": HEALTH_SWEEPS.kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        with contextlib.suppress(errors.AlreadyExists):
+            raw = await self._gateway.create(HEALTH_SWEEPS, None, body)
+            self._world.health_sweeps.upsert(views.parent(raw))
+            log.info("sweep made", name=name)
 
     async def _evict(self, pod: Pod) -> None:
         await self._gateway.evict(pod.namespace, pod.name, uid=pod.uid)

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.seeing import Seen, SeenJob, SeenNode, see
+from convoy_controllers.nodehealth.seeing import Seen, SeenJob, SeenNode, results, see
 from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.layout import present, world_size
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import GuardAction, TrainingJob
@@ -75,13 +76,16 @@ class Parsed(Generic[M]):
 class Sight:
     """Looks at the world."""
 
-    def __init__(self, world: World, told: Told, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, world: World, told: Told, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._world = world
         self._told = told
         self._now = now
         self._policies = Parsed(GuardPolicy)
         self._healths = Parsed(NodeHealth)
         self._jobs = Parsed(TrainingJob)
+        self._sweeps = Parsed(HealthSweep)
 
     def policies(self) -> list[GuardPolicy]:
         """All, as they are stored."""
@@ -99,6 +103,7 @@ class Sight:
             [self._node(node) for node in self._world.nodes],
             self._seen_jobs(),
             self._told.suspicions(),
+            results(self._sweeps.all(self._world.health_sweeps)),
             self._now(),
         )
 

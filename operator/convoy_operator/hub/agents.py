@@ -29,6 +29,7 @@ from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
 from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.sweeps import Sweeps
 from convoy_operator.hub.watching import Watches
 from convoy_operator.hub.witness import Connect, answers
 from convoy_operator.keys import TRAINING_JOB, Key
@@ -132,6 +133,7 @@ class Agents:
         )
         self.stores = Stores(world, queue, gateway, settings.namespace, clock=clock, wall=wall)
         self.watches = Watches(world, queue, metrics)
+        self.sweeps = Sweeps(self.tell, self.peer_address, clock=clock)
         world.nodes.listen(self._node)
 
     # What streams tell.
@@ -293,6 +295,14 @@ class Agents:
             self.stores.ensure(command.node, command.memory.store.name)
         self._put(agent.stream, messages.command(command, self.peer_address))
 
+    def tell(self, node: str, message: wire.HubMessage) -> bool:
+        """Puts a message on its way to a node's agent; whether that is connected."""
+        agent = self._agents.get(node)
+        if agent is None or agent.stream is None:
+            return False
+        self._put(agent.stream, message)
+        return True
+
     def peer_address(self, node: str) -> str:
         """Where a node's agent last said that it serves its peers; empty when it never did."""
         agent = self._agents.get(node)
@@ -383,6 +393,7 @@ class Agents:
         if after is None and before is not None:
             agent = self._agents.pop(before.name, None)
             self.stores.leave(before.name)
+            self.sweeps.gone(before.name)
             if agent is not None and agent.stream is not None:
                 agent.stream.superseded.set()
 

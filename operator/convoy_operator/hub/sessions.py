@@ -142,6 +142,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 self._agents.stores.report(node, message.store)
             elif kind == "telemetry":
                 self._agents.watches.heard(node, message.telemetry)
+            elif kind == "sweep":
+                self._agents.sweeps.heard(node, message.sweep)
 
 
 def peer_node(context: Context) -> str:

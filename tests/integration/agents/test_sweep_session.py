@@ -81,7 +81,7 @@ async def test_an_order_is_run_and_reported(join: HostMaker, hub: FakeHub, short
     assert len(fingerprint.digests) >= 2
     known = said.provenance
     assert (known.kernel, bool(known.agent)) == (os.uname().release, True)
-    assert (known.boot_id, len(known.boot_id)) == (said.inventory["boot.id"], 36)
+    assert (known.boot_id, len(known.boot_id)) == (said.inventory["own.boot.id"], 36)
     assert not begun(host)
 
 

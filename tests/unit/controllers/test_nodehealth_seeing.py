@@ -41,6 +41,7 @@ def looked(
         nodes if nodes is not None else [N1, N2],
         jobs or [],
         suspicions,
+        {},
         NOW,
     )
 

@@ -18,6 +18,7 @@ from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.guarding.keeper import Keeper
 from convoy_operator.guarding.marks import patches
+from convoy_operator.guarding.seeing import Sight
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
 from convoy_operator.world import World
@@ -72,7 +73,8 @@ class Cluster:
 
     def _keeper(self) -> Keeper:
         recorder = Recorder(self.api, self.metrics, "test")
-        return Keeper(self.api, self.world, self.told, recorder, self.metrics, now=lambda: self.now)
+        sight = Sight(self.world, self.told, lambda: self.now)
+        return Keeper(self.api, self.world, sight, recorder, self.metrics, now=lambda: self.now)
 
     def job(self, saved: timedelta | None = -MINUTE, action: str = "Swap") -> None:
         raw = make_job(roles=[{"name": "worker", "replicas": 2}]).to_dict()

@@ -28,6 +28,8 @@ class Reason(StrEnum):
     ABOVE_FLOOR = "AboveFloor"
     UNSTEADY = "Unsteady"
     CORRUPT = "SilentCorruption"
+    MEMORY_ERRORS = "UncorrectedMemoryErrors"
+    HUNG = "ProbeHung"
     TOO_FEW_NODES = "TooFewNodes"
     TOO_FEW_REFERENCES = "TooFewReferences"
     TOO_NOISY = "TooNoisy"

@@ -20,10 +20,11 @@ _GIB = 2**20
 
 
 def run(accelerator: int, seconds: float) -> Measured:
-    """Facts, and one digest of those that nodes of one class have in common."""
+    """Facts, and one digest of those that nodes of one class have in common; the others begin with `own.`."""
     root, cards = Path("/"), nvidia.rows()
     alike = {**common(root), **nvidia.common(cards)}
-    return Measured(digests=[digest(alike)], facts={**alike, **own(root), **nvidia.own(cards)})
+    apart = {f"own.{name}": value for name, value in {**own(root), **nvidia.own(cards)}.items()}
+    return Measured(digests=[digest(alike)], facts={**alike, **apart})
 
 
 def digest(alike: dict[str, str]) -> str:

@@ -1,0 +1,1 @@
+"""Health sweeps: which node measures what and when, and what follows from its figures."""

@@ -1,0 +1,146 @@
+"""What nodes with the same hardware reach: learned from their sweeps, frozen once there is enough of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from statistics import median
+
+from convoy_controllers.guard.sweep import fingerprint, metric, reference
+from convoy_controllers.guard.sweep.measuring import Better
+from convoy_controllers.guard.sweep.reference import LEVELS, Reference
+from convoy_controllers.guard.sweep.verdict import Outcome
+from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Told
+from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClassStatus, Row
+
+FEWEST_NODES = 4
+"""Different nodes below which their accelerators are no reference."""
+FEWEST_ROWS = metric.FEWEST + 1
+"""A node is held against the others, and is one of them itself."""
+OWN = "own."
+"""Facts that nodes of a class do not have in common begin so."""
+_MOST_FACTS = 64
+_DIGITS = 5
+"""Significant ones of what is stored: no metric is as exact."""
+
+
+def learned(known: HardwareClassStatus, hardware: str, told: Told, now: datetime) -> HardwareClassStatus:
+    """The class with a node's first run, before `settled`. Told twice it is the same."""
+    metrics = {one.name: one for one in known.metrics}
+    for found in told.metrics:
+        if (row := _row(found, hardware, now)) is not None:
+            before = metrics.get(found.metric) or ClassMetric(
+                name=found.metric, unit=found.unit, higher_is_better=found.higher_is_better
+            )
+            metrics[found.metric] = _joined(before, row)
+    facts = {name: value[:128] for name, value in sorted(told.facts.items()) if not name.startswith(OWN)}
+    facts = dict(list(facts.items())[:_MOST_FACTS])
+    update = {"facts": facts or known.facts, "metrics": list(metrics.values())}
+    return known.model_copy(update=update)
+
+
+def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
+    """The class with what follows from its metrics. With `freeze` every metric of which there is enough gets
+    its reference.
+    """
+    metrics = [_frozen(one) if freeze and not one.reference else one for one in known.metrics]
+    found = sorted((_compared(one) for one in metrics), key=lambda one: one.name)
+    nodes = {row.name.partition("/")[0] for one in found for row in one.recent}
+    return known.model_copy(
+        update={
+            "metrics": found,
+            "nodes": len(nodes),
+            "referenced": sum(1 for one in found if one.reference),
+            "drifted": [one.name for one in found if abs(one.moved or 0.0) > reference.ALARM],
+        }
+    )
+
+
+def reference_of(known: HardwareClassStatus, found: Measurement) -> Reference:
+    """What a metric is held against; it has no members before there is a reference."""
+    better = Better.HIGHER if found.higher_is_better else Better.LOWER
+    one = next((one for one in known.metrics if one.name == found.metric), None)
+    rows = one.reference if one is not None else ()
+    members = tuple((row.name, tuple(row.levels)) for row in rows if len(row.levels) == LEVELS)
+    return Reference(found.metric, "", better, 1, members)
+
+
+def digests_of(known: HardwareClassStatus, name: str) -> tuple[dict[str, str], str | None]:
+    """The last digest of every node in a metric, and the right one if it is known."""
+    one = next((one for one in known.metrics if one.name == name), None)
+    if one is None:
+        return {}, None
+    return {row.name: row.digest for row in one.recent}, next((row.digest for row in one.reference), None)
+
+
+def _row(found: Measurement, hardware: str, now: datetime) -> Row | None:
+    if found.end is not End.MEASURED or found.metric == INVENTORY:
+        return None
+    name = found.row(hardware)
+    if found.digests:
+        same = len(set(found.digests)) == 1
+        return Row(name=name, at=now, digest=found.digests[0]) if same else None
+    levels = reference.quantiles(found.samples)
+    return None if levels is None else Row(name=name, at=now, levels=[_rounded(one) for one in levels])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _joined(known: ClassMetric, row: Row) -> ClassMetric:
+    """The oldest goes when there are too many."""
+    others = sorted((one for one in known.recent if one.name != row.name), key=lambda one: one.at)
+    recent = [*others, row][-MOST_ROWS:]
+    return known.model_copy(update={"recent": sorted(recent, key=lambda one: one.name)})
+
+
+def _frozen(known: ClassMetric) -> ClassMetric:
+    rows = {row.name: row for row in known.recent}
+    if len({name.partition("/")[0] for name in rows}) < FEWEST_NODES:
+        return known
+    if all(row.digest for row in rows.values()):
+        right = fingerprint.agreed({name: row.digest for name, row in rows.items()})
+        kept = [row for row in rows.values() if row.digest == right]
+        return known.model_copy(update={"reference": kept}) if right is not None else known
+    if len(rows) < FEWEST_ROWS:
+        return known
+    good = _without_outliers(known, list(rows.values()))
+    return known.model_copy(update={"reference": good}) if len(good) >= FEWEST_ROWS else known
+
+
+def _without_outliers(known: ClassMetric, rows: list[Row]) -> list[Row]:
+    """The rows without those that fail against all others, the worst first."""
+    better = Better.HIGHER if known.higher_is_better else Better.LOWER
+    while len(rows) >= FEWEST_ROWS:
+        all_rows = tuple((row.name, tuple(row.levels)) for row in rows)
+        against = Reference(known.name, "", better, 1, all_rows)
+        failed = []
+        for row in rows:
+            # Twice the same: what one run says is to decide.
+            verdict = metric.judge(row.name, [row.levels, row.levels], against)
+            if verdict.outcome is Outcome.FAIL:
+                failed.append((dict(verdict.evidence).get("deficit", 0.0), row.name))
+        if not failed:
+            return rows
+        worst = max(failed)[1]
+        rows = [row for row in rows if row.name != worst]
+    return rows
+
+
+def _compared(one: ClassMetric) -> ClassMetric:
+    if not one.reference or one.reference[0].digest:
+        return one
+    middle = _rounded(median(row.levels[len(row.levels) // 2] for row in one.reference))
+    return one.model_copy(update={"median": middle, "moved": _moved(one)})
+
+
+def _moved(one: ClassMetric) -> float | None:
+    """None while too few nodes have been swept: one slow node is no drift."""
+    if len(one.recent) < FEWEST_ROWS:
+        return None
+    better = Better.HIGHER if one.higher_is_better else Better.LOWER
+    members = tuple((row.name, tuple(row.levels)) for row in one.reference)
+    recent: Mapping[str, Sequence[float]] = {row.name: row.levels for row in one.recent}
+    found = reference.drift(Reference(one.name, "", better, 1, members), recent)
+    return None if found is None else round(found.moved, 4)

@@ -1,0 +1,116 @@
+"""One node's runs, held against its class: a verdict, and which tests are to be run once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convoy_controllers.guard.sweep import fingerprint, metric
+from convoy_controllers.guard.sweep.verdict import Outcome, Reason, Verdict
+from convoy_controllers.guard.sweep.verdict import worst as worst_of
+from convoy_controllers.healthsweep.classes import OWN, digests_of, reference_of
+from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Told
+from convoy_crds.hardwareclass import HardwareClassStatus
+from convoy_crds.healthsweep import Finding
+from convoy_crds.nodehealth import Verdict as NodeVerdict
+
+MOST_FINDINGS = 8
+_MOST_WORDS = 256
+_RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2}
+_UNCORRECTED = ("memory.ue_count", "ecc.errors.uncorrected.volatile.total")
+"""Counters since the node was booted; each of them should be 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the runs so far say."""
+
+    verdict: NodeVerdict
+    message: str
+    findings: tuple[Finding, ...]
+    """What did not pass, the worst first."""
+    again: tuple[str, ...]
+    """Metrics whose tests may decide it if they are run once more."""
+
+
+def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus) -> Judged:
+    """`runs`: at least one, in their order; `known`: the class of the first."""
+    first = runs[0]
+    found: list[tuple[Verdict, Measurement | None]] = [(_inventory(hardware, first), None)]
+    for one in first.metrics:
+        if one.metric != INVENTORY and one.end is not End.NOT_AVAILABLE:
+            again = [_same(run, one) for run in runs[1:]]
+            several = [one, *(more for more in again if more is not None)]
+            found.append((_judged(hardware, several, known), one))
+    open_ones = [(said, one) for said, one in found if said.outcome is not Outcome.PASS]
+    open_ones.sort(key=lambda pair: _RANK[pair[0].outcome])
+    decided = any(said.outcome is Outcome.FAIL for said, _ in found)
+    names = {one.metric for said, one in open_ones if said.again and one is not None}
+    worst = worst_of([said for said, _ in found])
+    return Judged(
+        NodeVerdict(worst.outcome.value),
+        _message(worst, [said for said, _ in found]),
+        tuple(_finding(said, one) for said, one in open_ones[:MOST_FINDINGS]),
+        () if decided or len(runs) >= metric.RUNS else tuple(sorted(names)),
+    )
+
+
+def _same(run: Told, one: Measurement) -> Measurement | None:
+    return next((more for more in run.metrics if more.label == one.label), None)
+
+
+def _inventory(hardware: str, told: Told) -> Verdict:
+    if not told.digest:
+        one = next((one for one in told.metrics if one.metric == INVENTORY), None)
+        why = f"{one.end}: {one.message}" if one is not None else "it was not told"
+        words = f"what the node is made of could not be read ({why})"
+        return Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words)
+    for name, value in sorted(told.facts.items()):
+        if name.startswith(OWN) and name.endswith(_UNCORRECTED) and value.isdigit() and int(value):
+            words = f"{name.removeprefix(OWN)} is {value} since the node was booted"
+            return Verdict(hardware, Outcome.FAIL, Reason.MEMORY_ERRORS, words)
+    return Verdict(hardware, Outcome.PASS, Reason.MEETS_REFERENCE, "its inventory was read")
+
+
+def _judged(hardware: str, runs: Sequence[Measurement], known: HardwareClassStatus) -> Verdict:
+    one = runs[0]
+    hung = next((run for run in runs if run.end is End.HUNG), None)
+    if hung is not None:
+        words = f"{one.label}: {hung.message or 'its probe does not end'}"
+        return Verdict(hardware, Outcome.FAIL, Reason.HUNG, words)
+    good = [run for run in runs if run.end is End.MEASURED]
+    if not good:
+        words = f"{one.label}: {runs[-1].end} in {len(runs)} runs: {runs[-1].message}"
+        more = len(runs) < metric.RUNS
+        return Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words, again=more)
+    if good[0].digests:
+        others, right = digests_of(known, one.metric)
+        own = [digest for run in good for digest in run.digests]
+        said = fingerprint.judge(one.row(hardware), own, others, right)
+        return _worded(said, f"{one.label}: {said.words}")
+    samples = [run.samples for run in good]
+    return metric.judge(one.row(hardware), samples, reference_of(known, one))
+
+
+def _worded(said: Verdict, words: str) -> Verdict:
+    return Verdict(said.subject, said.outcome, said.reason, words, said.evidence, said.again, said.sticky)
+
+
+def _message(worst: Verdict, found: Sequence[Verdict]) -> str:
+    if worst.outcome is Outcome.PASS:
+        return f"{len(found)} tests passed"
+    others = sum(1 for one in found if one.outcome is worst.outcome) - 1
+    more = f" (and {others} more)" if others else ""
+    return f"{worst.reason}: {worst.words}"[: _MOST_WORDS - len(more)] + more
+
+
+def _finding(said: Verdict, one: Measurement | None) -> Finding:
+    figures = dict(said.evidence)
+    return Finding(
+        name=(one.label if one is not None else INVENTORY)[:64],
+        verdict=NodeVerdict(said.outcome.value),
+        value=figures.get("median"),
+        reference=figures.get("reference median"),
+        unit=one.unit[:32] if one is not None else "",
+        message=f"{said.reason}: {said.words}"[:_MOST_WORDS],
+    )

@@ -1,0 +1,68 @@
+"""The tests of pairs of a sweep, worked out anew from what nodes have told: nothing of them is stored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from convoy_controllers.guard.sweep import judging, pairs
+from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, Pair
+from convoy_controllers.guard.sweep.state import Settings
+from convoy_controllers.guard.sweep.verdict import Verdict
+from convoy_controllers.healthsweep.observed import BANDWIDTH, End, Order, SweepNode, Told
+
+ROUND_SECONDS = 180
+"""For a test of two nodes, the wait for the partner included."""
+_MOST_ROUNDS = 64
+"""Two matchings and what follows take fewer; a bound, so that no state of affairs is folded for ever."""
+
+Heard = Callable[[str, str], Told | None]
+"""(node, order) -> what that node has told of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """How far the tests of pairs are."""
+
+    orders: tuple[Order, ...] = ()
+    """Of the round that runs; none when it is over."""
+    verdicts: Mapping[str, Verdict] | None = None
+    """By hardware, links and racks among them; None before the end."""
+
+
+def fold(name: str, nodes: Sequence[SweepNode], gone: Collection[str], heard: Heard) -> Pairs:
+    """`gone`: hardware of the nodes that cannot take part any more."""
+    by_hardware = {one.hardware: one for one in nodes}
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    members = [Member(one.hardware, one.rack) for one in nodes]
+    state = pairs.start(members, Settings(better=Better.HIGHER), seed)
+    for number in range(_MOST_ROUNDS):
+        todo = [one for one in pairs.next_round(state) if not set(one) & set(gone)]
+        orders = {one: _orders(f"{name}.p{number}", one, by_hardware) for one in todo}
+        told = {one: [heard(order.node, order.name) for order in several] for one, several in orders.items()}
+        over = {one for one, both in told.items() if all(said is not None and said.over for said in both)}
+        if waiting := [order for one in todo if one not in over for order in orders[one]]:
+            return Pairs(tuple(waiting))
+        before = state
+        state = pairs.heard(state, [Measured(one, _value(told[one][0])) for one in todo], gone)
+        if state == before:
+            break
+    return Pairs(verdicts={one.subject: one for one in judging.verdicts(state)})
+
+
+def _orders(name: str, pair: Pair, nodes: Mapping[str, SweepNode]) -> tuple[Order, Order]:
+    """Another pair in the same round has another name: who leaves changes who meets whom."""
+    left, right = (nodes[hardware].name for hardware in pair)
+    mark = hashlib.sha256(f"{left} {right}".encode()).hexdigest()[:6]
+    common = Order(left, f"{name}.{mark}", ("L2",), (BANDWIDTH,), ROUND_SECONDS, right)
+    return common, replace(common, node=right, partner=left, measures=False)
+
+
+def _value(told: Told | None) -> float | None:
+    """Of the measuring side; None for no figure."""
+    for one in told.metrics if told is not None else ():
+        if one.metric == BANDWIDTH and one.end is End.MEASURED and one.samples:
+            return float(median(one.samples))
+    return None

@@ -1,0 +1,204 @@
+"""One HealthSweep: what is stored of it next, who is to measure what, and what its class has learned.
+
+What nodes have told is asked for again after a restart of the operator, and agents remember it: so nothing
+between a sweep's beginning and a node's verdict is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from convoy_controllers.healthsweep import classes, pairing
+from convoy_controllers.healthsweep.judging import judge
+from convoy_controllers.healthsweep.observed import Order, SweepNode
+from convoy_controllers.healthsweep.participant import Heard, Participant, follow, prefix, with_pairs
+from convoy_crds.hardwareclass import HardwareClassStatus
+from convoy_crds.healthsweep import (
+    MOST_NODES,
+    HealthSweep,
+    HealthSweepStatus,
+    NodeVerdict,
+    SweepPhase,
+    Tier,
+)
+from convoy_crds.meta import seconds
+from convoy_crds.nodehealth import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one look wants, in this order."""
+
+    classes: Mapping[str, HardwareClassStatus] = field(default_factory=dict)
+    """By name, those that have learned something. Learning it twice changes nothing."""
+    status: HealthSweepStatus | None = None
+    """None when it is as stored."""
+    orders: tuple[Order, ...] = ()
+    cancels: tuple[Order, ...] = ()
+    delete: bool = False
+
+
+def advance(
+    sweep: HealthSweep,
+    nodes: Sequence[SweepNode],
+    heard: Heard,
+    known: Mapping[str, HardwareClassStatus],
+    now: datetime,
+) -> Step:
+    """`known`: all HardwareClasses, by name."""
+    status = sweep.status
+    if status.completion_time is not None:
+        kept = timedelta(seconds=sweep.spec.ttl_seconds_after_finished)
+        return Step(delete=now >= status.completion_time + kept)
+    if status.start_time is None:
+        return Step(status=_begun(sweep, nodes, now))
+    left = seconds(sweep.spec.deadline) - (now - status.start_time).total_seconds()
+    return _Look(sweep, left, known, now).step(nodes, heard, status.start_time)
+
+
+def _begun(sweep: HealthSweep, nodes: Sequence[SweepNode], now: datetime) -> HealthSweepStatus:
+    spec = sweep.spec
+    if spec.nodes is not None:
+        chosen = sorted(set(spec.nodes))
+    else:
+        chosen = sorted(one.name for one in nodes if spec.selector and spec.selector.matches(one.labels))
+    update = {"observed_generation": sweep.metadata.generation or 0, "start_time": now}
+    status = sweep.status.model_copy(update=update)
+    if not chosen or len(chosen) > MOST_NODES:
+        why = f"{len(chosen)} nodes are chosen, {MOST_NODES} at most" if chosen else "no node is chosen"
+        ended = {"phase": SweepPhase.FAILED, "completion_time": now, "message": why, "progress": "0/0"}
+        return status.model_copy(update=ended)
+    hardware = {one.name: one.hardware for one in nodes}
+    found = [NodeVerdict(node=name, hardware=hardware.get(name, "")) for name in chosen]
+    return _counted(status.model_copy(update={"phase": SweepPhase.RUNNING, "nodes": found}), now)
+
+
+def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
+    """The status with its counts, and its end once every node has a verdict."""
+    counts = {verdict: sum(1 for one in status.nodes if one.verdict is verdict) for verdict in Verdict}
+    done = sum(counts.values())
+    words = ", ".join(f"{count} {verdict.lower()}" for verdict, count in counts.items() if count)
+    update = {
+        "desired": len(status.nodes),
+        "done": done,
+        "failed": counts[Verdict.FAIL],
+        "progress": f"{done}/{len(status.nodes)}",
+        "message": words or "nobody is judged yet",
+    }
+    if done == len(status.nodes):
+        update |= {"phase": SweepPhase.COMPLETE, "completion_time": now}
+    return status.model_copy(update=update)
+
+
+class _Look:
+    """At a sweep that runs. `left`: seconds until its deadline."""
+
+    def __init__(
+        self, sweep: HealthSweep, left: float, known: Mapping[str, HardwareClassStatus], now: datetime
+    ) -> None:
+        self._sweep = sweep
+        self._left = left
+        self._stored = known
+        self._known = dict(known)
+        self._now = now
+        self._pairs: tuple[Order, ...] = ()
+
+    def step(self, nodes: Sequence[SweepNode], heard: Heard, began: datetime) -> Step:
+        """What it wants."""
+        seen, status = {one.name: one for one in nodes}, self._sweep.status
+        everyone = [
+            follow(one, seen.get(one.node), self._sweep, int(self._left), heard, self._known)
+            for one in status.nodes
+            if one.verdict is None
+        ]
+        learned = self._learn(everyone, began)
+        for one in everyone:
+            if one.runs and one.seen is not None and not one.ended:
+                known = self._known.get(one.hardware_class, HardwareClassStatus())
+                one.judged = judge(one.seen.hardware, one.runs, known)
+        found = {one.node: one for one in status.nodes} | self._verdicts(everyone, heard)
+        after = _counted(
+            status.model_copy(update={"nodes": [found[name] for name in sorted(found)]}), self._now
+        )
+        orders = [one.order for one in everyone if one.order is not None]
+        decided = {name for name, one in found.items() if one.verdict is not None}
+        return Step(
+            classes=learned,
+            status=after if after != status else None,
+            orders=tuple(one for one in (*orders, *self._pairs) if one.node not in decided),
+            cancels=tuple(one for one in orders if one.node in decided),
+        )
+
+    def _learn(self, everyone: Sequence[Participant], began: datetime) -> dict[str, HardwareClassStatus]:
+        """What classes are after this: frozen once nobody is left who is about to add to them."""
+        touched: set[str] = set()
+        for one in everyone:
+            if (name := one.hardware_class) and one.seen is not None and one.seen.hardware:
+                known = self._known.get(name, HardwareClassStatus())
+                self._known[name] = classes.learned(known, one.seen.hardware, one.runs[0], began)
+                touched.add(name)
+        freeze = not self._filling(everyone)
+        for name in touched:
+            self._known[name] = classes.settled(self._known[name], freeze=freeze)
+        return {name: self._known[name] for name in touched if self._known[name] != self._stored.get(name)}
+
+    def _filling(self, everyone: Sequence[Participant]) -> bool:
+        """Whether somebody is about to measure what classes learn from."""
+        return self._left > 0 and any(one.measuring for one in everyone)
+
+    def _verdicts(self, everyone: Sequence[Participant], heard: Heard) -> dict[str, NodeVerdict]:
+        """By node: a verdict, or what it waits for."""
+        filling = self._filling(everyone)
+        found: dict[str, NodeVerdict] = {}
+        through: list[Participant] = []
+        for one in everyone:
+            name = one.stored.node
+            open_ = one.judged is None or bool(one.judged.again) or one.order is not None
+            if one.ended:
+                found[name] = one.inconclusive(one.ended, self._now)
+            elif open_ and self._left <= 0:
+                found[name] = one.inconclusive(f"its time was over: {one.words}", self._now)
+            elif open_:
+                found[name] = one.told(one.words)
+            elif filling and not self._referenced(one):
+                found[name] = one.told("others of its class are measured first")
+            else:
+                through.append(one)
+        if Tier.L2 not in self._sweep.spec.tiers:
+            return found | self._alone(through)
+        if any(one.verdict is None for one in found.values()):
+            return found | {one.stored.node: one.told("pairs are measured last") for one in through}
+        return found | self._together(through, heard)
+
+    def _referenced(self, one: Participant) -> bool:
+        known = self._known.get(one.hardware_class)
+        return known is not None and known.referenced > 0
+
+    def _alone(self, through: Sequence[Participant]) -> dict[str, NodeVerdict]:
+        tier = max((tier for tier in self._sweep.spec.tiers if tier is not Tier.L2), default=Tier.L0)
+        return {
+            one.stored.node: one.decided(one.judged, tier, self._now)
+            for one in through
+            if one.judged is not None
+        }
+
+    def _together(self, through: Sequence[Participant], heard: Heard) -> dict[str, NodeVerdict]:
+        """Of nodes that are through with what they measure alone, with what they measure in pairs."""
+        there = [one for one in through if one.takes_part]
+        apart = self._alone([one for one in through if not one.takes_part])
+        members = [one.seen for one in there if one.seen is not None]
+        gone = {one.hardware for one in members if not one.heard or one.pods or not one.address}
+        pairs = pairing.fold(prefix(self._sweep), members, gone, heard)
+        if pairs.verdicts is None and self._left > 0:
+            self._pairs = pairs.orders
+            return apart | {one.stored.node: one.told("pairs are measured") for one in there}
+        said = pairs.verdicts or {}
+        return apart | {
+            one.stored.node: one.decided(
+                with_pairs(one.judged, said.get(one.seen.hardware)), Tier.L2, self._now
+            )
+            for one in there
+            if one.judged is not None and one.seen is not None
+        }

@@ -1,0 +1,155 @@
+"""What nodes tell of health sweeps, and what they are ordered.
+
+All of it is in memory: agents tell again in each session what was not confirmed, and an order that is told
+again begins nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Order, Stand, Told
+from convoy_crds.nodehealth import Provenance
+
+log = structlog.get_logger(__name__)
+
+Send = Callable[[str, wire.HubMessage], bool]
+"""(node, message) -> whether its agent is connected."""
+
+AGAIN_SECONDS = 15.0
+"""Between two times that an order is told, while nothing is heard of it."""
+_MOST_REPORTS = 64
+"""Of one node; its agent keeps 16."""
+_MOST_METRICS = 256
+_MOST_SAMPLES = 512
+_MOST_DIGESTS = 1024
+_MOST_FACTS = 512
+_WORDS = 512
+_STANDS = {
+    wire.SweepReport.RUNNING: Stand.RUNNING,
+    wire.SweepReport.DONE: Stand.DONE,
+    wire.SweepReport.CANCELLED: Stand.CANCELLED,
+    wire.SweepReport.REFUSED: Stand.REFUSED,
+}
+_ENDS = {
+    wire.SweepMetric.MEASURED: End.MEASURED,
+    wire.SweepMetric.NOT_AVAILABLE: End.NOT_AVAILABLE,
+    wire.SweepMetric.FAILED: End.FAILED,
+    wire.SweepMetric.TIMED_OUT: End.TIMED_OUT,
+    wire.SweepMetric.HUNG: End.HUNG,
+    wire.SweepMetric.CRASHED: End.CRASHED,
+    wire.SweepMetric.OUT_OF_MEMORY: End.OUT_OF_MEMORY,
+    wire.SweepMetric.GARBAGE: End.GARBAGE,
+    wire.SweepMetric.NO_OUTPUT: End.NO_OUTPUT,
+}
+
+
+class Sweeps:
+    """Of all nodes. Used from the event loop alone."""
+
+    def __init__(
+        self,
+        send: Send,
+        peer_address: Callable[[str], str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send = send
+        self._peer_address = peer_address
+        self._clock = clock
+        self._told: dict[str, dict[str, Told]] = defaultdict(dict)
+        """By node and order."""
+        self._ordered: dict[tuple[str, str], float] = {}
+        """When orders of which nothing was heard since were told."""
+        self.on_news: Callable[[], None] = lambda: None
+        """Called when a node is further than it was."""
+
+    def heard(self, node: str, report: wire.SweepReport) -> None:
+        """An agent tells of one order."""
+        known, told = self._told[node], _told(report)
+        if report.name not in known and len(known) >= _MOST_REPORTS:
+            log.warning("too many sweeps reported", node=node)
+            return
+        before, known[report.name] = known.get(report.name), told
+        if told.stand is not Stand.REFUSED:
+            self._ordered.pop((node, report.name), None)
+        if before is None or before.stand is not told.stand:
+            log.info("sweep", node=node, order=report.name, stand=told.stand.value, message=told.message)
+            self.on_news()
+
+    def told(self, node: str, order: str) -> Told | None:
+        """What a node has told of an order."""
+        return self._told.get(node, {}).get(order)
+
+    def all(self) -> Iterator[tuple[str, str, Told]]:
+        """Node, order and what was told of it."""
+        for node, orders in list(self._told.items()):
+            yield from ((node, name, told) for name, told in list(orders.items()))
+
+    def order(self, order: Order) -> None:
+        """Tells an agent to begin, unless it was told a while ago or is at it."""
+        told, now, key = self.told(order.node, order.name), self._clock(), (order.node, order.name)
+        if told is not None and told.stand is not Stand.REFUSED:
+            return
+        if now - self._ordered.get(key, -AGAIN_SECONDS) >= AGAIN_SECONDS and self._send(
+            order.node, self._message(order)
+        ):
+            self._ordered[key] = now
+
+    def cancel(self, node: str, order: str) -> None:
+        """Has an agent end what it is at."""
+        told = self.told(node, order)
+        if told is not None and told.stand is Stand.RUNNING:
+            self._send(node, wire.HubMessage(sweep_cancel=wire.SweepCancel(name=order)))
+
+    def forget(self, node: str, order: str) -> None:
+        """What was told of an order is needed no more, by anybody."""
+        if self._told.get(node, {}).pop(order, None) is not None:
+            self._send(node, wire.HubMessage(sweep_received=wire.SweepReceived(name=order)))
+        self._ordered.pop((node, order), None)
+
+    def gone(self, node: str) -> None:
+        """There is no such node any more."""
+        self._told.pop(node, None)
+        self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
+
+    def _message(self, order: Order) -> wire.HubMessage:
+        said = wire.SweepOrder(
+            name=order.name, tiers=order.tiers, probes=order.probes, deadline_seconds=order.seconds
+        )
+        if order.partner:
+            role = wire.SweepPair.MEASURES if order.measures else wire.SweepPair.ANSWERS
+            place = wire.Place(node=order.partner, peer_address=self._peer_address(order.partner))
+            said.pair.CopyFrom(wire.SweepPair(role=role, partner=place))
+        return wire.HubMessage(sweep_order=said)
+
+
+def _told(report: wire.SweepReport) -> Told:
+    known = report.provenance
+    return Told(
+        stand=_STANDS.get(report.state, Stand.REFUSED),
+        message=report.message[:_WORDS],
+        metrics=tuple(_measurement(one) for one in report.metrics[:_MOST_METRICS]),
+        facts=dict(list(report.inventory.items())[:_MOST_FACTS]),
+        digest=report.inventory_digest[:63] if any(one.metric == INVENTORY for one in report.metrics) else "",
+        provenance=Provenance(driver=known.driver[:128], kernel=known.kernel[:128], suite=known.agent[:64]),
+    )
+
+
+def _measurement(one: wire.SweepMetric) -> Measurement:
+    return Measurement(
+        metric=one.metric[:64],
+        # An agent of another version may know further ends.
+        end=_ENDS.get(one.outcome, End.FAILED),
+        accelerator=one.accelerator if one.HasField("accelerator") else None,
+        unit=one.unit[:32],
+        higher_is_better=one.higher_is_better,
+        samples=tuple(one.samples[:_MOST_SAMPLES]),
+        digests=tuple(one.digests[:_MOST_DIGESTS]),
+        message=one.message[:_WORDS],
+    )

@@ -1,0 +1,1 @@
+"""Health sweeps: from HealthSweep objects to orders, and from what nodes tell to verdicts."""

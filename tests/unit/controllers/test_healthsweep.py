@@ -1,0 +1,361 @@
+"""Health sweeps from their beginning to verdicts, with nodes that measure as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convoy_controllers.healthsweep.observed import End, Measurement, Order, Stand, SweepNode, Told
+from convoy_controllers.healthsweep.plan import Step, advance
+from convoy_crds.hardwareclass import MOST_ROWS, HardwareClassStatus
+from convoy_crds.healthsweep import HealthSweep, NodeVerdict, SweepPhase
+from convoy_crds.nodehealth import Verdict
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+CLASS = "5f1dc0de"
+
+
+@dataclass
+class Machine:
+    """A node as it is."""
+
+    name: str
+    gemm: float = 1.0
+    """Of what its peers reach."""
+    network: float = 1.0
+    digest: str = "aa"
+    ends: dict[str, End] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+    pods: int = 0
+    heard: bool = True
+    there: bool = True
+    slow_runs: int = 99
+    """After these it is as fast as others."""
+    refuses: int = 0
+    never_ends: bool = False
+    orders: list[Order] = field(default_factory=list)
+
+
+class Fleet:
+    """Machines, and the operator's loop over one sweep. Every look is at what a fresh operator would see."""
+
+    def __init__(self, *machines: Machine, seed: int = 0) -> None:
+        self.machines = {one.name: one for one in machines}
+        self.rng = np.random.default_rng(seed)
+        self.told: dict[tuple[str, str], Told] = {}
+        self.classes: dict[str, HardwareClassStatus] = {}
+        self.now = BEGAN
+        self.cancelled: list[Order] = []
+
+    def sweep(self, name: str = "s", **spec: Any) -> HealthSweep:
+        body = {"metadata": {"name": name, "uid": f"uid-of-{name}"}, "spec": spec or {"selector": {}}}
+        return HealthSweep.model_validate(body)
+
+    def nodes(self) -> list[SweepNode]:
+        return [
+            SweepNode(one.name, f"hw-{one.name}", address="a:1", heard=one.heard, pods=one.pods)
+            for one in self.machines.values()
+            if one.there
+        ]
+
+    def look(self, sweep: HealthSweep) -> tuple[HealthSweep, Step]:
+        step = advance(
+            sweep, self.nodes(), lambda node, order: self.told.get((node, order)), self.classes, self.now
+        )
+        self.classes |= step.classes
+        for one in step.classes.values():
+            assert HardwareClassStatus.model_validate(one.to_dict()) == one
+        if step.status is not None:
+            sweep = sweep.model_copy(update={"status": step.status})
+        self.cancelled += step.cancels
+        return sweep, step
+
+    def play(
+        self, sweep: HealthSweep, looks: int = 200, each: Callable[[HealthSweep], None] = lambda _: None
+    ) -> HealthSweep:
+        """Until it is over, or so many looks were taken."""
+        for _ in range(looks):
+            sweep, step = self.look(sweep)
+            if sweep.status.completion_time is not None:
+                return sweep
+            assert len({one.node for one in step.orders}) == len(step.orders), "one order for a node"
+            for one in step.orders:
+                self.measure(one)
+            each(sweep)
+            self.now += timedelta(seconds=15)
+        return sweep
+
+    def measure(self, order: Order) -> None:
+        machine = self.machines[order.node]
+        if not machine.heard:
+            return
+        machine.orders.append(order)
+        if machine.refuses:
+            machine.refuses -= 1
+            told = Told(Stand.REFUSED, "sweep t is running on this node")
+        elif machine.never_ends:
+            told = Told(Stand.RUNNING)
+        elif order.partner:
+            told = self.pair(machine, order)
+        else:
+            told = self.alone(machine, order)
+        self.told[order.node, order.name] = told
+
+    def alone(self, machine: Machine, order: Order) -> Told:
+        found = []
+        slow = machine.gemm if len(machine.orders) <= machine.slow_runs else 1.0
+        for metric, middle, unit in (("cpu-gemm", 100 * slow, "GFLOP/s"), ("memory-copy", 9.0, "GB/s")):
+            found.append(Measurement(metric, unit=unit, samples=self.samples(middle)))
+        found.append(Measurement("fingerprint", digests=(machine.digest, machine.digest)))
+        found.append(Measurement("nccl", End.NOT_AVAILABLE))
+        found = [
+            Measurement(one.metric, machine.ends[one.metric]) if one.metric in machine.ends else one
+            for one in found
+            if "L1" in order.tiers and (not order.probes or one.metric in order.probes)
+        ]
+        if not order.probes:
+            found.insert(0, Measurement("inventory", digests=(CLASS,)))
+        facts = {"cpu.model": "six", "own.boot.id": machine.name, **machine.facts}
+        return Told(Stand.DONE, metrics=tuple(found), facts=facts, digest=CLASS)
+
+    def pair(self, machine: Machine, order: Order) -> Told:
+        if not order.measures:
+            return Told(Stand.DONE)
+        slower = min(machine.network, self.machines[order.partner].network)
+        return Told(Stand.DONE, metrics=(Measurement("pair-bandwidth", samples=self.samples(1000 * slower)),))
+
+    def samples(self, middle: float) -> tuple[float, ...]:
+        return tuple(float(one) for one in middle * np.exp(self.rng.normal(0, 0.005, 40)))
+
+
+def fleet(count: int, **odd: Machine) -> Fleet:
+    names = [f"n{number:02}" for number in range(count)]
+    return Fleet(*(odd.get(name) or Machine(name) for name in names))
+
+
+def verdicts(sweep: HealthSweep) -> dict[str, str]:
+    return {one.node: one.verdict.value if one.verdict else "" for one in sweep.status.nodes}
+
+
+def of(sweep: HealthSweep, node: str) -> NodeVerdict:
+    return next(one for one in sweep.status.nodes if one.node == node)
+
+
+def test_healthy_nodes_pass_and_make_the_reference_of_their_class() -> None:
+    it = fleet(12)
+    sweep = it.play(it.sweep())
+    status = sweep.status
+    assert set(verdicts(sweep).values()) == {"Pass"}
+    assert (status.phase, status.progress, status.failed) == (SweepPhase.COMPLETE, "12/12", 0)
+    assert (status.message, of(sweep, "n00").tier, of(sweep, "n00").evidence) == ("12 pass", "L1", [])
+    known = it.classes[CLASS]
+    assert (known.nodes, known.referenced, known.facts) == (12, 3, {"cpu.model": "six"})
+    assert all(len(machine.orders) == 1 for machine in it.machines.values())
+
+
+@pytest.mark.parametrize("slow", [0.92, 0.8, 0.3])
+def test_a_slow_node_fails_after_two_runs_and_is_no_reference(slow: float) -> None:
+    it = fleet(12, n03=Machine("n03", gemm=slow))
+    sweep = it.play(it.sweep())
+    assert {name for name, said in verdicts(sweep).items() if said != "Pass"} == {"n03"}
+    found = of(sweep, "n03")
+    assert found.verdict is Verdict.FAIL and found.message.startswith("BelowReference: cpu-gemm")
+    assert [(one.name, one.verdict, one.unit) for one in found.evidence] == [("cpu-gemm", "Fail", "GFLOP/s")]
+    assert [one.probes for one in it.machines["n03"].orders] == [(), ("cpu-gemm",)]
+    known = {one.name: one for one in it.classes[CLASS].metrics}
+    assert "hw-n03" not in {row.name for row in known["cpu-gemm"].reference}
+    assert "hw-n03" in {row.name for row in known["cpu-gemm"].recent}
+
+
+def test_a_single_slow_run_is_run_again_and_passes() -> None:
+    it = fleet(12, n03=Machine("n03", gemm=0.8, slow_runs=1))
+    sweep = it.play(it.sweep())
+    assert set(verdicts(sweep).values()) == {"Pass"}
+    assert len(it.machines["n03"].orders) == 3, "two of three must agree"
+
+
+def test_three_nodes_are_too_few_to_condemn_one() -> None:
+    it = fleet(3, n00=Machine("n00", gemm=0.3))
+    sweep = it.play(it.sweep())
+    assert set(verdicts(sweep).values()) == {"Inconclusive"}
+    assert "TooFewReferences" in of(sweep, "n00").message
+    assert all(len(machine.orders) == 1 for machine in it.machines.values()), "more runs would not help"
+
+
+def test_a_reference_serves_later_sweeps_of_single_nodes_and_stays() -> None:
+    it = fleet(12)
+    it.play(it.sweep())
+    before = it.classes[CLASS]
+    it.machines["n05"].gemm = 0.85
+    sweep = it.play(it.sweep("later", nodes=["n05"]))
+    assert verdicts(sweep) == {"n05": "Fail"}
+    known = {one.name: one for one in it.classes[CLASS].metrics}
+    assert known["cpu-gemm"].reference == {one.name: one for one in before.metrics}["cpu-gemm"].reference
+    assert not it.classes[CLASS].drifted, "one slow node is no drift"
+
+
+def test_a_class_that_has_become_slower_has_drifted() -> None:
+    it = fleet(12)
+    it.play(it.sweep())
+    for machine in it.machines.values():
+        machine.gemm = 0.96
+    it.now += timedelta(days=1)
+    it.play(it.sweep("later"))
+    assert it.classes[CLASS].drifted == ["cpu-gemm"]
+    moved = {one.name: one.moved for one in it.classes[CLASS].metrics}["cpu-gemm"]
+    assert moved is not None and -0.06 < moved < -0.02
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        (Machine("n00", digest="bb"), "SilentCorruption: fingerprint"),
+        (Machine("n00", ends={"memory-copy": End.HUNG}), "ProbeHung: memory-copy"),
+        (Machine("n00", facts={"own.memory.ue_count": "2"}), "UncorrectedMemoryErrors: memory.ue_count is 2"),
+    ],
+    ids=["wrong bits", "a driver hangs", "memory errors"],
+)
+def test_what_is_broken_fails_at_once(odd: Machine, message: str) -> None:
+    it = fleet(12, n00=odd)
+    sweep = it.play(it.sweep())
+    assert {name for name, said in verdicts(sweep).items() if said == "Fail"} == {"n00"}
+    assert of(sweep, "n00").message.startswith(message)
+
+
+def test_a_test_that_gives_no_figure_is_run_thrice_and_then_unknown() -> None:
+    it = fleet(12, n00=Machine("n00", ends={"memory-copy": End.CRASHED}))
+    sweep = it.play(it.sweep())
+    assert verdicts(sweep)["n00"] == "Inconclusive"
+    assert "Crashed in 3 runs" in of(sweep, "n00").message
+    assert len(it.machines["n00"].orders) == 3
+
+
+def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> None:
+    it = fleet(12, n00=Machine("n00", pods=2))
+    sweep = it.play(it.sweep(), looks=5)
+    assert verdicts(sweep)["n00"] == "" and of(sweep, "n00").message == "2 pods of jobs are on it"
+    assert verdicts(sweep)["n01"] == "Pass", "nobody waits for it"
+    it.machines["n00"].pods = 0
+    assert verdicts(it.play(sweep))["n00"] == "Pass"
+    other = fleet(2, n00=Machine("n00", pods=2))
+    assert set(verdicts(other.play(other.sweep(selector={}, tiers=["L0"]))).values()) == {"Pass"}
+
+
+def test_jobs_that_come_while_it_is_measured_spoil_it() -> None:
+    it = fleet(12, n00=Machine("n00", never_ends=True))
+    sweep = it.play(it.sweep(), looks=3)
+    it.machines["n00"].pods = 1
+    sweep = it.play(sweep)
+    assert verdicts(sweep)["n00"] == "Inconclusive" and "came onto it" in of(sweep, "n00").message
+    assert [one.node for one in it.cancelled] == ["n00"]
+
+
+def test_whoever_is_not_heard_or_not_there_is_told_of_and_unknown_at_the_end() -> None:
+    it = fleet(10, n00=Machine("n00", heard=False), n01=Machine("n01", refuses=2))
+    sweep = it.play(it.sweep(nodes=["n00", "n01", "n99"], deadline="10m"), looks=6)
+    assert of(sweep, "n00").message == "its agent is not heard"
+    assert of(sweep, "n99").message == "there is no such node"
+    sweep = it.play(sweep)
+    assert of(sweep, "n00").message == "its time was over: its agent is not heard"
+    assert len(it.machines["n01"].orders) == 3
+    assert sweep.status.phase is SweepPhase.COMPLETE
+
+
+def test_a_node_that_goes_or_is_rebuilt_is_unknown() -> None:
+    it = fleet(10, n00=Machine("n00", never_ends=True))
+    sweep = it.play(it.sweep(), looks=3)
+    it.machines["n00"].there = False
+    assert of(it.play(sweep), "n00").message == "the node has gone"
+
+
+def test_a_sweep_of_nothing_fails_and_one_that_is_over_is_deleted_in_time() -> None:
+    it = fleet(2)
+    sweep = it.play(it.sweep(selector={"matchLabels": {"a": "b"}}, ttlSecondsAfterFinished=60))
+    assert (sweep.status.phase, sweep.status.message) == (SweepPhase.FAILED, "no node is chosen")
+    assert not it.look(sweep)[1].delete
+    it.now += timedelta(seconds=61)
+    assert it.look(sweep)[1].delete
+
+
+@pytest.mark.parametrize("slow", ["n04", "n11"])
+def test_pairs_find_a_slow_network_card(slow: str) -> None:
+    it = fleet(16, **{slow: Machine(slow, network=0.8)})
+    sweep = it.play(it.sweep(selector={}, tiers=["L0", "L1", "L2"]))
+    assert {name for name, said in verdicts(sweep).items() if said != "Pass"} == {slow}
+    found = of(sweep, slow)
+    assert (found.verdict, found.tier) == (Verdict.FAIL, "L2")
+    assert found.message.startswith("SlowWithAllPartners")
+    assert [one.name for one in found.evidence] == ["pairs"]
+
+
+def test_what_fails_alone_meets_nobody_and_pairs_of_few_tell_nothing() -> None:
+    it = fleet(12, n00=Machine("n00", gemm=0.5))
+    sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]))
+    assert (verdicts(sweep)["n00"], of(sweep, "n00").tier) == ("Fail", "L1")
+    assert not [one for one in it.machines["n00"].orders if one.partner]
+    few = fleet(12)
+    few.play(few.sweep())
+    sweep = few.play(few.sweep("few", nodes=["n00", "n01"], tiers=["L1", "L2"]))
+    assert set(verdicts(sweep).values()) == {"Inconclusive"} and "TooFewNodes" in of(sweep, "n00").message
+
+
+def test_a_node_that_leaves_while_pairs_are_measured_holds_nobody_up() -> None:
+    it = fleet(12)
+
+    def leave(sweep: HealthSweep) -> None:
+        if any(one.partner for one in it.machines["n02"].orders):
+            it.machines["n02"].pods = 1
+
+    sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), each=leave)
+    said = verdicts(sweep)
+    assert said.pop("n02") == "Inconclusive"
+    assert set(said.values()) == {"Pass"}
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_an_operator_that_begins_anew_comes_to_the_same_end(at: int) -> None:
+    """Agents tell again what they were not thanked for; what they have measured they do not measure again."""
+    it = fleet(12, n03=Machine("n03", gemm=0.8), n05=Machine("n05", network=0.8))
+    sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), looks=at)
+    remembered, it.told = it.told, {}
+    measure = it.measure
+
+    def again(order: Order) -> None:
+        if (known := remembered.get((order.node, order.name))) is not None:
+            it.told[order.node, order.name] = known
+        else:
+            measure(order)
+
+    it.measure = again  # type: ignore[method-assign]
+    sweep = it.play(sweep)
+    assert {name: said for name, said in verdicts(sweep).items() if said != "Pass"} == {
+        "n03": "Fail",
+        "n05": "Fail",
+    }
+
+
+def test_a_class_keeps_no_more_rows_than_an_object_holds() -> None:
+    it = fleet(MOST_ROWS + 8)
+    sweep = it.play(it.sweep())
+    assert set(verdicts(sweep).values()) == {"Pass"}
+    for one in it.classes[CLASS].metrics:
+        assert len(one.recent) == len(one.reference) == MOST_ROWS
+
+
+def test_what_is_stored_of_a_node_that_has_no_hardware_yet_is_filled_in() -> None:
+    it = fleet(10)
+    names = it.nodes
+
+    def unnamed() -> list[SweepNode]:
+        return [replace(one, hardware="") for one in names()]
+
+    it.nodes = unnamed  # type: ignore[method-assign]
+    sweep = it.play(it.sweep(), looks=3)
+    assert of(sweep, "n00").message == "its agent has not told of its hardware"
+    it.nodes = names  # type: ignore[method-assign]
+    assert of(it.play(sweep), "n00").hardware == "hw-n00"

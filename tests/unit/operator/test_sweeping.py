@@ -1,0 +1,289 @@
+"""From a node that is to be swept to its HealthSweep, orders to its agent, and what becomes of the node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_operator import errors, views
+from convoy_operator.events import Recorder
+from convoy_operator.guarding.keeper import Keeper
+from convoy_operator.guarding.seeing import Sight
+from convoy_operator.hub.sweeps import AGAIN_SECONDS, Sweeps
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import (
+    GUARD_POLICIES,
+    HARDWARE_CLASSES,
+    HEALTH_SWEEPS,
+    NODE_HEALTHS,
+    NODES,
+)
+from convoy_operator.sweeping.sweeper import Sweeper
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CLASS = "c1a55"
+
+
+class Cluster:
+    """Nodes that joined after their policy, agents that measure, a keeper and a sweeper."""
+
+    def __init__(self, api: FakeApi, count: int = 1, **policy: Any) -> None:
+        self.api, self.world, self.now, self.clock = api, World(), START, 0.0
+        self.metrics = Metrics()
+        self.rng = np.random.default_rng(1)
+        self.slow: dict[str, float] = {}
+        self.silent: set[str] = set()
+        self.heard: list[tuple[str, wire.HubMessage]] = []
+        self.busy: set[str] = set()
+        created = {"creationTimestamp": "2025-11-01T00:00:00Z"}
+        spec = {"mode": "Act", "onJoin": "Gate", "sweeps": {"atOncePercent": 100}, **policy}
+        api.put(GUARD_POLICIES, {"metadata": {"name": "p", **created}, "spec": spec})
+        for number in range(count):
+            self.join(f"n{number}")
+        self.restart()
+
+    def join(self, name: str) -> None:
+        body = {
+            "metadata": {
+                "name": name,
+                "labels": {"convoy.dev/agent-ready": "true"},
+                "creationTimestamp": "2025-12-01T00:00:00Z",
+            },
+            "spec": {},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {"machineID": f"hw-{name}", "bootID": "b"},
+            },
+        }
+        self.api.put(NODES, body)
+
+    def restart(self) -> None:
+        """Another operator, which has heard of nothing."""
+        recorder = Recorder(self.api, self.metrics, "test")
+        self.sweeps = Sweeps(self.send, lambda node: f"{node}:1", clock=lambda: self.clock)
+        sight = Sight(self.world, self, lambda: self.now)
+        self.keeper = Keeper(self.api, self.world, sight, recorder, self.metrics, now=lambda: self.now)
+        self.sweeper = Sweeper(
+            self.api,
+            self.world,
+            self.sweeps,
+            sight,
+            lambda node: f"{node}:1",
+            recorder,
+            self.metrics,
+            now=lambda: self.now,
+        )
+
+    # What agents tell.
+
+    def hardware(self, node: str) -> wire.Hardware:
+        return wire.Hardware(known=node not in self.silent)
+
+    def heard_of(self, node: str) -> bool:
+        return node not in self.silent
+
+    def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        return {}
+
+    def send(self, node: str, message: wire.HubMessage) -> bool:
+        if node in self.silent:
+            return False
+        self.heard.append((node, message))
+        if message.WhichOneof("body") == "sweep_order":
+            self.ordered(node, message.sweep_order)
+        return True
+
+    def ordered(self, node: str, order: wire.SweepOrder) -> None:
+        report = wire.SweepReport(name=order.name, node=node)
+        if node in self.busy:
+            report.state = wire.SweepReport.RUNNING
+        else:
+            report.state = wire.SweepReport.DONE
+            report.inventory_digest = CLASS
+            report.inventory["cpu.model"] = "six"
+            report.metrics.add(metric="inventory", digests=[CLASS])
+        if node not in self.busy and "L1" in order.tiers:
+            samples = 100 * self.slow.get(node, 1.0) * np.exp(self.rng.normal(0, 0.005, 30))
+            report.metrics.add(
+                metric="cpu-gemm", unit="GFLOP/s", higher_is_better=True, samples=samples.tolist()
+            )
+        self.sweeps.heard(node, report)
+
+    def orders(self, node: str = "n0") -> list[wire.SweepOrder]:
+        return [message.sweep_order for to, message in self.heard if to == node and message.sweep_order.name]
+
+    # The loop.
+
+    def sync(self) -> None:
+        for store, resource, view in (
+            (self.world.nodes, NODES, views.node),
+            (self.world.guard_policies, GUARD_POLICIES, views.parent),
+            (self.world.node_healths, NODE_HEALTHS, views.parent),
+            (self.world.health_sweeps, HEALTH_SWEEPS, views.parent),
+            (self.world.hardware_classes, HARDWARE_CLASSES, views.parent),
+        ):
+            there = {raw["metadata"]["uid"] for (kind, _, _), raw in self.api.objects.items()}
+            for (plural, _, _), raw in list(self.api.objects.items()):
+                if plural == resource.plural:
+                    store.upsert(view(raw))  # type: ignore[attr-defined]
+            for one in [one for one in store if one.uid not in there]:  # type: ignore[attr-defined]
+                store.remove(one)  # type: ignore[attr-defined]
+
+    def look(self, times: int = 1, later: timedelta = timedelta(seconds=15)) -> None:
+        for _ in range(times):
+            self.now += later
+            self.clock += later.total_seconds()
+            self.sync()
+            asyncio.run(self.keeper.look())
+            asyncio.run(self.sweeper.look())
+            self.sync()
+
+    def health(self, name: str = "n0") -> dict[str, Any]:
+        return self.api.objects[NODE_HEALTHS.plural, "", f"hw-{name}"]["status"]
+
+    def sweep(self, name: str) -> dict[str, Any]:
+        return self.api.objects[HEALTH_SWEEPS.plural, "", name]
+
+    def taints(self, name: str = "n0") -> dict[str, str]:
+        found = self.api.objects[NODES.plural, "", name]["spec"].get("taints", [])
+        return {one["key"]: one["effect"] for one in found}
+
+    def kinds(self, node: str = "n0") -> list[str]:
+        return [str(message.WhichOneof("body")) for to, message in self.heard if to == node]
+
+
+def test_nodes_that_join_take_no_pods_until_they_have_passed(api: FakeApi) -> None:
+    it = Cluster(api, 10)
+    it.slow["n3"] = 0.8
+    it.look()
+    assert it.taints() == {"convoy.dev/unqualified": "NoSchedule"}
+    it.look(40)
+    states = {f"n{number}": it.health(f"n{number}")["state"] for number in range(10)}
+    assert {name for name, state in states.items() if state == "Qualified"} >= {"n0", "n1", "n9"}
+    assert it.taints("n0") == {}
+    assert states["n3"] == "Quarantined" and it.taints("n3") == {"convoy.dev/quarantined": "NoSchedule"}
+
+
+def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look(2)
+    assert it.health()["state"] == "Sweeping"
+    assert it.sweep("hw-n0-1")["spec"] == {"nodes": ["n0"], "deadline": "45m"}
+    it.look(20)
+    assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
+    said = it.sweep("hw-n0-1")["status"]
+    assert (said["phase"], said["progress"], said["nodes"][0]["verdict"]) == (
+        "Complete",
+        "1/1",
+        "Inconclusive",
+    )
+    assert "TooFewReferences" in said["nodes"][0]["message"]
+    known = api.objects[HARDWARE_CLASSES.plural, "", CLASS]["status"]
+    assert (known["nodes"], known["facts"]) == (1, {"cpu.model": "six"})
+    assert it.kinds().count("sweep_received") == 2, "the agent may forget both"
+
+
+def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.silent.add("n0")
+    it.look(3)
+    assert it.taints() == {"convoy.dev/unqualified": "NoSchedule"} and not it.heard
+    it.silent.clear()
+    lost: list[str] = []
+    it.ordered = lambda node, order: lost.append(order.name)  # type: ignore[method-assign, assignment]
+    it.look(2, timedelta(seconds=1))
+    assert len(lost) == 1
+    it.look(3, timedelta(seconds=1))
+    assert len(lost) == 1, "not at every look"
+    it.look(1, timedelta(seconds=AGAIN_SECONDS))
+    assert len(set(lost)) == 1 and len(lost) == 2
+
+
+def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.busy.add("n0")
+    it.look(3)
+    before = {order.name for order in it.orders()}
+    it.restart()
+    it.busy.clear()
+    it.look(2)
+    assert {order.name for order in it.orders()} == before, "the same order"
+    assert it.sweep("hw-n0-1")["status"]["phase"] == "Complete"
+
+
+@pytest.mark.parametrize("verb", ["create", "patch_status"])
+def test_what_cannot_be_written_is_written_later(api: FakeApi, verb: str) -> None:
+    it = Cluster(api)
+    it.look()
+    api.fail = lambda called, plural, name: errors.Unavailable(503, "away") if called == verb else None
+    it.look(5)
+    api.fail = lambda called, plural, name: None
+    it.look(20)
+    assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
+
+
+def test_a_sweep_that_is_deleted_ends_on_its_nodes(api: FakeApi) -> None:
+    it = Cluster(api)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    it.busy.add("n0")
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": {"nodes": ["n0"]}})
+    it.look(3)
+    assert it.kinds() == ["sweep_order"]
+    api.objects.pop((HEALTH_SWEEPS.plural, "", "mine"))
+    it.look()
+    assert it.kinds() == ["sweep_order", "sweep_cancel"]
+    it.sweeps.heard("n0", wire.SweepReport(name=it.orders()[0].name, state=wire.SweepReport.CANCELLED))
+    it.look()
+    assert it.kinds() == ["sweep_order", "sweep_cancel", "sweep_received"]
+
+
+def test_what_people_have_swept_counts(api: FakeApi) -> None:
+    it = Cluster(api, 10, onJoin="Accept")
+    it.look(2)
+    assert it.health()["state"] == "Unverified"
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}}})
+    it.slow["n4"] = 0.8
+    it.look(8)
+    assert it.sweep("all")["status"]["message"] == "9 pass, 1 fail"
+    assert it.health()["state"] == "Qualified" and it.health("n4")["state"] == "Suspect"
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "lists"}, "spec": {"selector": {}, "tiers": ["L0"]}})
+    it.look(8)
+    assert it.sweep("lists")["status"]["message"] == "10 pass"
+    assert it.health("n4")["state"] == "Suspect", "an inventory makes nobody pass"
+
+
+def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:
+    it = Cluster(api)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    spec = {"nodes": ["n0"], "ttlSecondsAfterFinished": 60}
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": spec})
+    it.look(4)
+    assert it.sweep("mine")["status"]["phase"] == "Complete"
+    it.look(5)
+    assert (HEALTH_SWEEPS.plural, "", "mine") not in api.objects
+
+
+def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
+    sweeps = Sweeps(lambda node, message: True, lambda node: "")
+    for number in range(1000):
+        sweeps.heard("n", wire.SweepReport(name=f"s{number}"))
+    assert sum(1 for _ in sweeps.all()) < 100
+    many = wire.SweepReport(name="s0", state=wire.SweepReport.DONE)
+    for _ in range(1000):
+        many.metrics.add(metric="m" * 999, samples=[1.0] * 2000, message="x" * 9999)
+    sweeps.heard("n", many)
+    told = sweeps.told("n", "s0")
+    assert told is not None and len(told.metrics) <= 256
+    assert all(len(one.samples) <= 512 and len(one.message) <= 512 for one in told.metrics)
+    sweeps.gone("n")
+    assert not list(sweeps.all())
