@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import structlog
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -26,53 +29,18 @@ from convoy_operator.client import KubernetesGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
-CLUSTER_RULES = [
-    {
-        "apiGroups": ["convoy.dev"],
-        "resources": ["trainingjobs", "engines", "checkpointstores", "guardpolicies", "nodehealths"],
-        "verbs": ["get", "list", "watch"],
-    },
-    {"apiGroups": ["convoy.dev"], "resources": ["nodehealths"], "verbs": ["create"]},
-    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["delete"]},
-    {"apiGroups": ["convoy.dev"], "resources": ["engines"], "verbs": ["create", "patch"]},
-    {
-        "apiGroups": ["convoy.dev"],
-        "resources": [
-            "trainingjobs/status",
-            "engines/status",
-            "checkpointstores/status",
-            "guardpolicies/status",
-            "nodehealths/status",
-        ],
-        "verbs": ["patch"],
-    },
-    {"apiGroups": ["convoy.dev"], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
-    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
-    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-    {
-        "apiGroups": ["apiextensions.k8s.io"],
-        "resources": ["customresourcedefinitions"],
-        "verbs": ["list", "watch"],
-    },
-]
-NAMESPACE_RULES = [
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-    {
-        "apiGroups": ["coordination.k8s.io"],
-        "resources": ["leases"],
-        "resourceNames": ["convoy-operator"],
-        "verbs": ["get", "update"],
-    },
-    {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["create"]},
-    {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["convoy-ca"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["convoy-ca"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
-]
-NODE_LEASE_RULES = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}]
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _rules(kind: str, number: int = 0) -> list[dict[str, Any]]:
+    """Of the `number`-th role of that kind in the chart, as it is without values."""
+    text = (ROOT / "charts/convoy/templates/operator-rbac.yaml").read_text()
+    documents = list(yaml.safe_load_all(re.sub(r"\{\{.*?\}\}", "", text)))
+    role = [one for one in documents if one["kind"] == kind][number]
+    return [{name: value for name, value in rule.items() if value is not None} for rule in role["rules"]]
+
+
+CLUSTER_RULES, NAMESPACE_RULES, NODE_LEASE_RULES = _rules("ClusterRole"), _rules("Role"), _rules("Role", 1)
 NODE_LEASES = "kube-node-lease"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -201,7 +201,7 @@ def test_an_order_is_told_again_until_something_is_heard(api: FakeApi) -> None:
     it.silent.clear()
     lost: list[str] = []
     it.ordered = lambda node, order: lost.append(order.name)  # type: ignore[method-assign, assignment]
-    it.look(2, timedelta(seconds=1))
+    it.look(4, timedelta(seconds=1))
     assert len(lost) == 1
     it.look(3, timedelta(seconds=1))
     assert len(lost) == 1, "not at every look"
