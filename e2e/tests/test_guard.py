@@ -115,6 +115,54 @@ def taints(cluster: Cluster, node: str) -> dict[str, str]:
     return {one["key"]: one["effect"] for one in found if one["key"].startswith("convoy.dev/")}
 
 
+@contextmanager
+def sweep(cluster: Cluster, name: str, **spec: Any) -> Iterator[None]:
+    """A HealthSweep; what it has taught goes with it."""
+    body = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": name}, "spec": spec}
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "healthsweeps", name)
+        cluster.kubectl("delete", "hardwareclasses", "--all")
+
+
+def swept(cluster: Cluster, name: str) -> dict[str, Any]:
+    """The status of a HealthSweep that is over; empty before."""
+    status: dict[str, Any] = cluster.get("healthsweeps", name).get("status", {})
+    return status if status.get("completionTime") else {}
+
+
+def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> None:
+    with sweep(cluster, "inventories", selector={}, tiers=["L0"]):
+        status = jobs.wait(lambda: swept(cluster, "inventories"), 120, "all nodes are read")
+        assert {one["verdict"] for one in status["nodes"]} == {"Pass"}, status["nodes"]
+        assert {one["node"] for one in status["nodes"]} >= {node.name for node in cluster.nodes}
+        names = {one["hardwareClass"] for one in status["nodes"]}
+        known = {one["metadata"]["name"]: one["status"] for one in cluster.get("hardwareclasses")["items"]}
+        assert names == set(known) and all(one["facts"]["cpu.model"] for one in known.values())
+        line = cluster.kubectl("get", "healthsweeps", "inventories").splitlines()[1].split()
+        assert line[1:4] == ["Complete", f"{len(status['nodes'])}/{len(status['nodes'])}", "0"]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jobs) -> None:
+    """So few nodes are held against nobody, but all figures are there, and pairs that are enough are judged."""
+    names = [node.name for node in cluster.nodes]
+    with sweep(cluster, "figures", nodes=names, tiers=["L0", "L1", "L2"], deadline="25m"):
+        status = jobs.wait(lambda: swept(cluster, "figures"), 1600, "all nodes have a verdict")
+        assert {one["verdict"] for one in status["nodes"]} == {"Inconclusive"}, status["nodes"]
+        assert all("TooFewReferences" in one["message"] for one in status["nodes"]), status["nodes"]
+        measured = {}
+        for one in cluster.get("hardwareclasses")["items"]:
+            for metric in one["status"]["metrics"]:
+                measured.setdefault(metric["name"], []).extend(metric["recent"])
+        expected = {"cpu-gemm", "memory-copy", "jitter", "loopback", "disk-write", "disk-read", "fingerprint"}
+        assert {name: len(rows) for name, rows in measured.items()} == dict.fromkeys(expected, len(names))
+        assert len({row["digest"] for row in measured["fingerprint"]}) == 1, "all compute the same bits"
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster, jobs: Jobs) -> None:
