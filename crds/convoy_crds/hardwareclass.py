@@ -12,7 +12,7 @@ from pydantic import Field
 
 from convoy_crds.meta import Model, ObjectMeta, StatusModel, map_list
 
-MOST_ROWS = 32
+MOST_ROWS = 64
 """Rows of one metric: the status must fit into one object."""
 MOST_LEVELS = 64
 

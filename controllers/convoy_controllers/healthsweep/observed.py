@@ -12,6 +12,27 @@ INVENTORY = "inventory"
 """The metric whose facts say of which class a node is."""
 BANDWIDTH = "pair-bandwidth"
 """The metric that pairs are compared by."""
+METRICS = frozenset(
+    (
+        "cpu-gemm",
+        "memory-copy",
+        "jitter",
+        "loopback",
+        "disk-write",
+        "disk-read",
+        "fingerprint",
+        "gemm",
+        "hbm",
+        "pcie-h2d",
+        "pcie-d2h",
+        "nvlink",
+        "nccl",
+        "gpu-fingerprint",
+    )
+)
+"""What nodes are judged by alone; whatever else an agent may tell of is passed over."""
+MOST_ACCELERATORS = 64
+"""Of one node."""
 
 
 class End(StrEnum):

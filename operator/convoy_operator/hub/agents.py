@@ -154,6 +154,7 @@ class Agents:
             self._moved.add(node)
         self.holdings(node, hello.holdings)
         agent.hardware = hello.hardware
+        self.sweeps.join(node)
         told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
         for uid in [uid for uid in agent.slots if uid not in told]:
             self.gone(node, uid)

@@ -6,6 +6,7 @@ again begins nothing.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,7 +14,17 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Order, Stand, Told
+from convoy_controllers.healthsweep.observed import (
+    BANDWIDTH,
+    INVENTORY,
+    METRICS,
+    MOST_ACCELERATORS,
+    End,
+    Measurement,
+    Order,
+    Stand,
+    Told,
+)
 from convoy_crds.nodehealth import Provenance
 
 log = structlog.get_logger(__name__)
@@ -30,6 +41,9 @@ _MOST_SAMPLES = 512
 _MOST_DIGESTS = 1024
 _MOST_FACTS = 512
 _WORDS = 512
+_METRICS = METRICS | {INVENTORY, BANDWIDTH}
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""As names of objects may be."""
 _STANDS = {
     wire.SweepReport.RUNNING: Stand.RUNNING,
     wire.SweepReport.DONE: Stand.DONE,
@@ -68,6 +82,14 @@ class Sweeps:
         """When orders of which nothing was heard since were told."""
         self.on_news: Callable[[], None] = lambda: None
         """Called when a node is further than it was."""
+
+    def join(self, node: str) -> None:
+        """A session of an agent has begun. It tells at once what it is at, and may have been restarted."""
+        known = self._told[node]
+        for name in [name for name, told in known.items() if not told.over]:
+            del known[name]
+        self._ordered = {key: at for key, at in self._ordered.items() if key[0] != node}
+        self.on_news()
 
     def heard(self, node: str, report: wire.SweepReport) -> None:
         """An agent tells of one order."""
@@ -134,16 +156,21 @@ def _told(report: wire.SweepReport) -> Told:
     return Told(
         stand=_STANDS.get(report.state, Stand.REFUSED),
         message=report.message[:_WORDS],
-        metrics=tuple(_measurement(one) for one in report.metrics[:_MOST_METRICS]),
-        facts=dict(list(report.inventory.items())[:_MOST_FACTS]),
-        digest=report.inventory_digest[:63] if any(one.metric == INVENTORY for one in report.metrics) else "",
+        metrics=tuple(_measurement(one) for one in report.metrics[:_MOST_METRICS] if _known(one)),
+        facts={name[:64]: value[:_WORDS] for name, value in list(report.inventory.items())[:_MOST_FACTS]},
+        digest=report.inventory_digest if _NAME.fullmatch(report.inventory_digest) else "",
         provenance=Provenance(driver=known.driver[:128], kernel=known.kernel[:128], suite=known.agent[:64]),
     )
 
 
+def _known(one: wire.SweepMetric) -> bool:
+    """What an agent makes up must not fill, or break, what is stored of its class."""
+    return one.metric in _METRICS and one.accelerator < MOST_ACCELERATORS
+
+
 def _measurement(one: wire.SweepMetric) -> Measurement:
     return Measurement(
-        metric=one.metric[:64],
+        metric=one.metric,
         # An agent of another version may know further ends.
         end=_ENDS.get(one.outcome, End.FAILED),
         accelerator=one.accelerator if one.HasField("accelerator") else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from convoy_controllers.healthsweep.observed import SweepNode
+from convoy_controllers.healthsweep.observed import Stand, SweepNode
 from convoy_controllers.healthsweep.participant import prefix
 from convoy_controllers.healthsweep.plan import Step, advance
 from convoy_controllers.plan import Event
@@ -100,7 +100,8 @@ class Sweeper:
     async def look(self) -> bool:
         """One look at all sweeps; whether one of them runs."""
         found = self._parsed.all(self._world.health_sweeps)
-        nodes = self._nodes() if found else ()
+        running = any(one.status.completion_time is None for one in found)
+        nodes = self._nodes() if running else ()
         for sweep in found:
             known = {one.metadata.name: one.status for one in self._classes.all(self._world.hardware_classes)}
             step = advance(sweep, nodes, self._sweeps.told, known, self._now())
@@ -112,7 +113,7 @@ class Sweeper:
             except errors.ApiError as fault:
                 log.warning("not written", sweep=sweep.metadata.name, error=str(fault))
         self._tidy()
-        return any(one.status.completion_time is None for one in found)
+        return running
 
     async def _carry_out(self, sweep: HealthSweep, step: Step) -> None:
         parent = self._world.health_sweeps.get("", sweep.metadata.name)
@@ -177,10 +178,10 @@ class Sweeper:
         for node, order, told in self._sweeps.all():
             if order.startswith(running):
                 continue
-            if told.over:
-                self._sweeps.forget(node, order)
-            else:
+            if told.stand is Stand.RUNNING:
                 self._sweeps.cancel(node, order)
+            else:
+                self._sweeps.forget(node, order)
 
     def _nodes(self) -> Sequence[SweepNode]:
         seen = self._sight.look()

@@ -343,6 +343,7 @@ def test_a_class_keeps_no_more_rows_than_an_object_holds() -> None:
     it = fleet(MOST_ROWS + 8)
     sweep = it.play(it.sweep())
     assert set(verdicts(sweep).values()) == {"Pass"}
+    assert it.look(sweep.model_copy(update={"status": sweep.status}))[1].classes == {}
     for one in it.classes[CLASS].metrics:
         assert len(one.recent) == len(one.reference) == MOST_ROWS
 

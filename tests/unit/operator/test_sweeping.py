@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from convoy_agents.guard.sweep import catalogue
+from convoy_agents.guard.sweep.probe import Tier
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
@@ -278,12 +281,44 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     for number in range(1000):
         sweeps.heard("n", wire.SweepReport(name=f"s{number}"))
     assert sum(1 for _ in sweeps.all()) < 100
-    many = wire.SweepReport(name="s0", state=wire.SweepReport.DONE)
+    many = wire.SweepReport(name="s0", state=wire.SweepReport.DONE, inventory_digest="../../x")
+    many.metrics.add(metric="made-up")
+    many.metrics.add(metric="gemm", accelerator=64)
     for _ in range(1000):
-        many.metrics.add(metric="m" * 999, samples=[1.0] * 2000, message="x" * 9999)
+        many.metrics.add(metric="gemm", samples=[1.0] * 2000, message="x" * 9999)
     sweeps.heard("n", many)
     told = sweeps.told("n", "s0")
-    assert told is not None and len(told.metrics) <= 256
+    assert told is not None and told.digest == ""
+    assert len(told.metrics) <= 256 and {one.metric for one in told.metrics} == {"gemm"}
+    assert all(one.accelerator is None for one in told.metrics)
     assert all(len(one.samples) <= 512 and len(one.message) <= 512 for one in told.metrics)
     sweeps.gone("n")
     assert not list(sweeps.all())
+
+
+def test_what_agents_measure_is_what_nodes_are_judged_by() -> None:
+    alone = {probe.name for probe in catalogue.ALL.values() if probe.tier is Tier.L1}
+    assert alone == METRICS
+    assert {BANDWIDTH, INVENTORY} <= set(catalogue.ALL)
+
+
+def test_an_agent_that_was_restarted_is_ordered_again(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.busy.add("n0")
+    it.look(3)
+    assert len(it.orders()) == 1
+    it.look(10)
+    assert len(it.orders()) == 1, "it is at it"
+    it.busy.clear()
+    it.sweeps.join("n0")
+    it.look()
+    assert len(it.orders()) == 2 and it.orders()[0].name == it.orders()[1].name
+    it.look()
+    assert it.sweep("hw-n0-1")["status"]["phase"] == "Complete"
+
+
+def test_what_an_agent_refuses_for_nobody_is_forgotten(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.sweeps.heard("n0", wire.SweepReport(name="strange", state=wire.SweepReport.REFUSED))
+    it.look()
+    assert not [order for _, order, _ in it.sweeps.all() if order == "strange"]
