@@ -164,12 +164,29 @@ class Outcome(StrEnum):
     UNKNOWN = "Unknown"
 
 
+class Pace(StatusModel):
+    """How fast a job was when it was moved, and what that was to bring."""
+
+    job: _Name
+    """namespace/name."""
+    incarnation: int = 0
+    ranks: int = 0
+    seconds: float
+    """Of a step."""
+    gain: float
+    """Seconds by which a step was to be shorter."""
+    others: Annotated[list[_Name], Field(max_length=16)] = Field(default_factory=list)
+    """Nodes that the job accused at the same time: while it is on them, nothing is gained."""
+
+
 class Action(StatusModel):
     """A drain that was begun: a token of every budget."""
 
     at: datetime
     rack: _Name = ""
     jobs: Annotated[list[_Name], Field(max_length=64)] = Field(default_factory=list)
+    paces: Annotated[list[Pace], Field(max_length=16)] = Field(default_factory=list)
+    """Of those that held something against the node."""
     outcome: Outcome = Outcome.PENDING
     decided: datetime | None = None
 

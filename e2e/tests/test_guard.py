@@ -109,6 +109,12 @@ def health(cluster: Cluster, node: str) -> dict[str, Any]:
     return next((one for one in found if one.get("nodeRef", {}).get("name") == node), {})
 
 
+def judged(cluster: Cluster, node: str) -> dict[str, Any]:
+    """The last action against the hardware of a node."""
+    actions: list[dict[str, Any]] = health(cluster, node).get("actions") or [{}]
+    return actions[-1]
+
+
 def taints(cluster: Cluster, node: str) -> dict[str, str]:
     """Convoy's own taints on a node."""
     found = cluster.get("nodes", node)["spec"].get("taints") or []
@@ -185,6 +191,9 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster,
         saved = jobs.status(name)["checkpoint"]["step"]
         assert saved > 0
         jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on from what it has saved")
+        jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 240, "the move did it good")
+        before = judged(cluster, slow)["paces"][0]
+        print(f"a step took {before['seconds']:.3f} s, {before['gain']:.3f} s of it for the slow node")
         table = cluster.kubectl("get", "nodehealths")
         assert any("Requalifying" in line and slow in line for line in table.splitlines())
         hardware = next(

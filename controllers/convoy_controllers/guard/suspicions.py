@@ -13,6 +13,8 @@ from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
 PLACES = frozenset(("rank", "node", "inside"))
+_SMOOTH = 0.2
+"""Weight of the last window."""
 GAP_SECONDS = 120.0
 """A suspicion that is not renewed for so long is over; another begins anew."""
 
@@ -30,6 +32,8 @@ class Held:
     slowdown: float
     """0.1: takes 10 % longer than its peers."""
     cause: Cause
+    gain: float
+    """Seconds by which a step would be shorter without it, over the last windows."""
     lasting: bool
     """Whether the last window found it slow for long: nothing else may lead to action."""
 
@@ -43,10 +47,11 @@ def held(
     before: Mapping[str, Held],
     found: Iterable[tuple[tuple[str, ...], Finding]],
     accelerators: int,
+    steps: int,
     now: float,
 ) -> dict[str, Held]:
-    """After one more window. `found`: its findings with the nodes of their culprits; `accelerators`: of the
-    job, all of which wait for the slowest.
+    """After one more window of so many steps. `found`: its findings with the nodes of their culprits;
+    `accelerators`: of the job, all of which wait for the slowest.
     """
     kept = {
         node: replace(one, lasting=False) for node, one in before.items() if now - one.seen <= GAP_SECONDS
@@ -57,12 +62,14 @@ def held(
         for node in nodes:
             known = kept.get(node)
             loss = finding.lost * accelerators / len(nodes)
+            gain = finding.lost / steps
             kept[node] = Held(
                 since=known.since if known is not None else now,
                 seen=now,
                 loss=loss + (known.loss if known is not None else 0.0),
                 slowdown=finding.slowdown,
                 cause=finding.cause,
+                gain=gain if known is None else known.gain + _SMOOTH * (gain - known.gain),
                 lasting=finding.persistent or (known is not None and known.lasting),
             )
     return kept

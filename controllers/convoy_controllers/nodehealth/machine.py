@@ -225,7 +225,7 @@ def granted(
         return turned(status, State.QUARANTINED, now, Reasons.CONFIRMED_SLOW, message)
     if wanted.want is Want.DRAIN:
         jobs = sorted(set(facts.node.jobs))[:64] if facts.node else []
-        action = Action(at=now, rack=status.node_ref.rack, jobs=jobs)
+        action = Action(at=now, rack=status.node_ref.rack, jobs=jobs, paces=list(facts.paces[:16]))
         status = status.model_copy(update={"actions": [*status.actions, action][-MOST_ACTIONS:]})
         message = Reasons.DRAINING_NODE.format(why=wanted.why)
         return turned(status, State.DRAINING, now, Reasons.DRAINING_NODE, message)

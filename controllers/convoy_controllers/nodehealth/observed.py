@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.nodehealth import NodeHealth, Provenance, Verdict
+from convoy_crds.nodehealth import NodeHealth, Pace, Provenance, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,10 @@ class Suspicion:
     """GPU-seconds that it has cost the job since."""
     cause: str = ""
     message: str = ""
+    gain: float = 0.0
+    """Seconds by which a step would be shorter without it."""
+    beside: tuple[str, ...] = ()
+    """Other nodes that the job accuses at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Facts:
     """When the owner of a repair last said that it is done."""
     recovered: float | None = None
     """Share of the predicted gain that its jobs have shown since the last action; None while unknown."""
+    paces: tuple[Pace, ...] = ()
+    """Of jobs that accuse it now: what is remembered when they are moved."""
     move_cost: float | None = None
     """GPU-seconds that moving the node's jobs costs, as measured; None before it was."""
 

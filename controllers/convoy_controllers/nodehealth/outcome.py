@@ -38,7 +38,8 @@ def checked(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealth
         "confirmed_at": None,
     }
     status = status.model_copy(update=update)
-    if status.state in (State.QUARANTINED, State.DRAINING):
+    untouched = status.state is State.REQUALIFYING and status.repair.action is None
+    if status.state in (State.QUARANTINED, State.DRAINING) or untouched:
         passed = status.qualified_until is not None and now < status.qualified_until
         after = State.QUALIFIED if passed else State.UNVERIFIED
     elif status.state is State.REPAIRING:

@@ -19,6 +19,7 @@ from convoy_controllers.nodehealth.observed import (
     Suspicion,
     SweepResult,
 )
+from convoy_controllers.nodehealth.pacing import JobPace, paces, recovered
 from convoy_crds.guardpolicy import Budgets, GuardPolicy
 from convoy_crds.healthsweep import HealthSweep, Tier
 from convoy_crds.nodehealth import NodeHealth, Verdict
@@ -106,10 +107,11 @@ def see(
     jobs: Sequence[SeenJob],
     suspicions: Mapping[str, tuple[Suspicion, ...]],
     swept: Mapping[str, Sequence[SweepResult]],
+    pace: Mapping[str, JobPace],
     now: datetime,
 ) -> Seen:
-    """`suspicions`: by node; `swept`: by hardware, the oldest first. Hardware whose node is away stays with
-    the policy that it had.
+    """`suspicions`: by node; `swept`: by hardware, the oldest first; `pace`: by job. Hardware whose node is
+    away stays with the policy that it had.
     """
     in_order = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.metadata.name))
     stored = {health.metadata.name: health for health in healths}
@@ -132,7 +134,11 @@ def see(
         held = suspicions.get(facts.name, ()) if facts is not None else ()
         there = jobs_on.get(facts.name, ()) if facts is not None else ()
         result = _result(health, swept.get(name, ()))
-        member = Member(health, replace(_facts(facts, held, there, now), sweep=result))
+        so = replace(_facts(facts, held, there, now), sweep=result)
+        last = health.status.actions[-1] if health.status.actions else None
+        left = health.status.node_ref.name
+        so = replace(so, paces=tuple(paces(so, pace)), recovered=recovered(last, left, pace))
+        member = Member(health, so)
         if policy is None:
             alone.append(member)
         else:

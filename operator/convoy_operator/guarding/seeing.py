@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.nodehealth.seeing import Seen, SeenJob, SeenNode, results, see
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.healthsweep import HealthSweep
@@ -42,6 +43,10 @@ class Told(Protocol):
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
         """By node, what jobs hold against it."""
+        ...
+
+    def paces(self) -> Mapping[str, JobPace]:
+        """By job (namespace/name), how fast it is."""
         ...
 
 
@@ -104,6 +109,7 @@ class Sight:
             self._seen_jobs(),
             self._told.suspicions(),
             results(self._sweeps.all(self._world.health_sweeps)),
+            self._told.paces(),
             self._now(),
         )
 

@@ -22,6 +22,7 @@ import structlog
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.plan import Assign, Command, GuardView, NodeView, PodView, Shutdown, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator import views
@@ -269,6 +270,10 @@ class Agents:
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
         """By node, what jobs hold against it."""
         return self.watches.suspicions()
+
+    def paces(self) -> Mapping[str, JobPace]:
+        """By job, how fast it is."""
+        return self.watches.paces()
 
     def store(self, store: CheckpointStore) -> ObservedStore | None:
         """What was found out about a store; None when its Secret was not looked up."""

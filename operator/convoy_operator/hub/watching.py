@@ -6,11 +6,13 @@ stored with them.
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
+import numpy as np
 import structlog
 from pydantic import ValidationError
 
@@ -24,6 +26,7 @@ from convoy_controllers.guard.state import State, begin
 from convoy_controllers.guard.suspicions import Held, held
 from convoy_controllers.guard.telemetry import Window
 from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
@@ -53,6 +56,9 @@ class _Job:
         self.held: dict[str, Held] = {}
         """By node."""
         self.canary = Canary()
+        self._windows = 0
+        self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
+        """Seconds of a step, of the last windows."""
 
     @property
     def blind(self) -> bool:
@@ -66,14 +72,33 @@ class _Job:
             self.canary.take(self.state, table, now)
             self.state, report = advance(self.state, table)
             found = [(self.standing.nodes_of(finding.ranks), finding) for finding in report.findings]
-            self.held = held(self.held, found, self.standing.layout.size, now)
+            self.held = held(self.held, found, self.standing.layout.size, table.steps, now)
+            if not np.isnan(table.wall).all():
+                self._windows += 1
+                self._walls.append(float(np.nanmax(table.wall - np.nan_to_num(table.save))) / table.steps)
         return report
+
+    @property
+    def pace(self) -> JobPace | None:
+        """How fast it is; None before it was seen to step."""
+        if not self._walls:
+            return None
+        return JobPace(
+            self.incarnation,
+            statistics.median(self._walls),
+            self._windows,
+            self.standing.layout.size,
+            frozenset(self.standing.nodes_of(range(self.standing.layout.size))),
+            any(one.lasting for one in self.held.values()),
+        )
 
     def suspicion(self, node: str, one: Held) -> Suspicion:
         """What is held against a node, in the words of its life cycle."""
         since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
         job = f"{self.key.namespace}/{self.key.name}"
-        return Suspicion(job, since, seen, 1 + one.slowdown, one.loss, one.cause.value)
+        beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)
+        slowdown, cause = 1 + one.slowdown, one.cause.value
+        return Suspicion(job, since, seen, slowdown, one.loss, cause, gain=one.gain, beside=beside)
 
 
 class Watches:
@@ -112,6 +137,11 @@ class Watches:
                 if one.lasting:
                     found[node].append(job.suspicion(node, one))
         return {node: tuple(several) for node, several in found.items()}
+
+    def paces(self) -> Mapping[str, JobPace]:
+        """By job, how fast it is."""
+        found = ((job.key, job.pace) for job in self._jobs.values())
+        return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
     def heard(self, node: str, told: wire.Telemetry) -> None:
         """Takes in what the ranks on a node have done. A pod is believed what concerns its own ranks."""

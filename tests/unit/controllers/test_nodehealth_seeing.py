@@ -42,6 +42,7 @@ def looked(
         jobs or [],
         suspicions,
         {},
+        {},
         NOW,
     )
 

@@ -11,6 +11,7 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.nodehealth.wanted import Marks
 from convoy_controllers.testing.builders import make_job
 from convoy_crds.meta import Condition
@@ -37,12 +38,16 @@ class Told:
     def __init__(self) -> None:
         self.silent: set[str] = set()
         self.said: dict[str, tuple[Suspicion, ...]] = {}
+        self.pace: dict[str, JobPace] = {}
 
     def hardware(self, node: str) -> wire.Hardware:
         return wire.Hardware(known=node not in self.silent)
 
     def heard_of(self, node: str) -> bool:
         return node not in self.silent
+
+    def paces(self) -> Mapping[str, JobPace]:
+        return self.pace
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
         return self.said
@@ -119,7 +124,12 @@ class Cluster:
         self.sync()
 
     def accuse(self, node: str, ago: timedelta = 5 * MINUTE, loss: float = 130.0) -> None:
-        self.told.said[node] = (Suspicion("default/job", self.now - ago, self.now, 1.5, loss, "Compute"),)
+        self.told.said[node] = (
+            Suspicion("default/job", self.now - ago, self.now, 1.5, loss, "Compute", gain=0.5),
+        )
+
+    def pace_of(self, incarnation: int, seconds: float, *nodes: str) -> None:
+        self.told.pace["default/job"] = JobPace(incarnation, seconds, 50, 2, frozenset(nodes))
 
     def state(self, number: int = 0) -> str:
         return str(self.api.objects[NODE_HEALTHS.plural, "", f"hw{number}"]["status"]["state"])
@@ -183,6 +193,31 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     it.look(MINUTE)
     assert it.state() == "Requalifying" and it.evicted() == ["job-worker-0"]
     assert it.acting()["reason"] == "AwaitsRelease"
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(1.01, "Requalifying"), (1.48, "Unverified")])
+def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, seconds: float, state: str) -> None:
+    it = Cluster(api)
+    it.look()
+    it.pace_of(1, 1.5, "n0", "n1")
+    for _ in range(3):
+        it.accuse("n0")
+        it.look(MINUTE)
+    it.job(saved=timedelta(0))
+    it.look()
+    it.look()
+    assert it.state() == "Draining" and it.evicted() == ["job-worker-0"]
+    api.objects.pop((PODS.plural, "default", "job-worker-0"))
+    it.world.pods.remove(next(pod for pod in it.world.pods if pod.name == "job-worker-0"))
+    it.told.said.clear()
+    it.look(MINUTE)
+    assert it.state() == "Requalifying"
+    it.pace_of(2, seconds, "n2", "n1")
+    it.look(MINUTE)
+    it.look()
+    assert it.state() == state and bool(it.ours()) is (state == "Requalifying")
+    health = api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]
+    assert health["actions"][-1]["outcome"] == ("Right" if state == "Requalifying" else "Wrong")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from convoy_agents.guard.sweep.probe import Tier
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS
 from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.guarding.keeper import Keeper
@@ -94,6 +95,9 @@ class Cluster:
 
     def heard_of(self, node: str) -> bool:
         return node not in self.silent
+
+    def paces(self) -> Mapping[str, JobPace]:
+        return {}
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
         return {}

@@ -141,7 +141,7 @@ class Training:
             (tuple(sorted({f"hw{self._node(rank)}" for rank in finding.ranks})), finding)
             for finding in report.findings
         ]
-        self.held = held(self.held, found, self._layout.size, self.kernel.now)
+        self.held = held(self.held, found, self._layout.size, report.last - report.first + 1, self.kernel.now)
         self.gains |= {name: finding.lost for names, finding in found for name in names if blamed(finding)}
         told, causes = self.told, {finding.cause.value for finding in report.findings}
         told.windows += 1

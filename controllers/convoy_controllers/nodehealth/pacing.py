@@ -1,0 +1,66 @@
+"""How much of what was predicted a job gained by leaving a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convoy_controllers.nodehealth.observed import Facts
+from convoy_crds.nodehealth import Action, Outcome, Pace
+
+FEWEST_WINDOWS = 12
+"""Of an incarnation, by which its pace is known."""
+LEAST_GAIN = 0.02
+"""Share of a step below which a gain drowns in noise: nothing is concluded from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPace:
+    """How fast a job is now."""
+
+    incarnation: int
+    seconds: float
+    """Of a step, the median of the last windows."""
+    windows: int
+    """That this incarnation has made."""
+    ranks: int
+    nodes: frozenset[str]
+    waits: bool = False
+    """Whether it holds something against a node of its own: what leaving another has brought is not seen."""
+
+
+def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
+    """What is to be remembered of the jobs that hold something against a node when it is left."""
+    found = []
+    for one in facts.suspicions:
+        known = now.get(one.job)
+        if known is not None and one.gain >= LEAST_GAIN * known.seconds:
+            found.append(
+                Pace(
+                    job=one.job,
+                    incarnation=known.incarnation,
+                    ranks=known.ranks,
+                    seconds=round(known.seconds, 6),
+                    gain=round(one.gain, 6),
+                    others=sorted(set(one.beside))[:16],
+                )
+            )
+    return found
+
+
+def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
+    """The share of the predicted gain that the jobs of an action have shown, of the best of them; None while
+    it is not known. A job is not judged while it is on that node, or on others that it accused then, nor with
+    another number of ranks.
+    """
+    if action is None or action.outcome is not Outcome.PENDING:
+        return None
+    shares = []
+    for one in action.paces:
+        known = now.get(one.job)
+        if known is None or known.incarnation <= one.incarnation or known.ranks != one.ranks:
+            continue
+        if known.windows < FEWEST_WINDOWS or known.waits or known.nodes & {node, *one.others}:
+            continue
+        shares.append((one.seconds - known.seconds) / one.gain)
+    return max(shares, default=None)

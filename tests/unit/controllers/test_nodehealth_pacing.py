@@ -1,0 +1,60 @@
+"""What a job has gained by leaving a node, and when that is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from convoy_controllers.nodehealth.observed import Facts, Suspicion
+from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, paces, recovered
+from convoy_crds.nodehealth import Action, Outcome, Pace
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BEFORE = JobPace(1, 1.5, 100, 8, frozenset("abcdefgh"))
+ACCUSED = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, gain=0.5, beside=("b",))
+AFTER = JobPace(2, 1.0, FEWEST_WINDOWS, 8, frozenset("xcdefghy"))
+
+
+def action(**more: Any) -> Action:
+    pace = {"job": "ns/j", "incarnation": 1, "ranks": 8, "seconds": 1.5, "gain": 0.5, "others": ["b"]}
+    return Action(at=NOW, paces=[Pace.model_validate(pace | more)])
+
+
+def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -> None:
+    assert paces(Facts(suspicions=(ACCUSED,)), {"ns/j": BEFORE}) == action().paces
+    assert paces(Facts(suspicions=(ACCUSED,)), {}) == []
+    small = replace(ACCUSED, gain=0.01)
+    assert paces(Facts(suspicions=(small,)), {"ns/j": BEFORE}) == [], "it would drown in noise"
+
+
+@pytest.mark.parametrize(
+    ("now", "share"),
+    [
+        (AFTER, 1.0),
+        (replace(AFTER, seconds=1.25), 0.5),
+        (replace(AFTER, seconds=1.6), -0.2),
+        (replace(AFTER, windows=FEWEST_WINDOWS - 1), None),
+        (replace(AFTER, incarnation=1), None),
+        (replace(AFTER, ranks=7), None),
+        (replace(AFTER, waits=True), None),
+        (replace(AFTER, nodes=AFTER.nodes | {"a"}), None),
+        (replace(AFTER, nodes=AFTER.nodes | {"b"}), None),
+    ],
+)
+def test_the_share_is_known_once_nothing_else_keeps_the_job_waiting(
+    now: JobPace, share: float | None
+) -> None:
+    found = recovered(action(), "a", {"ns/j": now})
+    assert found == (None if share is None else pytest.approx(share))
+
+
+def test_one_job_that_was_helped_is_enough_and_what_is_decided_is_not_asked_again() -> None:
+    both = action()
+    both.paces.append(both.paces[0].model_copy(update={"job": "ns/k"}))
+    now = {"ns/j": replace(AFTER, seconds=1.5), "ns/k": AFTER}
+    assert recovered(both, "a", now) == pytest.approx(1.0)
+    assert recovered(both.model_copy(update={"outcome": Outcome.RIGHT}), "a", now) is None
+    assert recovered(None, "a", now) is None and recovered(Action(at=NOW), "a", now) is None
