@@ -80,6 +80,12 @@ def failed(evidence: Sequence[Evidence], result: SweepResult) -> list[Evidence]:
     return [*(one for one in evidence if one.source != result.name), found][-MOST_EVIDENCE:]
 
 
+def pardoned(facts: Facts) -> list[Evidence]:
+    """What jobs hold against a node, with all that it has cost so far forgiven."""
+    known = [_noted(None, one, timedelta(0)) for one in facts.suspicions]
+    return [one.model_copy(update={"forgiven": one.loss}) for one in known][-MOST_EVIDENCE:]
+
+
 def passed(evidence: Sequence[Evidence]) -> list[Evidence]:
     """The evidence after a sweep that passed: earlier failures are refuted, losses until now are forgiven."""
     online = [one for one in evidence if one.kind is EvidenceKind.ONLINE]

@@ -47,7 +47,11 @@ def noted(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHeal
     if status.since is None:
         status = _born(status, facts, policy, now)
     status = _heard(status, facts, now)
+    before = status.released_at
     status = people.obeyed(status, member.health.spec, now)
+    if status.released_at != before:
+        # What goes on counts from here on.
+        status = status.model_copy(update={"evidence": evidence.pardoned(facts)})
     if policy is None or policy.spec.mode is Mode.OBSERVE:
         status = _observed(status, now)
     if policy is None or status.state in (State.CONDEMNED, State.EXEMPT):

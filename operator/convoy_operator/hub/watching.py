@@ -130,9 +130,12 @@ class Watches:
         return job.view if job is not None else None
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
-        """By node, what jobs hold against it."""
+        """By node, what jobs hold against it. What an incarnation held that is over is of the past."""
         found: dict[str, list[Suspicion]] = defaultdict(list)
-        for job in self._jobs.values():
+        for uid, job in self._jobs.items():
+            known = self._world.jobs.get(job.key.namespace, job.key.name)
+            if known is None or known.uid != uid or known.status.get("incarnation") != job.incarnation:
+                continue
             for node, one in job.held.items():
                 if one.lasting:
                     found[node].append(job.suspicion(node, one))

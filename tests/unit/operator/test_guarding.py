@@ -195,6 +195,31 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     assert it.acting()["reason"] == "AwaitsRelease"
 
 
+def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) -> None:
+    it = Cluster(api, {"action": "Observe"})
+    it.look()
+    since = it.now - 5 * MINUTE
+
+    def accused(loss: float, later: timedelta = timedelta(seconds=1)) -> None:
+        it.now += later
+        it.told.said["n0"] = (Suspicion("default/job", since, it.now, 1.5, loss, "Compute"),)
+        it.look()
+
+    for _ in range(3):
+        accused(130.0, MINUTE)
+    assert it.state() == "Quarantined"
+    health = api.objects[NODE_HEALTHS.plural, "", "hw0"]
+    said = {"at": "2026-01-01T00:00:00Z", "reason": "well again", "user": "ops"}
+    api.put(NODE_HEALTHS, {**health, "spec": {"release": said}})
+    for _ in range(3):
+        accused(140.0)
+    assert it.state() == "Probation" and it.ours() == {}
+    # Moving its job would cost two minutes of two ranks.
+    for _ in range(3):
+        accused(140.0 + 125.0)
+    assert it.state() == "Quarantined"
+
+
 @pytest.mark.parametrize(("seconds", "state"), [(1.01, "Requalifying"), (1.48, "Unverified")])
 def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, seconds: float, state: str) -> None:
     it = Cluster(api)

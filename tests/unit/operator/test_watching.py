@@ -179,8 +179,21 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     assert 1.4 < found.slowdown < 1.6
     assert found.loss > 16 * 0.4 * RANKS, "all ranks have waited in each of the windows"
     assert len(called) == 1
+    pace = hub.watches.paces()["default/job"]
+    assert (pace.incarnation, pace.ranks, pace.waits) == (1, RANKS, True)
+    assert pace.nodes == {f"n{number}" for number in range(RANKS)}
+    assert found.gain == pytest.approx(0.5, rel=0.2) and found.beside == ()
     hub.form(1, phase="Succeeded")
     raw = next(iter(hub.world.jobs)).raw
     raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": "999"}}
     hub.world.jobs.upsert(views.parent({**raw, "status": {**raw["status"], "phase": "Succeeded"}}))
     assert hub.watches.suspicions() == {}
+
+
+def test_what_an_incarnation_held_ends_with_it() -> None:
+    hub = Hub()
+    for step in range(1, 60):
+        hub.tell(step, slow={4: 0.5} if step > 20 else {})
+    assert hub.watches.suspicions() and hub.watches.paces()["default/job"].waits
+    hub.form(2)
+    assert hub.watches.suspicions() == {}, "nothing was heard of the next one yet"
