@@ -69,8 +69,10 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
 
     The local watermark is not enough: its shards may be lost with their nodes before they have copies. Nor
     may a copy go that is newer than what the watermark stands on: its owner may just hear that it is there.
-    Where no copies are made the peer watermark goes with the local one. `given_up`: shards that their owner
-    has withdrawn; they go unless a watermark stands on them already.
+    What this incarnation was restored from gets copies like its own saves, and may come to stand as they do,
+    after the local watermark has passed it. Where no copies are made the peer watermark goes with the local
+    one. `given_up`: shards that their owner has withdrawn; they go unless a watermark stands on them already,
+    or they were restored.
     """
     heads: set[str] = set()
     for tier in (Tier.LOCAL, Tier.PEER):
@@ -78,12 +80,13 @@ def needed(held: Inventory, marks: Watermarks, incarnation: int, given_up: Colle
         if record is not None:
             heads.update(record.shards.values())
     floor = marks.get(Tier.PEER)
+    branch = held.branches.get(incarnation)
+    start = branch.parent if branch is not None and branch.decided else None
     heads.update(
         key
         for key, one in held.manifests.items()
-        if one.generation.incarnation >= incarnation
-        and (floor is None or one.generation > floor)
-        and key not in given_up
+        if (floor is None or one.generation > floor)
+        and (one.generation == start or (one.generation.incarnation >= incarnation and key not in given_up))
     )
     return reachable(heads, held.manifests)
 

@@ -133,6 +133,19 @@ def test_a_copy_that_the_peer_watermark_has_not_reached_stays_until_it_is_given_
     assert obsolete(held, marks(30, 10), 1, [between.id]).manifests == {between.id}
 
 
+def test_what_was_restored_stays_until_the_peer_watermark_has_passed_it() -> None:
+    own = Manifest(Generation(2, 30), "0", (), 0)
+    started = Branch(2, TWENTY.generation)
+    held = inventory([A, C, own], [TEN, TWENTY, commit(own)], started)
+    passed = {Tier.LOCAL: own.generation, Tier.PEER: TEN.generation}
+    # Its copies are being made, and whoever has not heard that they are there yet may not break them.
+    assert not obsolete(held, passed, 2).manifests
+    assert not obsolete(held, passed, 2, [C.id]).manifests, "given up by the incarnation before"
+    assert C.id in obsolete(held, {**passed, Tier.PEER: own.generation}, 2).manifests
+    undecided = inventory([A, C, own], [TEN, TWENTY, commit(own)], Branch(2, decided=False))
+    assert C.id in obsolete(undecided, passed, 2).manifests
+
+
 def test_what_an_earlier_incarnation_left_undecided_goes() -> None:
     left = base(25)
     held = inventory([A, left], [TEN])
