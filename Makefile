@@ -73,7 +73,7 @@ bench-tiercheck: venv ## Saving and restoring 1 GB, beside copies and others' wa
 	@$(BIN)/python -m e2e.bench tiercheck
 
 .PHONY: bench-guard
-bench-guard: venv ## The guard on public traces, synthetic jobs, bad fleets and in storms, beside others' rules; writes docs/bench/guard.json.
+bench-guard: binaries ## The guard on public traces, synthetic jobs, bad fleets, in storms and bursts; writes docs/bench/guard.json.
 	@$(BIN)/python -m e2e.bench guard
 
 .PHONY: bench-guard-sweep

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from e2e.bench import figures, guard_sweep, scale, schedules, soak, survival, tiercheck
+from e2e.bench.guard import burst as guard_burst
 from e2e.bench.guard import fleet as guard_fleet
 from e2e.bench.guard import jobs as guard_jobs
 from e2e.bench.guard import replay as guard_replay
@@ -131,7 +132,7 @@ def tiercheck_(
         _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
 
 
-GUARD = ("replay", "jobs", "fleet", "storm", "speed")
+GUARD = ("replay", "jobs", "fleet", "storm", "speed", "burst")
 
 
 @app.command(name="guard")
@@ -153,6 +154,8 @@ def guard_(
             guard_fleet.bench(seeds, found)
         elif name == "storm":
             guard_storm.bench(seeds, found)
+        elif name == "burst":
+            guard_burst.bench(found)
         else:
             guard_speed.bench(found)
     _tell(found, "guard", "make bench-guard", whole=not only and seeds >= 50)

@@ -43,6 +43,9 @@ class FakeAgent:
     connected: bool = False
     dead: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the node is gone: nothing is said, and nobody is told so."""
+    measure: Callable[[wire.SweepOrder, str], wire.SweepReport] | None = None
+    """What it reports when it is to measure itself; None while it does not."""
+    _reports: list[wire.SweepReport] = field(default_factory=list)
     _changed: dict[str, None] = field(default_factory=dict)
     _gone: list[str] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,6 +107,7 @@ class FakeAgent:
             peer_address=f"{self.node}:8472",
             version=_VERSION,
             pods=[pod.report() for pod in self.pods.values()],
+            hardware=wire.Hardware(known=True),
         )
 
     async def _converse(self, call: Call) -> None:
@@ -126,6 +130,9 @@ class FakeAgent:
         kind = message.WhichOneof("body")
         if kind == "redirect":
             raise ConnectionError("another leads")
+        if kind == "sweep_order" and self.measure is not None:
+            self._reports.append(self.measure(message.sweep_order, self.node))
+            self._wake.set()
         if kind not in ("assignment", "pick_port", "shutdown"):
             return
         told = getattr(message, kind)
@@ -158,6 +165,9 @@ class FakeAgent:
             gone, self._gone = self._gone, []
             for uid in gone:
                 await call.write(wire.AgentMessage(pod_gone=wire.PodGone(pod_uid=uid)))
+            reports, self._reports = self._reports, []
+            for report in reports:
+                await call.write(wire.AgentMessage(sweep=report))
             changed, self._changed = self._changed, {}
             for uid in changed:
                 if (pod := self.pods.get(uid)) is not None:

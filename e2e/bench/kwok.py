@@ -133,5 +133,5 @@ def node(name: str, index: int, group: str, addresses: Addresses) -> dict[str, A
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
         "spec": {"podCIDR": pods, "podCIDRs": [pods]},
-        "status": {"allocatable": room, "capacity": room, "nodeInfo": {}},
+        "status": {"allocatable": room, "capacity": room, "nodeInfo": {"machineID": f"machine-{name}"}},
     }

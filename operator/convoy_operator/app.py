@@ -132,7 +132,7 @@ class Operator:
         self.sweeper = Sweeper(
             gateway, world, self.agents.sweeps, sight, self.agents.peer_address, self.recorder, metrics
         )
-        self.agents.watches.on_suspicion = self.keeper.wake
+        self.agents.watches.on_suspicion = self.sweeper.on_verdict = self.keeper.wake
         self.labeler = Labeler(urgent, world, self.presence, settings.agent_unready_seconds)
         resync = settings.resync_seconds
         self.pods: Reflector[Pod] = Reflector(

@@ -64,6 +64,8 @@ class Sweeper:
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
+        self.on_verdict: Callable[[], None] = lambda: None
+        """Called when a node has been judged."""
         self._parsed = Parsed(HealthSweep)
         self._classes = Parsed(HardwareClass)
         self._news = asyncio.Event()
@@ -157,6 +159,8 @@ class Sweeper:
         raw = await self._gateway.patch_status(HEALTH_SWEEPS, None, parent.name, version, patch)
         self._world.health_sweeps.upsert(views.parent(raw), own=True)
         judged = {one.node for one in before.nodes if one.verdict is not None}
+        if after.done > before.done:
+            self.on_verdict()
         for one in after.nodes:
             if one.verdict is not None and one.node not in judged:
                 self._metrics.guard_sweeps.labels(one.verdict.value).inc()

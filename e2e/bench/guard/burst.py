@@ -1,0 +1,98 @@
+"""Two hundred nodes fail a health sweep at once: how long until each of them carries its taint.
+
+The operator's own process, a real API server and its audit log; nodes are kwok's, agents are played over real
+sessions. What is timed is from the moment the verdict is stored to the moment the Node is patched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_crds.meta import API_VERSION
+from e2e.bench.audit import Entry
+from e2e.bench.figures import Figures, Metric
+from e2e.bench.rig import Rig, rig
+from e2e.cluster.progress import Progress
+
+NODES, REPEATS = 200, 5
+_API = f"/apis/{API_VERSION}"
+_QPS = 100.0
+"""As the chart has it."""
+_NAME = "burst"
+_PATIENCE = 120.0
+
+
+def bench(figures: Figures, nodes: int = NODES, repeats: int = REPEATS) -> None:
+    """Needs a local cluster's binaries."""
+    asyncio.run(_bench(figures, nodes, repeats))
+
+
+async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
+    progress = Progress()
+    async with rig(nodes, progress, 0.0) as made, made.operating(_QPS):
+        for agent in made.swarm.agents.values():
+            agent.measure = broken
+        for repeat in range(repeats):
+            delays = await _burst(made)
+            progress.say(f"burst {repeat + 1}: {len(delays)} nodes, the last after {delays[-1]:.2f} s")
+            _tell(figures, delays, nodes)
+
+
+def broken(order: wire.SweepOrder, node: str) -> wire.SweepReport:
+    """What a node reports whose processors compute something else each time."""
+    report = wire.SweepReport(
+        name=order.name, node=node, state=wire.SweepReport.DONE, inventory_digest="kwok"
+    )
+    report.metrics.add(metric="inventory", digests=["kwok"])
+    report.metrics.add(metric="fingerprint", digests=["a", "b"])
+    return report
+
+
+async def _burst(made: Rig) -> list[float]:
+    """Seconds from verdict to taint, from least to most."""
+    api = made.api
+    policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
+    await api.create(f"{_API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
+    await made.until(lambda: _labelled(made, "Unverified"), _PATIENCE, "all hardware is known")
+    made.log.forget()
+    sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
+    await api.create(f"{_API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
+    await made.until(lambda: _labelled(made, "Suspect"), _PATIENCE, "all nodes are tainted")
+    delays = between(made.entries)
+    await api.delete(f"{_API}/healthsweeps/{_NAME}")
+    await api.delete(f"{_API}/guardpolicies/{_NAME}")
+    await made.until(lambda: _labelled(made, None), _PATIENCE, "nothing is left on nodes")
+    await api.delete(f"{_API}/nodehealths")
+    await api.delete(f"{_API}/hardwareclasses")
+    return delays
+
+
+def between(entries: list[Entry]) -> list[float]:
+    """Of every node, the time from its stored verdict to the next change of the Node."""
+    verdicts: dict[str, float] = {}
+    for one in entries:
+        if one.is_a("patch", "healthsweeps", "status"):
+            for node in one.body.get("status", {}).get("nodes", ()):
+                if node.get("verdict"):
+                    verdicts.setdefault(node["node"], one.answered)
+    marked: dict[str, float] = {}
+    for one in entries:
+        if one.is_a("patch", "nodes") and one.name in verdicts and one.answered >= verdicts[one.name]:
+            marked.setdefault(one.name, one.answered)
+    return sorted(marked[node] - verdicts[node] for node in marked)
+
+
+async def _labelled(made: Rig, state: str | None) -> bool:
+    label = "convoy.dev/node-health"
+    found = await made.api.get("/api/v1/nodes")
+    return {one["metadata"]["labels"].get(label) for one in found["items"]} == {state}
+
+
+def _tell(figures: Figures, delays: list[float], nodes: int) -> None:
+    def add(what: str, value: float | None, target: float | None = None) -> None:
+        figures.add(Metric(f"{nodes} nodes fail at once, verdict to taint: {what}", "seconds", target), value)
+
+    whole = len(delays) == nodes
+    add("median", delays[len(delays) // 2] if whole else None)
+    add("p99", delays[min(len(delays) - 1, int(0.99 * len(delays)))] if whole else None, 2.0)
