@@ -166,7 +166,9 @@ def policy(operator: str, controllers: Iterable[str]) -> dict[str, Any]:
                 "level": "Request",
                 "users": [operator],
                 "verbs": ["patch"],
-                "resources": [{"group": "convoy.dev", "resources": ["trainingjobs/status"]}],
+                "resources": [
+                    {"group": "convoy.dev", "resources": ["trainingjobs/status", "healthsweeps/status"]}
+                ],
             },
             {"level": "Metadata", "users": [operator, *controllers]},
             {"level": "None", "verbs": ["get", "list", "watch"]},

@@ -60,6 +60,8 @@ log = structlog.get_logger(__name__)
 
 GOODPUT_SECONDS = 15.0
 """Between two counts of the jobs' seconds, as long as Prometheus takes between two scrapes."""
+MARKS = 1000
+"""Requests that may be made at once to store nodes' health and to mark them; then `settings.qps` a second."""
 URGENT_QPS = 50.0
 """Requests per second, beside all others, for nodes: their labels, and the Leases of quiet ones."""
 
@@ -128,7 +130,9 @@ class Operator:
         )
         self.presence = self.agents.presence
         sight = Sight(world, self.agents)
-        self.keeper = Keeper(gateway, world, sight, self.recorder, metrics)
+        # Nodes that fail together are marked together: one bucket for this, which is full when it is needed.
+        marking = KubernetesGateway(client, replace(settings, burst=max(settings.burst, MARKS)), metrics)
+        self.keeper = Keeper(marking, world, sight, self.recorder, metrics)
         self.sweeper = Sweeper(
             gateway, world, self.agents.sweeps, sight, self.agents.peer_address, self.recorder, metrics
         )

@@ -58,7 +58,8 @@ async def _burst(made: Rig) -> list[float]:
     made.log.forget()
     sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
     await api.create(f"{_API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
-    await made.until(lambda: _labelled(made, "Suspect"), _PATIENCE, "all nodes are tainted")
+    # Seldom: looking costs the API server what marking does.
+    await made.until(lambda: _labelled(made, "Suspect"), _PATIENCE, "all nodes are tainted", every=3.0)
     delays = between(made.entries)
     await api.delete(f"{_API}/healthsweeps/{_NAME}")
     await api.delete(f"{_API}/guardpolicies/{_NAME}")

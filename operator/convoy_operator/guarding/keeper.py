@@ -117,7 +117,7 @@ class Keeper:
             if seen.policies.get(node) is not None
         )
         for fleet in seen.fleets:
-            await self._fleet(fleet, now)
+            await self._fleet(fleet, seen, now)
         await self._each(
             self._status(member.health, status)
             for member in seen.alone
@@ -139,12 +139,23 @@ class Keeper:
             for member in fleet.members
         )
 
-    async def _fleet(self, fleet: Fleet, now: datetime) -> None:
+    async def _fleet(self, fleet: Fleet, seen: Seen, now: datetime) -> None:
         plan = fleets.look(fleet, now)
         if plan.policy is not None and not await self._tried(self._policy(fleet.policy, plan.policy)):
             return
         members = {member.name: member for member in fleet.members}
-        await self._each(self._status(members[name].health, status) for name, status in plan.statuses.items())
+        nodes = {name: node for node, name in seen.hardware.items()}
+
+        async def turned(name: str, status: NodeHealthStatus) -> None:
+            if not await self._status(members[name].health, status):
+                return
+            # Not after all the others: a node out of service takes pods until it carries its taint.
+            node = self._world.nodes.get("", nodes.get(name, ""))
+            change = patches(node, marks(status, fleet.policy), None, now) if node is not None else None
+            if node is not None and change is not None and change.merge is not None:
+                await self._patch(node, change.merge)
+
+        await self._each(turned(name, status) for name, status in plan.statuses.items())
 
     async def _policy(self, policy: GuardPolicy, status: GuardPolicyStatus) -> None:
         parent = self._world.guard_policies.get("", policy.metadata.name)
@@ -158,10 +169,13 @@ class Keeper:
             words = f"breaker {before} -> {after.state}: {after.message}"
             self._recorder.record(GUARD_POLICIES, dict(parent.raw), Event(reason, words))
 
-    async def _status(self, health: NodeHealth, status: NodeHealthStatus) -> None:
+    async def _status(self, health: NodeHealth, status: NodeHealthStatus) -> bool:
+        """Whether it is stored now."""
         parent = self._world.node_healths.get("", health.metadata.name)
-        if parent is None or not (patch := merge_patch(parent.status, status.to_dict())):
-            return
+        if parent is None:
+            return False
+        if not (patch := merge_patch(parent.status, status.to_dict())):
+            return True
         version = health.metadata.resource_version or str(parent.version)
         raw = await self._gateway.patch_status(NODE_HEALTHS, None, parent.name, version, patch)
         self._world.node_healths.upsert(views.parent(raw), own=True)
@@ -171,6 +185,7 @@ class Keeper:
                 words = f"{turn.before} -> {turn.after}: {turn.message}"
                 log.info("node's health", node=turn.node, turn=words)
                 self._recorder.record(NODE_HEALTHS, dict(parent.raw), Event(_REASONS[turn.reason], words))
+        return True
 
     async def _create(self, name: str, node: str) -> None:
         body = {
@@ -273,14 +288,14 @@ class Keeper:
         self._metrics.guard_evictions.inc()
         log.info("evicted", pod=f"{pod.namespace}/{pod.name}", node=pod.view.node)
 
-    async def _each(self, tries: Iterable[Awaitable[None]]) -> None:
-        async def one(attempt: Awaitable[None]) -> None:
+    async def _each(self, tries: Iterable[Awaitable[object]]) -> None:
+        async def one(attempt: Awaitable[object]) -> None:
             async with self._slots:
                 await self._tried(attempt)
 
         await asyncio.gather(*(one(attempt) for attempt in tries))
 
-    async def _tried(self, attempt: Awaitable[None]) -> bool:
+    async def _tried(self, attempt: Awaitable[object]) -> bool:
         """Whether it was done. What was not is wanted again at the next look."""
         try:
             await attempt
