@@ -36,7 +36,8 @@ ENOUGH = 8
 """Windows before others' rule is believed."""
 SWEPT, EACH = 240.0, 30.0
 """Minutes before the first run, and of each."""
-_KINDS = ("slow", "slow", "thermal", "loader", "hog")
+_KINDS = ("slow", "slow", "thermal", "pcie", "hog")
+"""Faults that go with a machine from job to job; a slow data loader goes with the job."""
 POLICY = {
     "onJoin": "Gate",
     "sweeps": {"atOncePercent": 15},
@@ -84,9 +85,11 @@ def guarded(seed: int) -> Season:
     return _season(walls, len(set(world.drained) - bad))
 
 
-def unguarded(seed: int, make: Callable[[], Judge] | None = None) -> Season:
-    """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left."""
-    ills, chance, cordoned = Ills(harms(seed)), _chance(seed), set[int]()
+def unguarded(seed: int, make: Callable[[], Judge] | None = None, well: bool = False) -> Season:
+    """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left. `well`: nothing
+    is wrong with any machine.
+    """
+    ills, chance, cordoned = Ills(() if well else harms(seed)), _chance(seed), set[int]()
     walls = []
     for number in range(RUNS):
         free = [one for one in range(MACHINES) if one not in cordoned]
@@ -149,6 +152,7 @@ def _season(walls: list[list[float]], wrong: int) -> Season:
 ARMS: dict[str, Callable[[int], Season]] = {
     "Convoy": guarded,
     "no guard": unguarded,
+    "no machine bad": lambda seed: unguarded(seed, well=True),
     "min-reference 0.75, acted on": lambda seed: unguarded(seed, nvrx),
 }
 
