@@ -89,6 +89,13 @@ def test_what_speaks_against_it_and_what_is_in_the_way() -> None:
     assert "Suspect -> Quarantined: ConfirmedSlow" in said and "lemon score 1.00" in said
 
 
+def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
+    pace = {"job": "ns/j", "seconds": 1.5, "gain": 0.5}
+    action = {"at": "2026-01-01T11:00:00Z", "jobs": ["ns/j"], "outcome": "Right", "paces": [pace]}
+    said = text(health(state="Requalifying", actions=[action]))
+    assert "Drained 60m ago (ns/j): Right\n  ns/j: a step took 1.5 s, 0.5 s of it for this node" in said
+
+
 def test_what_people_have_said_is_shown() -> None:
     said = text(health(said={"condemned": {"reason": "smoke", "user": "ops"}}, state="Condemned"))
     assert "Condemned by ops: smoke" in said

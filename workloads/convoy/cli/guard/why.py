@@ -73,10 +73,10 @@ def _evidence(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
         if one.kind is EvidenceKind.SWEEP:
             yield f"  HealthSweep {one.source}, {age(one.seen, now)} ago: {one.message}"
             continue
-        refuted = ", refuted by a sweep" if one.loss <= one.forgiven else ""
+        forgiven = ", forgiven: a sweep has passed it since, or people" if one.loss <= one.forgiven else ""
         yield (
             f"  {one.source}: {one.slowdown - 1:.0%} slower than its peers ({one.cause or 'Unknown'}) from "
-            f"{age(one.since, now)} to {age(one.seen, now)} ago; cost {one.loss:.0f} GPU-seconds{refuted}"
+            f"{age(one.since, now)} to {age(one.seen, now)} ago; cost {one.loss:.0f} GPU-seconds{forgiven}"
         )
 
 
@@ -93,6 +93,8 @@ def _actions(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
     for action in status.actions[-NEWEST:]:
         jobs = ", ".join(action.jobs) or "no job"
         yield f"Drained {age(action.at, now)} ago ({jobs}): {action.outcome}"
+        for one in action.paces:
+            yield f"  {one.job}: a step took {one.seconds:.3g} s, {one.gain:.3g} s of it for this node"
 
 
 def _history(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
