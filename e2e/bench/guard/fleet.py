@@ -86,8 +86,8 @@ def guarded(seed: int) -> Season:
 
 
 def unguarded(seed: int, make: Callable[[], Judge] | None = None, well: bool = False) -> Season:
-    """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left. `well`: nothing
-    is wrong with any machine.
+    """An arm whose judge, if there is one, cordons whom it accuses, as long as a spare is left. `well`:
+    nothing is wrong with any machine.
     """
     ills, chance, cordoned = Ills(() if well else harms(seed)), _chance(seed), set[int]()
     walls = []
