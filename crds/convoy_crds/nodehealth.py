@@ -173,6 +173,8 @@ class Pace(StatusModel):
     ranks: int = 0
     seconds: float
     """Of a step."""
+    error: float = 0.0
+    """Standard error of that."""
     gain: float
     """Seconds by which a step was to be shorter."""
     others: Annotated[list[_Name], Field(max_length=16)] = Field(default_factory=list)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth.observed import Facts
+from convoy_controllers.nodehealth.pacing import ENOUGH
 from convoy_controllers.nodehealth.record import lemon_score, turned
 from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, State
 from convoy_crds.terms import Reasons
 
-ENOUGH = 0.5
-"""Share of the predicted gain from which an action was right."""
 PATIENCE = timedelta(hours=2)
 """After which it is not known any more what an action did: jobs end, or change."""
 

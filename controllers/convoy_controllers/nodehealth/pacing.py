@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from convoy_controllers.nodehealth.observed import Facts
 from convoy_crds.nodehealth import Action, Outcome, Pace
 
+ENOUGH = 0.5
+"""Share of the predicted gain from which an action was right."""
+SIGMAS = 2.5
+"""Standard errors that a share must be away from `ENOUGH` to be told."""
 FEWEST_WINDOWS = 12
 """Of an incarnation, by which its pace is known."""
 LEAST_GAIN = 0.02
@@ -21,12 +27,24 @@ class JobPace:
     incarnation: int
     seconds: float
     """Of a step, the median of the last windows."""
+    error: float
+    """Standard error of that."""
     windows: int
     """That this incarnation has made."""
     ranks: int
     nodes: frozenset[str]
     waits: bool = False
     """Whether it holds something against a node of its own: what leaving another has brought is not seen."""
+
+
+def error(walls: Sequence[float]) -> float:
+    """Standard error of the median of steps' durations, by their robust standard deviation."""
+    return 1.2533 * 1.4826 * _off(walls) / math.sqrt(len(walls))
+
+
+def _off(walls: Sequence[float]) -> float:
+    middle = median(walls)
+    return median(abs(wall - middle) for wall in walls)
 
 
 def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
@@ -41,6 +59,7 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
                     incarnation=known.incarnation,
                     ranks=known.ranks,
                     seconds=round(known.seconds, 6),
+                    error=round(known.error, 6),
                     gain=round(one.gain, 6),
                     others=sorted(set(one.beside))[:16],
                 )
@@ -51,7 +70,7 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
 def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
     """The share of the predicted gain that the jobs of an action have shown, of the best of them; None while
     it is not known. A job is not judged while it is on that node, or on others that it accused then, nor with
-    another number of ranks.
+    another number of ranks, nor while noise could have made the difference.
     """
     if action is None or action.outcome is not Outcome.PENDING:
         return None
@@ -62,5 +81,7 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
             continue
         if known.windows < FEWEST_WINDOWS or known.waits or known.nodes & {node, *one.others}:
             continue
-        shares.append((one.seconds - known.seconds) / one.gain)
+        share = (one.seconds - known.seconds) / one.gain
+        if abs(share - ENOUGH) >= SIGMAS * math.hypot(one.error, known.error) / one.gain:
+            shares.append(share)
     return max(shares, default=None)

@@ -26,7 +26,7 @@ from convoy_controllers.guard.state import State, begin
 from convoy_controllers.guard.suspicions import Held, held
 from convoy_controllers.guard.telemetry import Window
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace
+from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, error
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
@@ -86,6 +86,7 @@ class _Job:
         return JobPace(
             self.incarnation,
             statistics.median(self._walls),
+            error(self._walls),
             self._windows,
             self.standing.layout.size,
             frozenset(self.standing.nodes_of(range(self.standing.layout.size))),

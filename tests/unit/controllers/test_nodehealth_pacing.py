@@ -9,17 +9,25 @@ from typing import Any
 import pytest
 
 from convoy_controllers.nodehealth.observed import Facts, Suspicion
-from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, paces, recovered
+from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, error, paces, recovered
 from convoy_crds.nodehealth import Action, Outcome, Pace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-BEFORE = JobPace(1, 1.5, 100, 8, frozenset("abcdefgh"))
+BEFORE = JobPace(1, 1.5, 0.01, 100, 8, frozenset("abcdefgh"))
 ACCUSED = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, gain=0.5, beside=("b",))
-AFTER = JobPace(2, 1.0, FEWEST_WINDOWS, 8, frozenset("xcdefghy"))
+AFTER = JobPace(2, 1.0, 0.01, FEWEST_WINDOWS, 8, frozenset("xcdefghy"))
 
 
 def action(**more: Any) -> Action:
-    pace = {"job": "ns/j", "incarnation": 1, "ranks": 8, "seconds": 1.5, "gain": 0.5, "others": ["b"]}
+    pace = {
+        "job": "ns/j",
+        "incarnation": 1,
+        "ranks": 8,
+        "seconds": 1.5,
+        "error": 0.01,
+        "gain": 0.5,
+        "others": ["b"],
+    }
     return Action(at=NOW, paces=[Pace.model_validate(pace | more)])
 
 
@@ -34,7 +42,9 @@ def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -
     ("now", "share"),
     [
         (AFTER, 1.0),
-        (replace(AFTER, seconds=1.25), 0.5),
+        (replace(AFTER, seconds=1.15), 0.7),
+        (replace(AFTER, seconds=1.26), None),
+        (replace(AFTER, seconds=1.15, error=0.1), None),
         (replace(AFTER, seconds=1.6), -0.2),
         (replace(AFTER, windows=FEWEST_WINDOWS - 1), None),
         (replace(AFTER, incarnation=1), None),
@@ -58,3 +68,10 @@ def test_one_job_that_was_helped_is_enough_and_what_is_decided_is_not_asked_agai
     assert recovered(both, "a", now) == pytest.approx(1.0)
     assert recovered(both.model_copy(update={"outcome": Outcome.RIGHT}), "a", now) is None
     assert recovered(None, "a", now) is None and recovered(Action(at=NOW), "a", now) is None
+
+
+def test_the_error_of_a_median_is_not_moved_by_an_outlier_and_none_where_all_are_alike() -> None:
+    assert error([1.0] * 12) == 0.0
+    noisy = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03]
+    assert 0.01 < error(noisy) < 0.06
+    assert error([*noisy, 100.0]) < 2 * error(noisy)

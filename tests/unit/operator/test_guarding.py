@@ -129,7 +129,7 @@ class Cluster:
         )
 
     def pace_of(self, incarnation: int, seconds: float, *nodes: str) -> None:
-        self.told.pace["default/job"] = JobPace(incarnation, seconds, 50, 2, frozenset(nodes))
+        self.told.pace["default/job"] = JobPace(incarnation, seconds, 0.01, 50, 2, frozenset(nodes))
 
     def state(self, number: int = 0) -> str:
         return str(self.api.objects[NODE_HEALTHS.plural, "", f"hw{number}"]["status"]["state"])
