@@ -1020,7 +1020,9 @@ class SweepReport(_message.Message):
         """in the order in which they were measured"""
 
     @_builtins.property
-    def inventory(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def inventory(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """names of what a node has for itself begin with `own.`"""
+
     @_builtins.property
     def provenance(self) -> Global___SweepProvenance: ...
     def __init__(
