@@ -12,7 +12,7 @@ from convoy_crds.meta import Duration, Model, ObjectMeta, Rule, StatusModel, map
 from convoy_crds.nodehealth import Provenance, Verdict
 from convoy_crds.selector import NodeSelector
 
-MOST_NODES = 2000
+MOST_NODES = 1000
 """Of one run: its status must fit into one object."""
 
 

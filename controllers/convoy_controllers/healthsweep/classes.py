@@ -28,6 +28,8 @@ def learned(known: HardwareClassStatus, hardware: str, told: Told, now: datetime
     """The class with a node's first run, before `settled`. Told twice it is the same."""
     metrics = {one.name: one for one in known.metrics}
     for found in told.metrics:
+        if _has(metrics.get(found.metric), found.row(hardware), now):
+            continue
         if (row := _row(found, hardware, now)) is not None:
             before = metrics.get(found.metric) or ClassMetric(
                 name=found.metric, unit=found.unit, higher_is_better=found.higher_is_better
@@ -82,6 +84,10 @@ def _row(found: Measurement, hardware: str, now: datetime) -> Row | None:
         return Row(name=name, at=now, digest=found.digests[0]) if same else None
     levels = reference.quantiles(found.samples)
     return None if levels is None else Row(name=name, at=now, levels=[_rounded(one) for one in levels])
+
+
+def _has(known: ClassMetric | None, row: str, now: datetime) -> bool:
+    return known is not None and any(one.name == row and one.at == now for one in known.recent)
 
 
 def _rounded(value: float) -> float:

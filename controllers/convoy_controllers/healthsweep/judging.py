@@ -33,10 +33,14 @@ class Judged:
     """Metrics whose tests may decide it if they are run once more."""
 
 
-def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus) -> Judged:
-    """`runs`: at least one, in their order; `known`: the class of the first."""
+def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus, *, alone: bool = True) -> Judged:
+    """`runs`: at least one, in their order; `known`: the class of the first; `alone`: whether it was to
+    measure more than its inventory.
+    """
     first = runs[0]
     found: list[tuple[Verdict, Measurement | None]] = [(_inventory(hardware, first), None)]
+    if alone:
+        found += [(one, None) for one in _lacking(hardware, first, known)]
     for one in first.metrics:
         if one.metric != INVENTORY and one.end is not End.NOT_AVAILABLE:
             again = [_same(run, one) for run in runs[1:]]
@@ -55,6 +59,21 @@ def judge(hardware: str, runs: Sequence[Told], known: HardwareClassStatus) -> Ju
     )
 
 
+def _lacking(hardware: str, told: Told, known: HardwareClassStatus) -> list[Verdict]:
+    """What others of the class have measured, and this node has not: no pass without it."""
+    found = []
+    if told.message:
+        words = f"its agent broke off: {told.message}"
+        found.append(Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words))
+    there = {one.metric for one in told.metrics if one.end is not End.NOT_AVAILABLE}
+    for one in known.metrics:
+        if one.reference and one.name not in there:
+            why = next((said.message for said in told.metrics if said.metric == one.name), "it was not told")
+            words = f"{one.name}: others of its class have it ({why})"
+            found.append(Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words))
+    return found
+
+
 def _same(run: Told, one: Measurement) -> Measurement | None:
     return next((more for more in run.metrics if more.label == one.label), None)
 
@@ -66,7 +85,8 @@ def _inventory(hardware: str, told: Told) -> Verdict:
         words = f"what the node is made of could not be read ({why})"
         return Verdict(hardware, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, words)
     for name, value in sorted(told.facts.items()):
-        if name.startswith(OWN) and name.endswith(_UNCORRECTED) and value.isdigit() and int(value):
+        counts = name.startswith(OWN) and name.endswith(_UNCORRECTED)
+        if counts and value.isascii() and value.isdigit() and int(value[:18]):
             words = f"{name.removeprefix(OWN)} is {value} since the node was booted"
             return Verdict(hardware, Outcome.FAIL, Reason.MEMORY_ERRORS, words)
     return Verdict(hardware, Outcome.PASS, Reason.MEETS_REFERENCE, "its inventory was read")

@@ -12,27 +12,25 @@ INVENTORY = "inventory"
 """The metric whose facts say of which class a node is."""
 BANDWIDTH = "pair-bandwidth"
 """The metric that pairs are compared by."""
-METRICS = frozenset(
-    (
-        "cpu-gemm",
-        "memory-copy",
-        "jitter",
-        "loopback",
-        "disk-write",
-        "disk-read",
-        "fingerprint",
-        "gemm",
-        "hbm",
-        "pcie-h2d",
-        "pcie-d2h",
-        "nvlink",
-        "nccl",
-        "gpu-fingerprint",
-    )
-)
-"""What nodes are judged by alone; whatever else an agent may tell of is passed over."""
-MOST_ACCELERATORS = 64
-"""Of one node."""
+METRICS = {
+    "cpu-gemm": ("GFLOP/s", True),
+    "memory-copy": ("GB/s", True),
+    "jitter": ("us", False),
+    "loopback": ("MB/s", True),
+    "disk-write": ("MB/s", True),
+    "disk-read": ("MB/s", True),
+    "fingerprint": ("", True),
+    "gemm": ("TFLOP/s", True),
+    "hbm": ("GB/s", True),
+    "pcie-h2d": ("GB/s", True),
+    "pcie-d2h": ("GB/s", True),
+    "nvlink": ("GB/s", True),
+    "nccl": ("GB/s", True),
+    "gpu-fingerprint": ("", True),
+}
+"""What nodes are judged by alone, its unit, and whether higher is better: that is not for agents to say."""
+MOST_ACCELERATORS = 16
+"""Of one node: a class has room for the rows of four such nodes."""
 
 
 class End(StrEnum):

@@ -63,6 +63,10 @@ class Participant:
             return f"measured once more: {', '.join(self.judged.again)}"
         return "it is being measured"
 
+    def judge(self, seen: SweepNode, known: HardwareClassStatus, sweep: HealthSweep) -> Judged:
+        """What its runs so far say."""
+        return judge(seen.hardware, self.runs, known, alone=Tier.L1 in sweep.spec.tiers)
+
     def told(self, message: str) -> NodeVerdict:
         """What is stored of it while it has no verdict."""
         update: dict[str, Any] = {"message": message[:_MOST_WORDS]}
@@ -109,7 +113,8 @@ def _follow(
     heard: Heard,
     known: Mapping[str, HardwareClassStatus],
 ) -> None:
-    tiers = tuple(tier.value for tier in sweep.spec.tiers if tier is not Tier.L2) or (Tier.L0.value,)
+    # Without an inventory it would be of no class.
+    tiers = tuple(sorted({Tier.L0.value, *(tier.value for tier in sweep.spec.tiers if tier is not Tier.L2)}))
     probes: tuple[str, ...] = ()
     while True:
         order = Order(seen.name, run_name(sweep, len(one.runs)), tiers, probes, max(1, left))
@@ -121,7 +126,7 @@ def _follow(
             return
         one.runs.append(told)
         its_class = known.get(one.hardware_class)
-        probes = judge(seen.hardware, one.runs, its_class).again if its_class is not None else ()
+        probes = one.judge(seen, its_class, sweep).again if its_class is not None else ()
         if not probes:
             return
     _wait(one, seen, order, told)

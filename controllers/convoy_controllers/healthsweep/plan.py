@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from convoy_controllers.healthsweep import classes, pairing
-from convoy_controllers.healthsweep.judging import judge
 from convoy_controllers.healthsweep.observed import Order, SweepNode
 from convoy_controllers.healthsweep.participant import Heard, Participant, follow, prefix, with_pairs
 from convoy_crds.hardwareclass import HardwareClassStatus
@@ -25,6 +24,14 @@ from convoy_crds.healthsweep import (
 )
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import Verdict
+
+FILL_SECONDS = 900.0
+"""For which whoever has measured waits for others of its class: twice what the tests take."""
+LEAST_KEPT = timedelta(minutes=2)
+"""For which a verdict is there to be taken up by the node's NodeHealth."""
+MANY = 100
+"""Nodes beyond which findings are told of failed ones alone: the status must fit into one object."""
+_FEW_FINDINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ def advance(
     status = sweep.status
     if status.completion_time is not None:
         kept = timedelta(seconds=sweep.spec.ttl_seconds_after_finished)
-        return Step(delete=now >= status.completion_time + kept)
+        return Step(delete=now >= status.completion_time + max(kept, LEAST_KEPT))
     if status.start_time is None:
         return Step(status=_begun(sweep, nodes, now))
     left = seconds(sweep.spec.deadline) - (now - status.start_time).total_seconds()
@@ -92,6 +99,12 @@ def _counted(status: HealthSweepStatus, now: datetime) -> HealthSweepStatus:
     return status.model_copy(update=update)
 
 
+def _short(one: NodeVerdict) -> NodeVerdict:
+    """One of many."""
+    evidence = one.evidence[:_FEW_FINDINGS] if one.verdict is Verdict.FAIL else []
+    return one.model_copy(update={"evidence": evidence})
+
+
 class _Look:
     """At a sweep that runs. `left`: seconds until its deadline."""
 
@@ -117,11 +130,10 @@ class _Look:
         for one in everyone:
             if one.runs and one.seen is not None and not one.ended:
                 known = self._known.get(one.hardware_class, HardwareClassStatus())
-                one.judged = judge(one.seen.hardware, one.runs, known)
+                one.judged = one.judge(one.seen, known, self._sweep)
         found = {one.node: one for one in status.nodes} | self._verdicts(everyone, heard)
-        after = _counted(
-            status.model_copy(update={"nodes": [found[name] for name in sorted(found)]}), self._now
-        )
+        listed = [_short(found[name]) if len(found) > MANY else found[name] for name in sorted(found)]
+        after = _counted(status.model_copy(update={"nodes": listed}), self._now)
         orders = [one.order for one in everyone if one.order is not None]
         decided = {name for name, one in found.items() if one.verdict is not None}
         return Step(
@@ -146,7 +158,9 @@ class _Look:
 
     def _filling(self, everyone: Sequence[Participant]) -> bool:
         """Whether somebody is about to measure what classes learn from."""
-        return self._left > 0 and any(one.measuring for one in everyone)
+        began = self._sweep.status.start_time or self._now
+        patient = self._left > 0 and (self._now - began).total_seconds() < FILL_SECONDS
+        return patient and any(one.measuring for one in everyone)
 
     def _verdicts(self, everyone: Sequence[Participant], heard: Heard) -> dict[str, NodeVerdict]:
         """By node: a verdict, or what it waits for."""

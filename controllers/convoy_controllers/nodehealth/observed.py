@@ -40,6 +40,8 @@ class SweepResult:
     verdict: Verdict
     message: str = ""
     provenance: Provenance | None = None
+    since: datetime | None = None
+    """When it was begun, if that is known: nothing was measured before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from convoy_crds.nodehealth import Action, Outcome, Pace
 
 ENOUGH = 0.5
 """Share of the predicted gain from which an action was right."""
+LEAST_SECONDS = 1e-4
+"""Below which a gain is none, of whatever step."""
 SIGMAS = 2.5
 """Standard errors that a share must be away from `ENOUGH` to be told."""
 FEWEST_WINDOWS = 12
@@ -52,7 +54,7 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
     found = []
     for one in facts.suspicions:
         known = now.get(one.job)
-        if known is not None and one.gain >= LEAST_GAIN * known.seconds:
+        if known is not None and one.gain >= max(LEAST_GAIN * known.seconds, LEAST_SECONDS):
             found.append(
                 Pace(
                     job=one.job,
@@ -77,7 +79,7 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
     shares = []
     for one in action.paces:
         known = now.get(one.job)
-        if known is None or known.incarnation <= one.incarnation or known.ranks != one.ranks:
+        if one.gain <= 0 or known is None or known.incarnation <= one.incarnation or known.ranks != one.ranks:
             continue
         if known.windows < FEWEST_WINDOWS or known.waits or known.nodes & {node, *one.others}:
             continue

@@ -170,7 +170,9 @@ def results(sweeps: Iterable[HealthSweep]) -> dict[str, list[SweepResult]]:
             shallow = one.verdict is Verdict.PASS and one.tier is Tier.L0
             if one.verdict is not None and one.at is not None and one.hardware and not shallow:
                 name = sweep.metadata.name
-                said = SweepResult(name, one.at, one.verdict, one.message, one.provenance)
+                said = SweepResult(
+                    name, one.at, one.verdict, one.message, one.provenance, sweep.status.start_time
+                )
                 found[one.hardware].append(said)
     return {hardware: sorted(several, key=lambda one: one.at) for hardware, several in found.items()}
 

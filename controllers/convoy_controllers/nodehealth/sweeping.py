@@ -30,9 +30,9 @@ MOST_INCONCLUSIVE = 2
 """Sweeps without a verdict after which no verdict is waited for."""
 
 
-def name_of(hardware: str, number: int) -> str:
-    """The HealthSweep of a node's `number`-th sweep: made again after a crash, it is the same."""
-    return f"{hardware[:200]}-{number}"
+def name_of(hardware: str, since: datetime) -> str:
+    """The HealthSweep of a node that was granted then: made again after a crash, it is the same."""
+    return f"{hardware[:200]}-{since:%Y%m%d-%H%M%S}"
 
 
 def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime) -> NodeHealthStatus:
@@ -59,8 +59,10 @@ def _asked_for(
 ) -> NodeHealthStatus:
     if result is None or result.verdict is Verdict.INCONCLUSIVE or status.state in _ON_ITS_WAY:
         return status
-    if status.since is None or result.at <= max(status.since, status.swept or status.since):
-        # From before it was what it is now: before a repair, perhaps.
+    if status.since is None or (result.since or result.at) <= status.since:
+        # Measured before it was what it is now: before a repair, perhaps.
+        return status
+    if status.swept is not None and result.at <= status.swept:
         return status
     status = status.model_copy(update={"swept": result.at})
     heard = _passed if result.verdict is Verdict.PASS else _failed
@@ -136,10 +138,15 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     status = status.model_copy(update={"inconclusive": count})
     if status.state is State.SUSPECT:
         return turned(status, State.SUSPECT, now, reason, message, result.provenance)
-    if count >= MOST_INCONCLUSIVE:
-        status = status.model_copy(
-            update={"clean_since": now, "repair": RepairStatus(), "confirmed_at": None}
-        )
+    if count >= MOST_INCONCLUSIVE and status.state is not State.QUARANTINED:
+        # What was held against it is not forgotten, but it alone takes it out of service no more.
+        update = {
+            "clean_since": now,
+            "repair": RepairStatus(),
+            "confirmed_at": None,
+            "evidence": evidence.passed(status.evidence),
+        }
+        status = status.model_copy(update=update)
         return turned(status, State.SUSPECT, now, reason, message, result.provenance)
     after = status.state
     if after is State.SWEEPING:
@@ -179,9 +186,8 @@ def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
 
 def begun(status: NodeHealthStatus, hardware: str, now: datetime) -> NodeHealthStatus:
     """The status with a sweep that was granted."""
-    number = status.sweeps + 1
-    ref = SweepRef(name=name_of(hardware, number), since=now)
+    ref = SweepRef(name=name_of(hardware, now), since=now)
     message = Reasons.UNDER_TEST.format(name=ref.name)
     if status.state in (State.GATED, State.QUALIFIED):
         status = turned(status, State.SWEEPING, now, Reasons.UNDER_TEST, message)
-    return status.model_copy(update={"sweep": ref, "sweeps": number})
+    return status.model_copy(update={"sweep": ref, "sweeps": status.sweeps + 1})

@@ -41,7 +41,11 @@ _MOST_SAMPLES = 512
 _MOST_DIGESTS = 1024
 _MOST_FACTS = 512
 _WORDS = 512
-_METRICS = METRICS | {INVENTORY, BANDWIDTH}
+_DIGEST = 128
+_MOST_TOTAL = 20_000
+"""Samples of one report."""
+_MOST_SECONDS = 2**31
+_METRICS = {**METRICS, INVENTORY: ("", True), BANDWIDTH: ("MB/s", True)}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """As names of objects may be."""
 _STANDS = {
@@ -94,7 +98,7 @@ class Sweeps:
     def heard(self, node: str, report: wire.SweepReport) -> None:
         """An agent tells of one order."""
         known, told = self._told[node], _told(report)
-        if report.name not in known and len(known) >= _MOST_REPORTS:
+        if len(report.name) > _WORDS or (report.name not in known and len(known) >= _MOST_REPORTS):
             log.warning("too many sweeps reported", node=node)
             return
         before, known[report.name] = known.get(report.name), told
@@ -142,7 +146,10 @@ class Sweeps:
 
     def _message(self, order: Order) -> wire.HubMessage:
         said = wire.SweepOrder(
-            name=order.name, tiers=order.tiers, probes=order.probes, deadline_seconds=order.seconds
+            name=order.name,
+            tiers=order.tiers,
+            probes=order.probes,
+            deadline_seconds=min(order.seconds, _MOST_SECONDS),
         )
         if order.partner:
             role = wire.SweepPair.MEASURES if order.measures else wire.SweepPair.ANSWERS
@@ -156,7 +163,7 @@ def _told(report: wire.SweepReport) -> Told:
     return Told(
         stand=_STANDS.get(report.state, Stand.REFUSED),
         message=report.message[:_WORDS],
-        metrics=tuple(_measurement(one) for one in report.metrics[:_MOST_METRICS] if _known(one)),
+        metrics=_measurements(report),
         facts={name[:64]: value[:_WORDS] for name, value in list(report.inventory.items())[:_MOST_FACTS]},
         digest=report.inventory_digest if _NAME.fullmatch(report.inventory_digest) else "",
         provenance=Provenance(driver=known.driver[:128], kernel=known.kernel[:128], suite=known.agent[:64]),
@@ -168,15 +175,24 @@ def _known(one: wire.SweepMetric) -> bool:
     return one.metric in _METRICS and one.accelerator < MOST_ACCELERATORS
 
 
+def _measurements(report: wire.SweepReport) -> tuple[Measurement, ...]:
+    found, total = [], 0
+    for one in report.metrics[:_MOST_METRICS]:
+        if _known(one) and (total := total + len(one.samples[:_MOST_SAMPLES])) <= _MOST_TOTAL:
+            found.append(_measurement(one))
+    return tuple(found)
+
+
 def _measurement(one: wire.SweepMetric) -> Measurement:
+    unit, higher = _METRICS[one.metric]
     return Measurement(
         metric=one.metric,
         # An agent of another version may know further ends.
         end=_ENDS.get(one.outcome, End.FAILED),
         accelerator=one.accelerator if one.HasField("accelerator") else None,
-        unit=one.unit[:32],
-        higher_is_better=one.higher_is_better,
+        unit=unit,
+        higher_is_better=higher,
         samples=tuple(one.samples[:_MOST_SAMPLES]),
-        digests=tuple(one.digests[:_MOST_DIGESTS]),
+        digests=tuple(digest[:_DIGEST] for digest in one.digests[:_MOST_DIGESTS]),
         message=one.message[:_WORDS],
     )

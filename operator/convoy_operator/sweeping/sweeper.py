@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -105,27 +106,39 @@ class Sweeper:
         running = any(one.status.completion_time is None for one in found)
         nodes = self._nodes() if running else ()
         for sweep in found:
-            known = {one.metadata.name: one.status for one in self._classes.all(self._world.hardware_classes)}
-            step = advance(sweep, nodes, self._sweeps.told, known, self._now())
             try:
-                await self._carry_out(sweep, step)
+                await self._one(sweep, nodes)
             except errors.Conflict:
                 # Somebody else has written; the watch brings it.
                 continue
             except errors.ApiError as fault:
                 log.warning("not written", sweep=sweep.metadata.name, error=str(fault))
+            except Exception:
+                log.exception("not looked at", sweep=sweep.metadata.name)
         self._tidy()
         return running
 
+    async def _one(self, sweep: HealthSweep, nodes: Sequence[SweepNode]) -> None:
+        known = {one.metadata.name: one.status for one in self._classes.all(self._world.hardware_classes)}
+        # Hundreds of nodes take seconds: in a thread, since the leader's Lease has to be renewed meanwhile.
+        step = await asyncio.to_thread(advance, sweep, nodes, self._sweeps.told, known, self._now())
+        await self._carry_out(sweep, step)
+
     async def _carry_out(self, sweep: HealthSweep, step: Step) -> None:
         parent = self._world.health_sweeps.get("", sweep.metadata.name)
-        if parent is None:
+        if parent is None or parent.uid != sweep.metadata.uid:
             return
         if step.delete:
             await self._gateway.delete(HEALTH_SWEEPS, None, parent.name, uid=parent.uid)
             return
         for name, status in step.classes.items():
-            await self._learn(name, status)
+            try:
+                await self._learn(name, status)
+            except errors.Conflict:
+                raise
+            except errors.ApiError as fault:
+                # Nodes get their verdicts all the same.
+                log.warning("not learned", hardware_class=name, error=str(fault))
         for one in step.cancels:
             self._sweeps.cancel(one.node, one.name)
         if step.status is not None:
@@ -189,6 +202,7 @@ class Sweeper:
 
     def _nodes(self) -> Sequence[SweepNode]:
         seen = self._sight.look()
+        claims = Counter(seen.named.values())
         found = []
         for facts in (*seen.all_facts, *seen.strangers.values()):
             if (node := facts.node) is not None:
@@ -197,7 +211,8 @@ class Sweeper:
                 found.append(
                     SweepNode(
                         name=node.name,
-                        hardware=seen.hardware.get(node.name) or seen.named.get(node.name, ""),
+                        hardware=seen.hardware.get(node.name)
+                        or self._own(seen.named.get(node.name, ""), claims),
                         rack=node.rack or labels.get(_RACK, ""),
                         labels=labels,
                         address=self._peer_address(node.name),
@@ -206,6 +221,11 @@ class Sweeper:
                     )
                 )
         return tuple(found)
+
+    @staticmethod
+    def _own(hardware: str, claims: Counter[str]) -> str:
+        """The hardware of a node that no NodeHealth speaks for; empty where others claim the same."""
+        return hardware if claims[hardware] == 1 else ""
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if not own:

@@ -154,7 +154,8 @@ async def test_nodes_that_join_are_gated_swept_and_let_in(fleet: Fleet) -> None:
 
     await eventually(qualified, seconds=40, what="the node is let in")
     assert states == ["Gated", "Sweeping", "Qualified"]
-    sweep = await fleet.get("healthsweeps", f"machine-of-{joined}-1")
+    made = (await fleet.installation.call("GET", f"{API}/healthsweeps"))["items"]
+    (sweep,) = [one for one in made if one["metadata"]["name"].startswith(f"machine-of-{joined}-")]
     assert sweep["status"]["nodes"][0]["verdict"] == "Pass"
 
     async def free() -> bool:

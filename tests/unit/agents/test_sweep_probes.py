@@ -258,8 +258,8 @@ def test_an_empty_node_has_an_inventory(tmp_path: Path) -> None:
 
 
 SMI = (
-    "0, NVIDIA H100 80GB HBM3, 96.00.30, 5, 16, 700.00, Enabled, GPU-aa, 0, 31, 0x0000000000000000\n"
-    "1, NVIDIA H100 80GB HBM3, 96.00.30, 5, 8, 700.00, Enabled, GPU-bb, [N/A], 33, 0x0000000000000004\n"
+    "0, NVIDIA H100 80GB HBM3, 96.00.30, 5, 16, 700.00, Enabled, GPU-aa, 0, 16, 31, 0x0000000000000000\n"
+    "1, NVIDIA H100 80GB HBM3, 96.00.30, 5, 16, 700.00, Enabled, GPU-bb, [N/A], 8, 33, 0x0000000000000004\n"
     "a warning\n"
 )
 
@@ -270,7 +270,7 @@ def test_accelerators_are_read(tmp_path: Path) -> None:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     found = nvidia.rows(str(program))
     common, own = nvidia.common(found), nvidia.own(found)
-    assert (common["gpu.count"], common["gpu1.pcie.link.width.current"]) == ("2", "8")
+    assert (common["gpu.count"], own["gpu1.pcie.link.width.current"]) == ("2", "8")
     assert (own["gpu0.uuid"], own["gpu1.clocks_throttle_reasons.active"]) == ("GPU-aa", "0x0000000000000004")
     assert not set(common) & set(own)
     assert nvidia.rows(str(tmp_path / "nothing")) == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from convoy_controllers.healthsweep.observed import End, Measurement, Order, Stand, SweepNode, Told
-from convoy_controllers.healthsweep.plan import Step, advance
+from convoy_controllers.healthsweep.plan import MANY, Step, advance
 from convoy_crds.hardwareclass import MOST_ROWS, HardwareClassStatus
 from convoy_crds.healthsweep import HealthSweep, NodeVerdict, SweepPhase
 from convoy_crds.nodehealth import Verdict
@@ -38,6 +38,7 @@ class Machine:
     """After these it is as fast as others."""
     refuses: int = 0
     never_ends: bool = False
+    breaks_off: bool = False
     orders: list[Order] = field(default_factory=list)
 
 
@@ -118,8 +119,11 @@ class Fleet:
             for one in found
             if "L1" in order.tiers and (not order.probes or one.metric in order.probes)
         ]
-        if not order.probes:
-            found.insert(0, Measurement("inventory", digests=(CLASS,)))
+        if order.probes or "L0" not in order.tiers:
+            return Told(Stand.DONE, metrics=tuple(found))
+        if machine.breaks_off:
+            return Told(Stand.DONE, "OSError: no such file", digest=CLASS)
+        found.insert(0, Measurement("inventory", digests=(CLASS,)))
         facts = {"cpu.model": "six", "own.boot.id": machine.name, **machine.facts}
         return Told(Stand.DONE, metrics=tuple(found), facts=facts, digest=CLASS)
 
@@ -235,6 +239,39 @@ def test_a_test_that_gives_no_figure_is_run_thrice_and_then_unknown() -> None:
     assert len(it.machines["n00"].orders) == 3
 
 
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        (Machine("n00", ends={"cpu-gemm": End.NOT_AVAILABLE}), "cpu-gemm: others of its class have it"),
+        (Machine("n00", breaks_off=True), "its agent broke off: OSError"),
+        (Machine("n00", facts={"own.memory.ue_count": "\u00b2"}), ""),
+    ],
+    ids=["a test that it has not", "an agent that breaks off", "a count that is none"],
+)
+def test_nobody_passes_without_what_others_of_its_class_have_measured(odd: Machine, why: str) -> None:
+    it = fleet(12)
+    it.play(it.sweep())
+    it.machines["n00"] = odd
+    sweep = it.play(it.sweep("later", nodes=["n00"]))
+    assert verdicts(sweep)["n00"] == ("Inconclusive" if why else "Pass")
+    assert why in of(sweep, "n00").message
+
+
+def test_a_mute_agent_holds_the_others_up_for_a_while_only() -> None:
+    it = fleet(12, n00=Machine("n00", never_ends=True))
+    sweep = it.play(it.sweep(selector={}, deadline="2h"), looks=20)
+    assert of(sweep, "n01").message == "others of its class are measured first"
+    sweep = it.play(sweep, looks=50)
+    assert verdicts(sweep)["n01"] == "Pass" and verdicts(sweep)["n00"] == ""
+
+
+def test_of_many_nodes_the_status_stays_small() -> None:
+    it = fleet(MANY + 1, n03=Machine("n03", gemm=0.5))
+    sweep = it.play(it.sweep(tiers=["L1"], selector={}))
+    assert verdicts(sweep)["n03"] == "Fail" and len(of(sweep, "n03").evidence) == 1
+    assert set(verdicts(sweep).values()) == {"Pass", "Fail"}
+
+
 def test_nodes_with_jobs_wait_until_they_are_idle_and_inventories_do_not() -> None:
     it = fleet(12, n00=Machine("n00", pods=2))
     sweep = it.play(it.sweep(), looks=5)
@@ -279,6 +316,8 @@ def test_a_sweep_of_nothing_fails_and_one_that_is_over_is_deleted_in_time() -> N
     assert (sweep.status.phase, sweep.status.message) == (SweepPhase.FAILED, "no node is chosen")
     assert not it.look(sweep)[1].delete
     it.now += timedelta(seconds=61)
+    assert not it.look(sweep)[1].delete, "who waits for its verdict has to see it"
+    it.now += timedelta(seconds=60)
     assert it.look(sweep)[1].delete
 
 

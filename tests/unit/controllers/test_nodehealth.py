@@ -263,6 +263,12 @@ VERDICTS = [
     ("Requalifying", {}, Verdict.PASS, State.PROBATION),
     ("Requalifying", {"failures": 1}, Verdict.FAIL, State.CONDEMNED),
     ("Requalifying", {"inconclusive": 1}, Verdict.INCONCLUSIVE, State.SUSPECT),
+    (
+        "Requalifying",
+        {"inconclusive": 1, "evidence": [online(), swept()]},
+        Verdict.INCONCLUSIVE,
+        State.SUSPECT,
+    ),
 ]
 
 
@@ -274,6 +280,14 @@ def test_what_a_verdict_does(state: str, more: dict[str, Any], verdict: Verdict 
     if verdict is Verdict.PASS:
         assert found.qualified_until == NOW + timedelta(hours=336)
         assert not evidence.standing(found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("begun", "then"), [(NOW - 2 * HOUR, State.UNVERIFIED), (NOW - HOUR / 2, State.QUALIFIED)]
+)
+def test_what_people_have_swept_counts_as_of_when_it_was_begun(begun: datetime, then: State) -> None:
+    said = SweepResult("all", NOW, Verdict.PASS, since=begun)
+    assert after(health("Unverified"), replace(IDLE, sweep=said), policy()).state is then
 
 
 def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:

@@ -14,6 +14,7 @@ from convoy_agents.guard.sweep import catalogue
 from convoy_agents.guard.sweep.probe import Tier
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRICS
+from convoy_controllers.healthsweep.plan import advance
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_operator import errors, views
@@ -29,6 +30,7 @@ from convoy_operator.resources import (
     NODE_HEALTHS,
     NODES,
 )
+from convoy_operator.sweeping import sweeper
 from convoy_operator.sweeping.sweeper import Sweeper
 from convoy_operator.world import World
 
@@ -161,6 +163,11 @@ class Cluster:
     def sweep(self, name: str) -> dict[str, Any]:
         return self.api.objects[HEALTH_SWEEPS.plural, "", name]
 
+    def made(self, node: str = "n0") -> list[str]:
+        """The sweeps that the keeper has made for a node, the first first."""
+        names = (name for kind, _, name in self.api.objects if kind == HEALTH_SWEEPS.plural)
+        return sorted(name for name in names if name.startswith(f"hw-{node}-"))
+
     def taints(self, name: str = "n0") -> dict[str, str]:
         found = self.api.objects[NODES.plural, "", name]["spec"].get("taints", [])
         return {one["key"]: one["effect"] for one in found}
@@ -185,10 +192,10 @@ def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(ap
     it = Cluster(api)
     it.look(2)
     assert it.health()["state"] == "Sweeping"
-    assert it.sweep("hw-n0-1")["spec"] == {"nodes": ["n0"], "deadline": "45m"}
+    assert it.sweep(it.made()[0])["spec"] == {"nodes": ["n0"], "deadline": "45m"}
     it.look(20)
     assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
-    said = it.sweep("hw-n0-1")["status"]
+    said = it.sweep(it.made()[0])["status"]
     assert (said["phase"], said["progress"], said["nodes"][0]["verdict"]) == (
         "Complete",
         "1/1",
@@ -225,7 +232,7 @@ def test_another_operator_hears_of_what_was_measured_again(api: FakeApi) -> None
     it.busy.clear()
     it.look(2)
     assert {order.name for order in it.orders()} == before, "the same order"
-    assert it.sweep("hw-n0-1")["status"]["phase"] == "Complete"
+    assert it.sweep(it.made()[0])["status"]["phase"] == "Complete"
 
 
 @pytest.mark.parametrize("verb", ["create", "patch_status"])
@@ -276,7 +283,7 @@ def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:
     api.put(HEALTH_SWEEPS, {"metadata": {"name": "mine"}, "spec": spec})
     it.look(4)
     assert it.sweep("mine")["status"]["phase"] == "Complete"
-    it.look(5)
+    it.look(9)
     assert (HEALTH_SWEEPS.plural, "", "mine") not in api.objects
 
 
@@ -287,22 +294,29 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     assert sum(1 for _ in sweeps.all()) < 100
     many = wire.SweepReport(name="s0", state=wire.SweepReport.DONE, inventory_digest="../../x")
     many.metrics.add(metric="made-up")
-    many.metrics.add(metric="gemm", accelerator=64)
+    many.metrics.add(metric="gemm", accelerator=16)
+    many.metrics.add(metric="fingerprint", digests=["d" * 5000])
     for _ in range(1000):
         many.metrics.add(metric="gemm", samples=[1.0] * 2000, message="x" * 9999)
     sweeps.heard("n", many)
     told = sweeps.told("n", "s0")
     assert told is not None and told.digest == ""
-    assert len(told.metrics) <= 256 and {one.metric for one in told.metrics} == {"gemm"}
+    assert len(told.metrics) <= 256 and {one.metric for one in told.metrics} == {"gemm", "fingerprint"}
     assert all(one.accelerator is None for one in told.metrics)
     assert all(len(one.samples) <= 512 and len(one.message) <= 512 for one in told.metrics)
+    assert sum(len(one.samples) for one in told.metrics) <= 20_000
+    assert max(len(digest) for one in told.metrics for digest in one.digests) <= 128
+    sweeps.heard("m", wire.SweepReport(name="s" * 9999))
+    assert not [node for node, _, _ in sweeps.all() if node == "m"]
     sweeps.gone("n")
     assert not list(sweeps.all())
 
 
 def test_what_agents_measure_is_what_nodes_are_judged_by() -> None:
     alone = {probe.name for probe in catalogue.ALL.values() if probe.tier is Tier.L1}
-    assert alone == METRICS
+    assert alone == set(METRICS)
+    for name, (unit, higher) in METRICS.items():
+        assert (catalogue.ALL[name].unit, catalogue.ALL[name].higher_is_better) == (unit, higher)
     assert {BANDWIDTH, INVENTORY} <= set(catalogue.ALL)
 
 
@@ -318,7 +332,48 @@ def test_an_agent_that_was_restarted_is_ordered_again(api: FakeApi) -> None:
     it.look()
     assert len(it.orders()) == 2 and it.orders()[0].name == it.orders()[1].name
     it.look()
-    assert it.sweep("hw-n0-1")["status"]["phase"] == "Complete"
+    assert it.sweep(it.made()[0])["status"]["phase"] == "Complete"
+
+
+def test_a_sweep_that_cannot_be_looked_at_holds_no_other_up(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Cluster(api)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    for name in ("a-bad", "b-good"):
+        api.put(HEALTH_SWEEPS, {"metadata": {"name": name}, "spec": {"nodes": ["n0"], "tiers": ["L0"]}})
+
+    def look(sweep: Any, *others: Any) -> Any:
+        if sweep.metadata.name == "a-bad":
+            raise ValueError("it is odd")
+        return advance(sweep, *others)
+
+    monkeypatch.setattr(sweeper, "advance", look)
+    it.look(5)
+    assert "status" not in it.sweep("a-bad") and it.sweep("b-good")["status"]["message"] == "1 pass"
+
+
+def test_an_old_verdict_is_nobody_s_who_came_after_it(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look(20)
+    assert it.health()["state"] == "Suspect"
+    first = it.made()
+    api.objects.pop((NODE_HEALTHS.plural, "", "hw-n0"))
+    it.look(3)
+    assert it.health()["state"] == "Sweeping"
+    assert it.made()[-1] not in first and it.health()["sweep"]["name"] == it.made()[-1]
+
+
+def test_two_nodes_that_claim_one_hardware_are_not_taken_for_one(api: FakeApi) -> None:
+    it = Cluster(api, 2)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    twin = api.objects[NODES.plural, "", "n1"]
+    twin["status"]["nodeInfo"]["machineID"] = "hw-n0"
+    api.put(NODES, twin)
+    api.put(HEALTH_SWEEPS, {"metadata": {"name": "all"}, "spec": {"selector": {}, "tiers": ["L0"]}})
+    it.look(4)
+    said = {one["node"]: one["message"] for one in it.sweep("all")["status"]["nodes"]}
+    assert set(said.values()) == {"its agent has not told of its hardware"}
 
 
 def test_what_an_agent_refuses_for_nobody_is_forgotten(api: FakeApi) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,13 @@ def quantiles(samples: Sequence[float]) -> Row | None:
 
 def healthy(reference: Reference, without: str = "") -> Healthy | None:
     """What all members but one reach; None where there are none."""
+    # Whoever is no member is held against the same as all others that are none.
+    member = any(node == without for node, _ in reference.members)
+    return _healthy(reference, without if member else "")
+
+
+@lru_cache(maxsize=256)
+def _healthy(reference: Reference, without: str) -> Healthy | None:
     rows = np.array([row for node, row in reference.members if node != without], float)
     if not len(rows):
         return None

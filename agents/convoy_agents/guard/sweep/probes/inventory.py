@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 from convoy_agents.guard.sweep import cgroup
@@ -51,6 +52,8 @@ def common(root: Path) -> dict[str, str]:
         "nics": _nics(root),
         "fabric": _fabric(root),
         "disks": _disks(root),
+        # It brings the library that computes the fingerprint, whose bits are its own.
+        "library.numpy": version("numpy"),
     }
 
 

@@ -12,13 +12,14 @@ _COMMON = (
     "name",
     "vbios_version",
     "pcie.link.gen.max",
-    "pcie.link.width.current",
+    "pcie.link.width.max",
     "power.limit",
     "ecc.mode.current",
 )
 _OWN = (
     "uuid",
     "ecc.errors.uncorrected.volatile.total",
+    "pcie.link.width.current",
     "temperature.gpu",
     "clocks_throttle_reasons.active",
 )
