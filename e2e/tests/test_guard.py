@@ -93,15 +93,22 @@ POLICY = {
 
 
 @contextmanager
-def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
-    """A GuardPolicy for all nodes, which are as they were when it has gone."""
-    body = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": name}, "spec": spec}
+def applied(cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: str) -> Iterator[None]:
+    """An object, which goes in the end, and with it all of the kind that the operator has made for it."""
+    body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
     try:
         yield
     finally:
-        cluster.kubectl("delete", "guardpolicies", name)
-        cluster.kubectl("delete", "nodehealths", "--all")
+        cluster.kubectl("delete", kind, name)
+        cluster.kubectl("delete", made, "--all")
+
+
+@contextmanager
+def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
+    """A GuardPolicy for all nodes, which are as they were when it has gone."""
+    with applied(cluster, "GuardPolicy", name, spec, "nodehealths"):
+        yield
 
 
 def health(cluster: Cluster, node: str) -> dict[str, Any]:
@@ -125,13 +132,8 @@ def taints(cluster: Cluster, node: str) -> dict[str, str]:
 @contextmanager
 def sweep(cluster: Cluster, name: str, **spec: Any) -> Iterator[None]:
     """A HealthSweep; what it has taught goes with it."""
-    body = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": name}, "spec": spec}
-    cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
-    try:
+    with applied(cluster, "HealthSweep", name, spec, "hardwareclasses"):
         yield
-    finally:
-        cluster.kubectl("delete", "healthsweeps", name)
-        cluster.kubectl("delete", "hardwareclasses", "--all")
 
 
 def swept(cluster: Cluster, name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
+from convoy_operator import errors
 from convoy_operator.resources import Resource
 
 Object = dict[str, Any]
@@ -74,3 +75,17 @@ class ApiGateway(Protocol):
     async def evict(self, namespace: str, name: str, *, uid: str) -> None:
         """Has the pod of that uid leave, if its PodDisruptionBudgets let it: else TooManyRequests."""
         ...
+
+
+async def ensure(gateway: ApiGateway, resource: Resource, name: str) -> Object:
+    """The object of that name, of a kind without namespaces; an empty one is made if there is none."""
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": {},
+    }
+    try:
+        return await gateway.create(resource, None, body)
+    except errors.AlreadyExists:
+        return await gateway.get(resource, None, name)

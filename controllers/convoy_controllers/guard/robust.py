@@ -6,6 +6,8 @@ import numpy as np
 
 from convoy_controllers.guard.telemetry import Floats, Ints
 
+MEDIAN_ERROR = 1.2533
+"""Standard error of a median of normal values, over that of their mean."""
 TO_SIGMA = 1.4826
 """The standard deviation of a normal distribution by its median absolute deviation."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from statistics import median
 
@@ -60,11 +60,13 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
 
 def reference_of(known: HardwareClassStatus, found: Measurement) -> Reference:
     """What a metric is held against; it has no members before there is a reference."""
-    better = Better.HIGHER if found.higher_is_better else Better.LOWER
     one = next((one for one in known.metrics if one.name == found.metric), None)
-    rows = one.reference if one is not None else ()
+    return _reference(found.metric, found.higher_is_better, one.reference if one is not None else ())
+
+
+def _reference(name: str, higher_is_better: bool, rows: Iterable[Row]) -> Reference:
     members = tuple((row.name, tuple(row.levels)) for row in rows if len(row.levels) == LEVELS)
-    return Reference(found.metric, "", better, 1, members)
+    return Reference(name, "", Better.HIGHER if higher_is_better else Better.LOWER, 1, members)
 
 
 def digests_of(known: HardwareClassStatus, name: str) -> tuple[dict[str, str], str | None]:
@@ -117,10 +119,8 @@ def _frozen(known: ClassMetric) -> ClassMetric:
 
 def _without_outliers(known: ClassMetric, rows: list[Row]) -> list[Row]:
     """The rows without those that fail against all others, the worst first."""
-    better = Better.HIGHER if known.higher_is_better else Better.LOWER
     while len(rows) >= FEWEST_ROWS:
-        all_rows = tuple((row.name, tuple(row.levels)) for row in rows)
-        against = Reference(known.name, "", better, 1, all_rows)
+        against = _reference(known.name, known.higher_is_better, rows)
         failed = []
         for row in rows:
             # Twice the same: what one run says is to decide.
@@ -145,8 +145,6 @@ def _moved(one: ClassMetric) -> float | None:
     """None while too few nodes have been swept: one slow node is no drift."""
     if len(one.recent) < FEWEST_ROWS:
         return None
-    better = Better.HIGHER if one.higher_is_better else Better.LOWER
-    members = tuple((row.name, tuple(row.levels)) for row in one.reference)
-    recent: Mapping[str, Sequence[float]] = {row.name: row.levels for row in one.recent}
-    found = reference.drift(Reference(one.name, "", better, 1, members), recent)
+    recent = {row.name: row.levels for row in one.recent}
+    found = reference.drift(_reference(one.name, one.higher_is_better, one.reference), recent)
     return None if found is None else round(found.moved, 4)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
+import numpy as np
+
+from convoy_controllers.guard.robust import MEDIAN_ERROR, spread
 from convoy_controllers.nodehealth.observed import Facts
 from convoy_crds.nodehealth import Action, Outcome, Pace
 
@@ -41,12 +43,7 @@ class JobPace:
 
 def error(walls: Sequence[float]) -> float:
     """Standard error of the median of steps' durations, by their robust standard deviation."""
-    return 1.2533 * 1.4826 * _off(walls) / math.sqrt(len(walls))
-
-
-def _off(walls: Sequence[float]) -> float:
-    middle = median(walls)
-    return median(abs(wall - middle) for wall in walls)
+    return MEDIAN_ERROR * spread(np.asarray(walls, float)) / math.sqrt(len(walls))
 
 
 def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:

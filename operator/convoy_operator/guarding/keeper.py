@@ -26,7 +26,7 @@ from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State
 from convoy_crds.terms import TAINT_QUARANTINED, ConditionType, Reason, Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
-from convoy_operator.gateway import ApiGateway
+from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.guarding.marks import patches
 from convoy_operator.guarding.seeing import Sight
 from convoy_operator.metrics import Metrics
@@ -188,16 +188,7 @@ class Keeper:
         return True
 
     async def _create(self, name: str, node: str) -> None:
-        body = {
-            "apiVersion": NODE_HEALTHS.api_version,
-            "kind": NODE_HEALTHS.kind,
-            "metadata": {"name": name},
-            "spec": {},
-        }
-        try:
-            raw = await self._gateway.create(NODE_HEALTHS, None, body)
-        except errors.AlreadyExists:
-            raw = await self._gateway.get(NODE_HEALTHS, None, name)
+        raw = await ensure(self._gateway, NODE_HEALTHS, name)
         self._world.node_healths.upsert(views.parent(raw), own=True)
         log.info("hardware first seen", hardware=name, node=node)
         self.wake()

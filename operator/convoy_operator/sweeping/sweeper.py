@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
@@ -21,11 +20,11 @@ from convoy_crds.nodehealth import Verdict
 from convoy_crds.terms import Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
-from convoy_operator.gateway import ApiGateway
+from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.guarding.seeing import Parsed, Sight
 from convoy_operator.hub.sweeps import Sweeps
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import HARDWARE_CLASSES, HEALTH_SWEEPS, Resource
+from convoy_operator.resources import HARDWARE_CLASSES, HEALTH_SWEEPS
 from convoy_operator.status import merge_patch
 from convoy_operator.views import Parent
 from convoy_operator.world import World
@@ -149,21 +148,13 @@ class Sweeper:
     async def _learn(self, name: str, status: HardwareClassStatus) -> None:
         parent = self._world.hardware_classes.get("", name)
         if parent is None:
-            body = {"metadata": {"name": name}, "spec": {}}
-            parent = await self._created(HARDWARE_CLASSES, body)
+            parent = views.parent(await ensure(self._gateway, HARDWARE_CLASSES, name))
             self._world.hardware_classes.upsert(parent, own=True)
             log.info("hardware class first seen", name=name)
         if patch := merge_patch(parent.status, status.to_dict()):
             version = str(parent.version)
             raw = await self._gateway.patch_status(HARDWARE_CLASSES, None, name, version, patch)
             self._world.hardware_classes.upsert(views.parent(raw), own=True)
-
-    async def _created(self, resource: Resource, body: dict[str, Any]) -> Parent:
-        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-        try:
-            return views.parent(await self._gateway.create(resource, None, whole))
-        except errors.AlreadyExists:
-            return views.parent(await self._gateway.get(resource, None, body["metadata"]["name"]))
 
     async def _status(self, parent: Parent, before: HealthSweepStatus, after: HealthSweepStatus) -> None:
         if not (patch := merge_patch(parent.status, after.to_dict())):

@@ -14,7 +14,7 @@ from statistics import NormalDist, median
 
 import numpy as np
 
-from convoy_controllers.guard.robust import spread
+from convoy_controllers.guard.robust import MEDIAN_ERROR, spread
 from convoy_controllers.guard.sweep.measuring import Pair, cost
 from convoy_controllers.guard.sweep.state import PairState, Settings, Stage, Test
 
@@ -23,8 +23,6 @@ _LEAST_SIGMA = 0.003
 _FEW = 4
 """Values below which a kind of pair has no centre of its own."""
 _MOST_TURNS = 8
-_MEDIAN = 1.2533
-"""Standard error of a median of normal values, over that of their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Normal:
 
     def error(self, tests: int) -> float:
         """Standard error of the median of so many tests, and of the centre itself."""
-        return _MEDIAN * self.sigma * math.sqrt(1 / tests + 1 / max(1, self.count))
+        return MEDIAN_ERROR * self.sigma * math.sqrt(1 / tests + 1 / max(1, self.count))
 
 
 def robust_sigma(values: Iterable[float], least: float = _LEAST_SIGMA) -> float:
