@@ -8,7 +8,7 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
-from e2e.tests.faults import half_open, kill_named, poor_network
+from e2e.tests.faults import eater, half_open, kill_named, poor_network
 from e2e.tests.jobs import Jobs
 from e2e.tests.survival import state, training, watermark
 from e2e.tests.test_memory import copied, spec
@@ -29,6 +29,14 @@ def until_saved(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float
     for _ in range(times):
         last = mark(jobs, name, tier)
         jobs.wait(lambda: mark(jobs, name, tier) > last, seconds, f"{tier} after step {last}")  # noqa: B023
+
+
+def undisturbed_state(jobs: Jobs, name: str) -> str:
+    """What a run of STEPS ends with when nothing happens to it."""
+    jobs.create(name, **spec(name, STEPS))
+    found = state(jobs, name, 600)
+    jobs.delete(name)
+    return found
 
 
 def pod_folder(node: Node, uid: str) -> str:
@@ -68,13 +76,32 @@ def test_a_kubelet_that_is_killed_disturbs_nobody_and_takes_down_what_it_has_put
         until_saved(jobs, "kubelet", "peer")
 
 
+LIMIT_MIB = 1024
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: Cluster, jobs: Jobs) -> None:
+    wanted = undisturbed_state(jobs, "calm-starved")
+    body = spec("starved", STEPS)
+    limits = {"limits": {"memory": f"{LIMIT_MIB}Mi"}}
+    body["roles"][0]["template"]["spec"]["containers"] = [{"name": "worker", "resources": limits}]
+    with training(cluster, jobs, "starved", **body) as job:
+        copied(jobs, "starved")
+        pod = job.pods[1]
+        with eater(cluster, cluster.node(pod.spec.node_name), pod.metadata.uid, (LIMIT_MIB - 100) << 20):
+            jobs.wait(lambda: jobs.status("starved")["restarts"]["total"] > 0, 60, "it was killed")
+        assert state(jobs, "starved", 600) == wanted
+        last = jobs.status("starved")["restarts"]["last"]
+        assert last["reason"] in ("OutOfMemory", "ContainerOutOfMemory") and last["counted"]
+        assert "continues after step" in jobs.log("starved-worker-0")
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs) -> None:
     """Copies are made over it, and what is on its node brings the job back after the other one is lost."""
-    jobs.create("calm-poor", **spec("calm-poor", STEPS))
-    wanted = state(jobs, "calm-poor", 600)
-    jobs.delete("calm-poor")
+    wanted = undisturbed_state(jobs, "calm-poor")
     with training(cluster, jobs, "poor", **spec("poor", STEPS)) as job:
         copied(jobs, "poor")
         with poor_network(cluster.node(job.pods[0].spec.node_name)):
