@@ -52,6 +52,11 @@ class Sweeps(Model):
 
     at_once_percent: Percent = 5
     """Of the nodes; one at least."""
+    time_percent: Annotated[int, Field(ge=0, le=100)] = 0
+    """Of the nodes' time, for sweeps that nothing asks for: of idle nodes that no sweep has judged, and of
+    those where a fault is likely by now; each is taken for ten minutes. They use all of a node: only for
+    nodes that run nothing but TrainingJobs. 0: none of these.
+    """
     deadline: Duration = "45m"
     """A sweep that has no verdict by then was inconclusive."""
 

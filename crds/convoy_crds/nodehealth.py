@@ -143,6 +143,18 @@ class Evidence(StatusModel):
     provenance: Provenance | None = None
 
 
+class Notice(StatusModel):
+    """What a job saw of the node that may lie in it and need not: a reason to sweep it once it is idle."""
+
+    job: _Name
+    """namespace/name."""
+    cause: Annotated[str, Field(max_length=64)]
+    """Input or Host."""
+    at: datetime
+    slowdown: float
+    """1.1 for a step that would be a tenth shorter."""
+
+
 class Turn(StatusModel):
     """One change of state."""
 
@@ -179,6 +191,11 @@ class Pace(StatusModel):
     """Seconds by which a step was to be shorter."""
     others: Annotated[list[_Name], Field(max_length=16)] = Field(default_factory=list)
     """Nodes that the job accused at the same time: while it is on them, nothing is gained."""
+    cause: Annotated[str, Field(max_length=64)] = ""
+    slow: Annotated[list[int], Field(max_length=64)] = Field(default_factory=list)
+    """Ranks on this node that kept the others waiting."""
+    followed: bool = False
+    """Whether they did so elsewhere as well: it was not the node."""
 
 
 class Action(StatusModel):
@@ -193,11 +210,27 @@ class Action(StatusModel):
     decided: datetime | None = None
 
 
+class SweepCause(StrEnum):
+    """Why a node is swept."""
+
+    JOINED = "Joined"
+    """It was seen for the first time, and takes no pods before."""
+    RETURNING = "Returning"
+    """It was drained, and perhaps repaired."""
+    SUSPECTED = "Suspected"
+    EXPIRED = "Expired"
+    """Its qualification has run out."""
+    NOTICED = "Noticed"
+    """A job saw what may lie in it and need not."""
+    ROUTINE = "Routine"
+
+
 class SweepRef(StatusModel):
     """A sweep that is under way for this node."""
 
     name: _Name
     since: datetime
+    cause: SweepCause = SweepCause.SUSPECTED
 
 
 class RepairStatus(StatusModel):
@@ -238,6 +271,8 @@ class NodeHealthStatus(StatusModel):
     evidence: Annotated[list[Evidence], Field(max_length=MOST_EVIDENCE)] = Field(default_factory=list)
     confirmed_at: datetime | None = None
     """When the evidence became enough to act on."""
+    noticed: Notice | None = None
+    """Until a sweep has looked into it."""
     history: Annotated[list[Turn], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
     """The newest last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)

@@ -501,7 +501,8 @@ class Reasons:
     LEMON = Reason("Lemon", "{count} quarantines within {seconds} s", warning=True)
     ON_PROBATION = Reason("OnProbation", "in service again, watched until {until}")
     WRONGLY_ACCUSED = Reason(
-        "WronglyAccused", "its jobs are as slow without it: released, and not held against it"
+        "WronglyAccused",
+        "its jobs are as slow without it, or their ranks are slow elsewhere: released, not held against it",
     )
     EXEMPTED = Reason("Exempted", "left alone until {until}, by {user}: {why}", warning=True)
     EXEMPTION_OVER = Reason("ExemptionOver", "the exemption ended at {until}")

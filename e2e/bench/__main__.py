@@ -16,6 +16,7 @@ from e2e.bench.guard import jobs as guard_jobs
 from e2e.bench.guard import replay as guard_replay
 from e2e.bench.guard import speed as guard_speed
 from e2e.bench.guard import storm as guard_storm
+from e2e.bench.guard import telemetry as guard_telemetry
 from e2e.cluster.errors import ClusterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benches on local clusters.")
@@ -132,7 +133,7 @@ def tiercheck_(
         _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
 
 
-GUARD = ("replay", "jobs", "fleet", "storm", "speed", "burst")
+GUARD = ("replay", "jobs", "fleet", "storm", "speed", "telemetry", "burst")
 
 
 @app.command(name="guard")
@@ -156,6 +157,8 @@ def guard_(
             guard_storm.bench(seeds, found)
         elif name == "burst":
             guard_burst.bench(found)
+        elif name == "telemetry":
+            guard_telemetry.bench(found)
         else:
             guard_speed.bench(found)
     _tell(found, "guard", "make bench-guard", whole=not only and seeds >= 50)

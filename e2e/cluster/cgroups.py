@@ -89,6 +89,34 @@ class Cgroups:
                 return path
         raise ClusterError(f"no pod with uid {uid} has a cgroup below {top}: is it running on this node?")
 
+    def slow_reads(self, node: str, uid: str, device: str, bytes_per_second: int) -> None:
+        """Hold what a pod reads from a disk (`major:minor`) to so many bytes a second; 0 takes that off."""
+        if self.version == 2:
+            (self.pod(node, uid) / "io.max").write_text(f"{device} rbps={bytes_per_second or UNLIMITED[2]}")
+            return
+        # v1 holds each group to its own limit alone: those of the pod's containers count.
+        file = "blkio.throttle.read_bps_device"
+        for group in _deepest_first(self._beside(self.pod(node, uid), file)):
+            (group / file).write_text(f"{device} {bytes_per_second}")
+
+    def enter(self, node: str, uid: str, pid: int, file: str = "cpu.shares") -> None:
+        """Put a process into the group of a pod's busiest container, in the hierarchy that has this file on
+        v1: it shares what that has.
+        """
+        pod = self.pod(node, uid)
+        groups = [*_deepest_first(pod if self.version == 2 else self._beside(pod, file))]
+        leaves = [group for group in groups if not any(other.parent == group for other in groups)]
+        busiest = max(leaves, key=lambda group: len((group / "cgroup.procs").read_text().split()))
+        (busiest / "cgroup.procs").write_text(str(pid))
+
+    def _beside(self, group: Path, file: str) -> Path:
+        """The same group in the v1 hierarchy whose groups have this file."""
+        path = group.relative_to(self.cpu)
+        for mount in self.mounts:
+            if (mount / path / file).exists():
+                return mount / path
+        raise ClusterError(f"no control group hierarchy on this machine has {file} for {path}")
+
     def throttle(self, pod: Path, cores: float) -> dict[str, str]:
         """Hold a pod to `cores` processors (0.25 is a quarter of one); returns the quotas before, by path.
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
@@ -72,17 +76,81 @@ def dropped(node: Node, which: str) -> Iterator[None]:
 
 
 @contextmanager
-def poor_network(node: Node) -> Iterator[None]:
-    """Meanwhile packets that arrive at a node get lost, and those that leave it queue for up to 0.4 s before
-    a token bucket (tc-tbf) of 20 Mbit/s, and get lost where the queue is full.
+def narrow_network(node: Node, rate: str) -> Iterator[None]:
+    """Meanwhile packets that leave a node queue for up to 0.4 s before a token bucket (tc-tbf) of that rate,
+    and get lost where the queue is full.
     """
-    bucket = ["root", "tbf", "rate", "20mbit", "burst", "32768", "latency", "400ms"]
-    with dropped(node, f"numgen random mod 100 < {LOSS_PERCENT}"):
-        node.run(["tc", "qdisc", "replace", "dev", "eth0", *bucket])
+    bucket = ["root", "tbf", "rate", rate, "burst", "32768", "latency", "400ms"]
+    node.run(["tc", "qdisc", "replace", "dev", "eth0", *bucket])
+    try:
+        yield
+    finally:
+        node.run(["tc", "qdisc", "delete", "dev", "eth0", "root"])
+
+
+@contextmanager
+def poor_network(node: Node) -> Iterator[None]:
+    """Meanwhile packets that arrive at a node get lost, and what leaves it goes through 20 Mbit/s."""
+    with dropped(node, f"numgen random mod 100 < {LOSS_PERCENT}"), narrow_network(node, "20mbit"):
+        yield
+
+
+@contextmanager
+def slow_disk(cluster: Cluster, node: Node, pod_uid: str, bytes_per_second: int) -> Iterator[None]:
+    """Meanwhile a pod reads no faster than that from the disk that the node's folders are on."""
+    number = node.folder.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    known = Path("/sys/dev/block") / device
+    if (known / "partition").exists():
+        # Limits are of whole disks.
+        device = (known.resolve().parent / "dev").read_text().strip()
+    cluster.cgroups.slow_reads(node.cgroup, pod_uid, device, bytes_per_second)
+    try:
+        yield
+    finally:
+        cluster.cgroups.slow_reads(node.cgroup, pod_uid, device, 0)
+
+
+EATER = """
+import sys, time
+with open("/proc/self/oom_score_adj", "w") as file:
+    file.write("-1000")
+print("ready", flush=True)
+sys.stdin.readline()
+eaten = bytearray(int(sys.argv[1]))
+eaten[::4096] = b"1" * len(eaten[::4096])
+print("full", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def eater(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
+    """Meanwhile a process that the kernel does not kill has so many bytes of a container's memory."""
+    argv = [sys.executable, "-I", "-S", "-c", EATER, str(size)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
         try:
+            process.stdout.readline()
+            cluster.cgroups.enter(node.cgroup, pod_uid, process.pid, "memory.limit_in_bytes")
+            process.stdin.write("eat\n")
+            process.stdin.flush()
+            process.stdout.readline()
             yield
         finally:
-            node.run(["tc", "qdisc", "delete", "dev", "eth0", "root"])
+            process.kill()
+
+
+@contextmanager
+def hog(cluster: Cluster, node: Node, pod_uid: str) -> Iterator[None]:
+    """Meanwhile another process wants all the processor time that a pod has."""
+    process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+    try:
+        cluster.cgroups.enter(node.cgroup, pod_uid, process.pid)
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

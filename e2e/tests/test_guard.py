@@ -9,26 +9,14 @@ from typing import Any
 
 import pytest
 
-from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
+from e2e.tests.drills import CORES, RANKS, SLOW, compared, hold, straggler
+from e2e.tests.healths import POLICY, health, judged, policy, sweep, swept, taints, touched
 from e2e.tests.jobs import Jobs, memory
 from e2e.tests.survival import ENDLESS, apart, step
 
-RANKS, SLOW = 5, 3
-CORES, SLOWED = 0.15, 0.07
-"""Processors of each rank, and of one that is held back: with the nodes' own needs all together stay below
-what the machine has, else nobody is any faster without the slow one."""
-
-
-def condition(jobs: Jobs, name: str) -> dict[str, Any]:
-    """StragglerDetected of a job; empty before there is one."""
-    found = (c for c in jobs.status(name).get("conditions", []) if c["type"] == "StragglerDetected")
-    return next(found, {})
-
-
-def hold(cluster: Cluster, pod: Any, cores: float) -> None:
-    """Gives a pod so many processors."""
-    cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
+SLOWED = 0.07
+"""Processors of a rank that is held back."""
 
 
 @contextmanager
@@ -36,26 +24,23 @@ def throttled(
     cluster: Cluster,
     jobs: Jobs,
     name: str,
+    cores: float = SLOWED,
     checkpoint: dict[str, Any] | None = None,
     template: dict[str, Any] | None = None,
 ) -> Iterator[list[Any]]:
     """The pods of a job of ranks that were alike before one of them is held back."""
     roles = [{"name": "worker", "replicas": RANKS, **({"template": template} if template else {})}]
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=roles, checkpoint=checkpoint)
-    jobs.wait_phase(name, "Running", 120)
-    pods = jobs.pods(name)
-    for pod in pods:
-        hold(cluster, pod, CORES)
-    jobs.wait(lambda: condition(jobs, name).get("status") == "False", 90, "ranks are compared")
-    hold(cluster, pods[SLOW], SLOWED)
+    pods = compared(cluster, jobs, name)
+    hold(cluster, pods[SLOW], cores)
     yield pods
 
 
 @pytest.mark.full
 def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None:
     with throttled(cluster, jobs, "convoy") as pods:
-        jobs.wait(lambda: condition(jobs, "convoy").get("status") == "True", 240, "somebody is named")
-        said = condition(jobs, "convoy")["message"]
+        jobs.wait(lambda: straggler(jobs, "convoy").get("status") == "True", 240, "somebody is named")
+        said = straggler(jobs, "convoy")["message"]
         assert f"rank {SLOW} on {pods[SLOW].spec.node_name} makes the others wait (Compute)" in said
         named = {rank for one in jobs.status("convoy")["stragglers"] for rank in one["ranks"]}
         assert named == {SLOW}
@@ -66,10 +51,10 @@ def test_a_rank_that_is_throttled_is_named(cluster: Cluster, jobs: Jobs) -> None
 def test_what_lasts_is_an_event_and_who_recovers_is_named_no_more(cluster: Cluster, jobs: Jobs) -> None:
     with throttled(cluster, jobs, "lasting") as pods:
         jobs.wait(lambda: "Straggler" in jobs.events("lasting"), 600, "it lasts")
-        assert condition(jobs, "lasting")["status"] == "True"
+        assert straggler(jobs, "lasting")["status"] == "True"
         hold(cluster, pods[SLOW], CORES)
         jobs.wait(
-            lambda: condition(jobs, "lasting").get("status") == "False", 600, "nobody is named any more"
+            lambda: straggler(jobs, "lasting").get("status") == "False", 600, "nobody is named any more"
         )
 
 
@@ -78,68 +63,10 @@ def test_of_two_ranks_nobody_is_judged(cluster: Cluster, jobs: Jobs) -> None:
     jobs.create(name, engine={"name": "gpt", "params": ENDLESS})
     jobs.wait_phase(name, "Running", 120)
     hold(cluster, jobs.pods(name)[1], CORES)
-    jobs.wait(lambda: condition(jobs, name).get("reason") == "TooFewPeers", 60, "it is said")
-    found = condition(jobs, name)
+    jobs.wait(lambda: straggler(jobs, name).get("reason") == "TooFewPeers", 60, "it is said")
+    found = straggler(jobs, name)
     assert found["status"] == "Unknown" and "it takes 4 ranks" in found["message"]
     assert jobs.status(name).get("stragglers", []) == []
-
-
-POLICY = {
-    "mode": "Act",
-    "detection": {"leastSlowdownPercent": 30, "lasting": "5s"},
-    "drain": {"moveCost": "1s"},
-    "budgets": {"poolPercent": 20},
-}
-
-
-@contextmanager
-def applied(cluster: Cluster, kind: str, name: str, spec: dict[str, Any], made: str) -> Iterator[None]:
-    """An object, which goes in the end, and with it all of the kind that the operator has made for it."""
-    body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-    cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
-    try:
-        yield
-    finally:
-        cluster.kubectl("delete", kind, name)
-        cluster.kubectl("delete", made, "--all")
-
-
-@contextmanager
-def policy(cluster: Cluster, name: str, spec: dict[str, Any]) -> Iterator[None]:
-    """A GuardPolicy for all nodes, which are as they were when it has gone."""
-    with applied(cluster, "GuardPolicy", name, spec, "nodehealths"):
-        yield
-
-
-def health(cluster: Cluster, node: str) -> dict[str, Any]:
-    """The status of the NodeHealth of a node."""
-    found = (one.get("status", {}) for one in cluster.get("nodehealths")["items"])
-    return next((one for one in found if one.get("nodeRef", {}).get("name") == node), {})
-
-
-def judged(cluster: Cluster, node: str) -> dict[str, Any]:
-    """The last action against the hardware of a node."""
-    actions: list[dict[str, Any]] = health(cluster, node).get("actions") or [{}]
-    return actions[-1]
-
-
-def taints(cluster: Cluster, node: str) -> dict[str, str]:
-    """Convoy's own taints on a node."""
-    found = cluster.get("nodes", node)["spec"].get("taints") or []
-    return {one["key"]: one["effect"] for one in found if one["key"].startswith("convoy.dev/")}
-
-
-@contextmanager
-def sweep(cluster: Cluster, name: str, **spec: Any) -> Iterator[None]:
-    """A HealthSweep; what it has taught goes with it."""
-    with applied(cluster, "HealthSweep", name, spec, "hardwareclasses"):
-        yield
-
-
-def swept(cluster: Cluster, name: str) -> dict[str, Any]:
-    """The status of a HealthSweep that is over; empty before."""
-    status: dict[str, Any] = cluster.get("healthsweeps", name).get("status", {})
-    return status if status.get("completionTime") else {}
 
 
 def test_inventories_of_real_nodes_are_read(cluster: Cluster, jobs: Jobs) -> None:
@@ -174,12 +101,19 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster, jobs: Jobs) -> None:
+@pytest.mark.parametrize("share", [0.7, 0.5])
+def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(
+    cluster: Cluster, jobs: Jobs, share: float
+) -> None:
+    """Held to `share` of what the others have."""
     if len(cluster.nodes) <= RANKS:
         pytest.skip("a node for each rank and a spare: CONVOY_E2E_NODES=6")
     name = "swapped"
     spread = {"checkpoint": memory("10s"), "template": apart(name)}
-    with policy(cluster, "swap", POLICY), throttled(cluster, jobs, name, **spread) as pods:
+    with (
+        policy(cluster, "swap", POLICY),
+        throttled(cluster, jobs, name, share * CORES, **spread) as pods,
+    ):
         slow = pods[SLOW].spec.node_name
         others = {pod.spec.node_name for pod in pods} - {slow}
         jobs.wait(lambda: jobs.status(name)["restarts"]["total"] > 0, 900, "it is moved")
@@ -190,7 +124,7 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(cluster: Cluster,
         assert slow not in now and others < now
         jobs.wait(lambda: health(cluster, slow).get("state") == "Requalifying", 60, "it is empty")
         assert taints(cluster, slow) == {"convoy.dev/quarantined": "NoSchedule"}
-        assert not any(taints(cluster, node) for node in now), "nobody else is touched"
+        assert not any(taints(cluster, node) for node in now) and touched(cluster) == {slow}
         saved = jobs.status(name)["checkpoint"]["step"]
         assert saved > 0
         jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on from what it has saved")

@@ -153,12 +153,23 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         findings.append(_places(state, racks, "racks", "rack", step))
     elif classes.alarmed.any() and len(classes.alarmed) > 1:
         findings.append(_places(state, classes, "classes", "class", step))
-    host, wall = state.watches["job host"], state.watches["job wall"]
-    if host.alarmed[0] and not findings and not any(one.cause is Cause.HOST for one in known):
-        findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
+    wall = state.watches["job wall"]
+    if not findings and not any(one.cause is Cause.HOST for one in known):
+        slow = [one for one in (state.watches[name] for name in ("job host", "job pauses")) if one.alarmed[0]]
+        host = max(slow, key=lambda one: float(one.size[0]), default=None)
+        if host is not None:
+            findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
     if wall.persistent(state.setting.rules)[0] and not findings and not known:
-        findings.append(_everybody(Cause.UNKNOWN, wall, step * -np.expm1(-wall.size[0]), state))
+        findings.append(_everybody(_behind(state), wall, step * -np.expm1(-wall.size[0]), state))
     return findings
+
+
+def _behind(state: State) -> Cause:
+    """Of steps that are slower than they were, though no rank's own part is: what grows with them."""
+    needed = _EXPLAINS * state.watches["job wall"].size[0]
+    if state.watches["job pauses"].size[0] >= needed:
+        return Cause.HOST  # first: over several steps, pauses of one after another look like transfer
+    return Cause.COMMUNICATION if state.watches["job transfer"].size[0] >= needed else Cause.UNKNOWN
 
 
 def _imbalance(state: State, table: Table) -> list[Finding]:

@@ -22,6 +22,8 @@ from convoy_controllers.guard.telemetry import Floats, Ints, Table
 _BETTER = 0.8
 """Noise of another model to that of plain peers, from which on it is used."""
 _RECENT = 1 / 8
+_PAUSED, _RARE = 16, 3
+"""Windows over which pauses are looked at, since they hit few; and how many of these say nothing."""
 
 
 def advance(state: State, table: Table) -> tuple[State, Report]:
@@ -30,6 +32,7 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     if table.size != size:
         raise ValueError(f"a table of {table.size} ranks, for a job of {size}")
     state = _known_communicators(state, table)
+    state = replace(state, paused=_paused(state, table))
     residuals, counts = _compute(state, table)
     residuals |= {
         "data": against_all(share(table.data, table)),
@@ -75,6 +78,8 @@ def _many(
         "compute": np.log(np.maximum(table.compute, 1e-9)),
         "groups": signals.transfers(table.groups),
         "job host": _mean(share(table.host, table)),
+        "job pauses": _pauses(state),
+        "job transfer": share(signals.transfer(table), table),
         "job wall": np.log(np.maximum(middle(table.wall - table.save), 1e-9)),
     }
     shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
@@ -86,6 +91,8 @@ def _many(
         "job compute": middle(shift["compute"]),
         "job data": middle(share(table.data, table)),
         "job host": shift["job host"],
+        "job pauses": shift["job pauses"],
+        "job transfer": shift["job transfer"],
         "job wall": shift["job wall"],
         "racks": signals.of_racks(shift["compute"], places["racks"][1]),
         "classes": group_medians(shift["compute"], places["classes"][1]),
@@ -132,6 +139,28 @@ def _mean(values: Floats) -> Floats:
     """Of the known, as an array of one: pauses hit another rank each time, and hold up everybody."""
     known = values[~np.isnan(values)]
     return np.array([known.mean() if len(known) else np.nan])
+
+
+def _paused(state: State, table: Table) -> tuple[float, ...]:
+    """The last windows with this one: no more than by what the step has become longer, and nothing while
+    ranks are named for what they have themselves.
+    """
+    if (state.watches["host"].alarmed | state.watches["data"].alarmed | state.compute.alarmed).any():
+        return ()
+    found = share(signals.pauses(table.host), table)[0]
+    past = state.pasts["job wall"]
+    if past.count[0]:
+        longer = middle(table.wall - table.save) - np.exp(past.mean)
+        found = np.fmin(found, share(longer, table)[0])
+    return (*state.paused, float(np.nan_to_num(found)))[-_PAUSED:]
+
+
+def _pauses(state: State) -> Floats:
+    """Their mean without the worst, as an array of one: what happens once in a while, as an evaluation by one
+    rank does, tells nothing.
+    """
+    worst_first = sorted(state.paused, reverse=True)
+    return np.array([sum(worst_first[_RARE:]) / (_PAUSED - _RARE)])
 
 
 def _heat(table: Table) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,9 +26,17 @@ class Standing:
     ranks: Mapping[str, range]
     """By pod."""
 
-    def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
-        """Names of the nodes that these ranks are on."""
-        return tuple(sorted({self.nodes[int(self.layout.node[rank])] for rank in ranks}))
+    def by_node(self, ranks: Iterable[int]) -> dict[str, tuple[int, ...]]:
+        """These ranks by the name of the node that they are on."""
+        return grouped(ranks, lambda rank: self.nodes[int(self.layout.node[rank])])
+
+
+def grouped(ranks: Iterable[int], where: Callable[[int], str]) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of the place that each is at, names in order."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(where(rank), []).append(rank)
+    return {name: tuple(found[name]) for name in sorted(found)}
 
 
 def standing(

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from convoy_controllers.guard.robust import group_medians, others_median
+from convoy_controllers.guard.robust import group_medians, others_median, spread
 from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Table
 
 _MOST = 32
 """Windows in a past."""
+_STANDS_OUT = 4.0
+"""Deviations from the others' median, from which on a rank's time is no noise."""
 _ENOUGH = 4
 """Windows, before a level is compared with; also communicators that are alike, for one to be compared."""
 
@@ -61,6 +63,27 @@ def middle(values: Floats) -> Floats:
     """The median of the known, as an array of one; NaN when nothing is known."""
     known = values[~np.isnan(values)]
     return np.array([np.median(known) if len(known) else np.nan])
+
+
+def pauses(values: Floats) -> Floats:
+    """What ranks that stand out have beyond the others, summed, as an array of one.
+
+    A pause of one rank holds up all; where another one pauses each time no rank's own mean shows it, and the
+    mean of all ranks shows one of many.
+    """
+    known = values[~np.isnan(values)]
+    if len(known) < _ENOUGH:
+        return np.array([np.nan])
+    most = np.median(known) + _STANDS_OUT * spread(known)
+    return np.array([np.maximum(known - most, 0.0).sum()])
+
+
+def transfer(table: Table) -> Floats:
+    """The least that a rank was held up by collectives, as an array of one; NaN unless all were heard.
+
+    Who comes last waits for nobody. Over several steps it is another one each time, and this an upper bound.
+    """
+    return np.array([table.wait.min()])
 
 
 def of_racks(values: Floats, rack: Ints) -> Floats:

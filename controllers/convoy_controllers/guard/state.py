@@ -16,7 +16,7 @@ from convoy_controllers.guard.watch import Rules, Watch
 
 RANKS = (*MODELS, "data", "host")
 """Watches over ranks; of those over compute only the chosen model's counts."""
-JOB = ("job compute", "job data", "job host", "job wall")
+JOB = ("job compute", "job data", "job host", "job pauses", "job transfer", "job wall")
 """Watches over the job as a whole."""
 PLACES = ("racks", "classes", "replicas")
 
@@ -62,6 +62,8 @@ class State:
     named: Bools
     """Ranks that were alarmed in them."""
     communicators: tuple[str, ...] = ()
+    paused: tuple[float, ...] = ()
+    """What ranks that stand out had of the host, as share of a step, in the last windows."""
     model: str = MODELS[0]
     """The one whose noise is least."""
     shares: Shares | None = None
@@ -89,7 +91,8 @@ def begin(layout: Layout, rules: Rules | None = None) -> State:
     size = layout.size
     units = dict.fromkeys(RANKS, size) | dict.fromkeys(JOB, 1) | {"groups": 0, "groups past": 0}
     units |= {kind: len(setting.places[kind][0]) for kind in PLACES}
-    pasts = {"compute": size, "groups": 0, "job host": 1, "job wall": 1}
+    pasts = {"compute": size, "groups": 0}
+    pasts |= dict.fromkeys(("job host", "job pauses", "job transfer", "job wall"), 1)
     return State(
         setting=setting,
         watches={name: Watch.begin(count) for name, count in units.items()},

@@ -6,12 +6,14 @@ share say nothing about hardware.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from convoy_controllers.guard.findings import Cause, Finding
 
 CAUSES = frozenset((Cause.COMPUTE, Cause.THERMAL, Cause.COMMUNICATION))
+NOTICED = frozenset((Cause.INPUT, Cause.HOST))
+"""What a node may be at fault for, and is not found to be by this alone: tests of it would tell."""
 PLACES = frozenset(("rank", "node", "inside"))
 _SMOOTH = 0.2
 """Weight of the last window."""
@@ -36,6 +38,8 @@ class Held:
     """Seconds by which a step would be shorter without it, over the last windows."""
     lasting: bool
     """Whether the last window found it slow for long: nothing else may lead to action."""
+    ranks: tuple[int, ...] = ()
+    """On this node, those that the last window blamed."""
 
 
 def blamed(finding: Finding) -> bool:
@@ -43,33 +47,56 @@ def blamed(finding: Finding) -> bool:
     return finding.cause in CAUSES and finding.place in PLACES and bool(finding.ranks)
 
 
+def noticeable(finding: Finding) -> bool:
+    """Whether a finding is a reason to test the nodes that it names."""
+    return finding.cause in NOTICED and finding.place in PLACES and bool(finding.ranks)
+
+
 def held(
     before: Mapping[str, Held],
-    found: Iterable[tuple[tuple[str, ...], Finding]],
+    found: Iterable[tuple[Mapping[str, tuple[int, ...]], Finding]],
     accelerators: int,
     steps: int,
     now: float,
+    which: Callable[[Finding], bool] = blamed,
 ) -> dict[str, Held]:
-    """After one more window of so many steps. `found`: its findings with the nodes of their culprits;
-    `accelerators`: of the job, all of which wait for the slowest.
+    """After one more window of so many steps. `found`: its findings, each with its culprits by node;
+    `accelerators`: of the job, all of which wait for the slowest;
+    `which`: of the findings.
     """
     kept = {
         node: replace(one, lasting=False) for node, one in before.items() if now - one.seen <= GAP_SECONDS
     }
-    for nodes, finding in found:
-        if not blamed(finding):
-            continue
-        for node in nodes:
-            known = kept.get(node)
-            loss = finding.lost * accelerators / len(nodes)
-            gain = finding.lost / steps
-            kept[node] = Held(
-                since=known.since if known is not None else now,
-                seen=now,
-                loss=loss + (known.loss if known is not None else 0.0),
-                slowdown=finding.slowdown,
-                cause=finding.cause,
-                gain=gain if known is None else known.gain + _SMOOTH * (gain - known.gain),
-                lasting=finding.persistent or (known is not None and known.lasting),
-            )
+    for node, (finding, ranks, share, lasting) in _by_node(found, which).items():
+        known = kept.get(node)
+        loss = share * accelerators
+        gain = finding.lost / steps
+        kept[node] = Held(
+            since=known.since if known is not None else now,
+            seen=now,
+            loss=loss + (known.loss if known is not None else 0.0),
+            slowdown=finding.slowdown,
+            cause=finding.cause,
+            gain=gain if known is None else known.gain + _SMOOTH * (gain - known.gain),
+            lasting=lasting,
+            ranks=ranks,
+        )
     return kept
+
+
+def _by_node(
+    found: Iterable[tuple[Mapping[str, tuple[int, ...]], Finding]], which: Callable[[Finding], bool]
+) -> dict[str, tuple[Finding, tuple[int, ...], float, bool]]:
+    """By node: the finding that costs most, the ranks of all, the node's share of what is lost, and whether
+    any lasts.
+    """
+    told: dict[str, tuple[Finding, tuple[int, ...], float, bool]] = {}
+    for nodes, finding in found:
+        for node, ranks in nodes.items() if which(finding) else ():
+            one = finding, ranks, finding.lost / len(nodes), finding.persistent
+            if (before := told.get(node)) is not None:
+                worst = max(before, one, key=lambda entry: entry[2])
+                both = tuple(sorted({*before[1], *ranks}))
+                one = worst[0], both, worst[2], before[3] or finding.persistent
+            told[node] = one
+    return told

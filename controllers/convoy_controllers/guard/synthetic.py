@@ -120,7 +120,7 @@ class _Play:
             clock=np.where(silent, np.nan, effects.clock),
             throttled=effects.throttled & ~silent,
             micro=micro,
-            groups=tuple(groups),
+            groups=tuple(groups) if job.groups else (),
         )
 
     def _micro(self, effects: Effects) -> tuple[Floats, Floats]:
@@ -144,8 +144,6 @@ class _Play:
 
     def _groups(self, own: Floats, effects: Effects) -> list[Group]:
         job, ranks = self._job, np.arange(self._job.size)
-        if not job.groups:
-            return []
         grid = ranks.reshape(job.stages, job.replicas, job.lanes)
         found = []
         if job.replicas > 1:

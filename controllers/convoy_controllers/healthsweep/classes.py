@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import median
 
 from convoy_controllers.guard.sweep import fingerprint, metric, reference
@@ -11,12 +11,14 @@ from convoy_controllers.guard.sweep.measuring import Better
 from convoy_controllers.guard.sweep.reference import LEVELS, Reference
 from convoy_controllers.guard.sweep.verdict import Outcome
 from convoy_controllers.healthsweep.observed import INVENTORY, End, Measurement, Told
-from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClassStatus, Row
+from convoy_crds.hardwareclass import MOST_ROWS, ClassMetric, HardwareClass, HardwareClassStatus, Row
 
 FEWEST_NODES = 4
 """Different nodes below which their accelerators are no reference."""
 FEWEST_ROWS = metric.FEWEST + 1
 """A node is held against the others, and is one of them itself."""
+KEPT = timedelta(days=365)
+"""For which a class stays of which nothing is measured any more."""
 OWN = "own."
 """Facts that nodes of a class do not have in common begin so."""
 _MOST_FACTS = 64
@@ -56,6 +58,15 @@ def settled(known: HardwareClassStatus, *, freeze: bool) -> HardwareClassStatus:
             "drifted": [one.name for one in found if abs(one.moved or 0.0) > reference.ALARM],
         }
     )
+
+
+def stale(one: HardwareClass, now: datetime) -> bool:
+    """Whether nothing of a class was measured for long: its nodes are gone, or of another one since an
+    upgrade.
+    """
+    times = [row.at for found in one.status.metrics for row in found.recent]
+    last = max(times, default=one.metadata.creation_timestamp)
+    return last is not None and now - last >= KEPT
 
 
 def reference_of(known: HardwareClassStatus, found: Measurement) -> Reference:

@@ -15,15 +15,16 @@ from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth import breaker as breakers
 from convoy_controllers.nodehealth.breaker import Judged
-from convoy_controllers.nodehealth.machine import Want, Wish
+from convoy_controllers.nodehealth.machine import SWEEPS, Want, Wish
 from convoy_controllers.nodehealth.record import ACCUSED, IN_SERVICE, length
+from convoy_controllers.nodehealth.sweeping import UNASKED
 from convoy_crds.guardpolicy import BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import State
 from convoy_crds.terms import Reason, Reasons
 
 _HOUR = timedelta(hours=1)
-_FIRST = {Want.DRAIN: 0, Want.QUARANTINE: 1, Want.SWEEP: 2}
+_FIRST = {Want.DRAIN: 0, Want.QUARANTINE: 1, Want.SWEEP: 2, Want.ROUTINE: 3}
 _TRUSTED = IN_SERVICE - {State.SUSPECT}
 _SWEPT_FIRST = (State.REQUALIFYING, State.QUARANTINED, State.GATED, State.SUSPECT)
 
@@ -65,7 +66,9 @@ class Ledger:
         span = length(self.rules.job_interval)
         self.jobs = {job for action in recent if now - action.at < span for job in action.jobs}
         self.accused = sum(1 for one in nodes.values() if one.either(ACCUSED))
-        self.sweeps = sum(1 for one in nodes.values() if one.status.sweep is not None)
+        sweeping = [one.status.sweep for one in nodes.values() if one.status.sweep is not None]
+        self.sweeps = len(sweeping)
+        self.asked = sum(1 for one in sweeping if one.cause not in UNASKED)
         sweeps = policy.spec.sweeps
         self.sweeps_limit = share(self.size, sweeps.at_once_percent) if sweeps is not None else 0
         moving = sum(1 for one in nodes.values() if one.either({State.DRAINING}) and not one.facts.idle)
@@ -74,12 +77,16 @@ class Ledger:
     def refuses(self, want: Want, one: Judged) -> Refusal | None:
         """The first budget that has nothing left for this; None when all grant it."""
         if want is Want.SWEEP:
-            return _over(Reasons.SWEEP_BUDGET, want, self.sweeps, self.sweeps_limit)
+            # What is routine keeps nobody from returning to service.
+            return _over(Reasons.SWEEP_BUDGET, want, self.asked, self.sweeps_limit)
+        if want is Want.ROUTINE:
+            refused = _over(Reasons.SWEEP_BUDGET, want, self.sweeps, self.sweeps_limit)
+            return refused or self._spares(want, max(1, self.rules.reserved_spares))
         if want is Want.QUARANTINE:
             limit = share(self.size, self.rules.quarantined_percent, 2)
             refused = _over(Reasons.QUARANTINE_BUDGET, want, self.accused, limit)
             idle = one.facts.idle and self.rules.reserved_spares > 0
-            return refused or (self._spares(want) if idle else None)
+            return refused or (self._spares(want, self.rules.reserved_spares) if idle else None)
         rack, jobs = one.status.node_ref.rack, one.facts.node.jobs if one.facts.node else ()
         taken = sorted(self.jobs.intersection(jobs))
         return (
@@ -93,16 +100,15 @@ class Ledger:
                 else None
             )
             or (self._job(want, taken[0]) if taken else None)
-            or (None if one.facts.idle else self._spares(want))
+            or (None if one.facts.idle else self._spares(want, self.rules.reserved_spares))
         )
 
     def _job(self, want: Want, job: str) -> Refusal:
         span = seconds(self.rules.job_interval)
         return Refusal(Reasons.JOB_BUDGET, Reasons.JOB_BUDGET.format(want=want, job=job, seconds=span))
 
-    def _spares(self, want: Want) -> Refusal | None:
+    def _spares(self, want: Want, reserved: int) -> Refusal | None:
         """Whether one idle node can be spared: a job that moves takes one, too."""
-        reserved = self.rules.reserved_spares
         if self.spares > reserved:
             return None
         message = Reasons.SPARES_BUDGET.format(want=want, count=self.spares, limit=reserved)
@@ -110,8 +116,10 @@ class Ledger:
 
     def take(self, want: Want, one: Judged) -> None:
         """Counts what was granted."""
-        if want is Want.SWEEP:
+        if want in SWEEPS:
             self.sweeps += 1
+            self.asked += 1 if want is Want.SWEEP else 0
+            self.spares -= 1 if want is Want.ROUTINE else 0
         elif want is Want.QUARANTINE:
             self.accused += 1
             self.spares -= 1 if _spare(one) else 0
@@ -138,13 +146,14 @@ def allocate(
         one = nodes[name]
         refused = _stopped(allocation.breaker, policy, name, one, wish) or ledger.refuses(wish.want, one)
         if refused is not None:
-            allocation.refused.setdefault(name, refused)
+            if wish.want is not Want.ROUTINE:
+                allocation.refused.setdefault(name, refused)
             continue
         allocation.refused.pop(name, None)
         allocation.granted[name] = wish
         ledger.take(wish.want, one)
         half_open = allocation.breaker.state is BreakerState.HALF_OPEN
-        if half_open and wish.want is not Want.SWEEP and allocation.breaker.trial != name:
+        if half_open and wish.want not in SWEEPS and allocation.breaker.trial != name:
             allocation.breaker = allocation.breaker.model_copy(update={"trial": name})
     return allocation
 
@@ -157,6 +166,8 @@ def _in_order(
     def rank(entry: tuple[str, Wish]) -> tuple[int, float, str]:
         name, wish = entry
         status = nodes[name].status
+        if wish.want is Want.ROUTINE:
+            return _FIRST[wish.want], 0.0, ""  # in the order in which they are wanted
         if wish.want is Want.SWEEP:
             known = status.state in _SWEPT_FIRST
             return _FIRST[wish.want], float(_SWEPT_FIRST.index(status.state) if known else 9), name
@@ -168,7 +179,7 @@ def _in_order(
 def _stopped(
     breaker: BreakerStatus, policy: GuardPolicy, name: str, one: Judged, wish: Wish
 ) -> Refusal | None:
-    if wish.want is Want.SWEEP or breakers.admits(breaker, name, one.status):
+    if wish.want in SWEEPS or breakers.admits(breaker, name, one.status):
         return None
     message = Reasons.BREAKER_OPEN.format(
         want=wish.want, policy=policy.metadata.name, state=f"{breaker.state}: {breaker.message}"
@@ -178,7 +189,8 @@ def _stopped(
 
 def _spare(one: Judged) -> bool:
     node = one.facts.node
-    return node is not None and node.schedulable and node.pods == 0 and one.both(_TRUSTED)
+    tested = one.status.sweep is not None or one.stored.sweep is not None
+    return node is not None and node.schedulable and node.pods == 0 and one.both(_TRUSTED) and not tested
 
 
 def _over(reason: Reason, want: Want, count: int, limit: int, rack: str = "") -> Refusal | None:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from convoy_controllers.nodehealth import machine
+from convoy_controllers.nodehealth import machine, routine
 from convoy_controllers.nodehealth.breaker import Judged
 from convoy_controllers.nodehealth.budget import Allocation, Refusal, allocate
 from convoy_controllers.nodehealth.conditions import described
@@ -80,6 +80,8 @@ def _allocated(policy: GuardPolicy, nodes: dict[str, Judged], now: datetime) -> 
     for name, one in nodes.items():
         if several := machine.wishes(one.status, one.facts, policy, now):
             wishes[name] = several
+    for name, wish in routine.wishes(policy, nodes, now).items():
+        wishes.setdefault(name, (wish,))
     return allocate(policy, nodes, wishes, now)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from convoy_controllers.nodehealth import evidence, outcome, people, repairing, sweeping
+from convoy_controllers.nodehealth import evidence, noticing, outcome, people, repairing, sweeping
 from convoy_controllers.nodehealth.observed import Facts, Member
 from convoy_controllers.nodehealth.record import ACCUSED, lemon_score, length, turned
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
@@ -21,6 +21,7 @@ from convoy_crds.nodehealth import (
     NodeHealthStatus,
     NodeRef,
     State,
+    SweepCause,
 )
 from convoy_crds.terms import Reasons
 
@@ -29,8 +30,12 @@ class Want(StrEnum):
     """What a node would do next if it may."""
 
     SWEEP = "a sweep"
+    ROUTINE = "a routine sweep"
     QUARANTINE = "a quarantine"
     DRAIN = "a drain"
+
+
+SWEEPS = frozenset((Want.SWEEP, Want.ROUTINE))
 
 
 class Wish(NamedTuple):
@@ -38,6 +43,8 @@ class Wish(NamedTuple):
 
     want: Want
     why: str = ""
+    cause: SweepCause = SweepCause.SUSPECTED
+    """Of a sweep."""
 
 
 def noted(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHealthStatus:
@@ -61,6 +68,7 @@ def noted(member: Member, policy: GuardPolicy | None, now: datetime) -> NodeHeal
     if known != status.evidence:
         seen = evidence.last_sign(known)
         status = status.model_copy(update={"evidence": known, "clean_since": seen or status.clean_since})
+    status = noticing.with_notice(status, facts, spec, now)
     status = sweeping.judged(status, facts, spec, now)
     status = outcome.checked(status, facts, now)
     status = _moved_on(status, facts, policy, now)
@@ -210,8 +218,9 @@ def wishes(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: dat
     decided = status.state is State.QUARANTINED and status.sweep is None
     if decided and (why := repairing.may_leave(status, facts, policy.spec, now)):
         found.append(Wish(Want.DRAIN, why))
-    if sweeping.wants(status, facts, policy, now):
-        found.append(Wish(Want.SWEEP))
+    if (cause := sweeping.wanted(status, facts, policy, now)) is not None:
+        unasked = cause in sweeping.UNASKED
+        found.append(Wish(Want.ROUTINE if unasked else Want.SWEEP, cause=cause))
     return tuple(found)
 
 
@@ -219,8 +228,8 @@ def granted(
     status: NodeHealthStatus, facts: Facts, hardware: str, wanted: Wish, now: datetime
 ) -> NodeHealthStatus:
     """The status after a wish was granted."""
-    if wanted.want is Want.SWEEP:
-        return sweeping.begun(status, hardware, now)
+    if wanted.want in SWEEPS:
+        return sweeping.begun(status, hardware, wanted.cause, now)
     if wanted.want is Want.QUARANTINE:
         quarantines = [*status.quarantines, now][-16:]
         update = {"quarantines": quarantines, "lemon_score": lemon_score(quarantines, now), "failures": 0}

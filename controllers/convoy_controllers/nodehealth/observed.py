@@ -29,6 +29,8 @@ class Suspicion:
     """Seconds by which a step would be shorter without it."""
     beside: tuple[str, ...] = ()
     """Other nodes that the job accuses at the same time."""
+    ranks: tuple[int, ...] = ()
+    """Of the job, those on this node that keep the others waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,10 @@ class Facts:
     """Of jobs that accuse it now: what is remembered when they are moved."""
     move_cost: float | None = None
     """GPU-seconds that moving the node's jobs costs, as measured; None before it was."""
+    noticed: tuple[Suspicion, ...] = ()
+    """What jobs see of it that may lie in it and need not: nothing is held against it for that."""
+    followed: frozenset[str] = frozenset()
+    """Jobs of the last action whose ranks are as slow elsewhere."""
 
     @property
     def idle(self) -> bool:

@@ -25,7 +25,7 @@ def checked(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealth
         return status
     if facts.recovered >= ENOUGH:
         return _decided(status, Outcome.RIGHT, now)
-    status = _decided(status, Outcome.WRONG, now)
+    status = _decided(status, Outcome.WRONG, now, facts.followed)
     if any(one.kind is EvidenceKind.SWEEP for one in status.evidence):
         # It did not slow these jobs, and yet something is wrong with it.
         return status
@@ -49,6 +49,10 @@ def checked(status: NodeHealthStatus, facts: Facts, now: datetime) -> NodeHealth
     return turned(status, after, now, Reasons.WRONGLY_ACCUSED, Reasons.WRONGLY_ACCUSED.message)
 
 
-def _decided(status: NodeHealthStatus, outcome: Outcome, now: datetime) -> NodeHealthStatus:
-    last = status.actions[-1].model_copy(update={"outcome": outcome, "decided": now})
+def _decided(
+    status: NodeHealthStatus, outcome: Outcome, now: datetime, followed: frozenset[str] = frozenset()
+) -> NodeHealthStatus:
+    last = status.actions[-1]
+    paces = [one.model_copy(update={"followed": True}) if one.job in followed else one for one in last.paces]
+    last = last.model_copy(update={"outcome": outcome, "decided": now, "paces": paces})
     return status.model_copy(update={"actions": [*status.actions[:-1], last]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,19 @@ SIGMAS = 2.5
 """Standard errors that a share must be away from `ENOUGH` to be told."""
 FEWEST_WINDOWS = 12
 """Of an incarnation, by which its pace is known."""
+_MOST_RANKS = 64
 LEAST_GAIN = 0.02
 """Share of a step below which a gain drowns in noise: nothing is concluded from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Ranks that keep the others of their job waiting, for long."""
+
+    ranks: frozenset[int]
+    cause: str
+    gain: float
+    """Seconds by which a step would be shorter without that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +48,8 @@ class JobPace:
     """That this incarnation has made."""
     ranks: int
     nodes: frozenset[str]
-    waits: bool = False
-    """Whether it holds something against a node of its own: what leaving another has brought is not seen."""
+    slow: tuple[Slow, ...] = ()
+    """What holds it up now."""
 
 
 def error(walls: Sequence[float]) -> float:
@@ -61,26 +72,52 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
                     error=round(known.error, 6),
                     gain=round(one.gain, 6),
                     others=sorted(set(one.beside))[:16],
+                    cause=one.cause,
+                    slow=sorted(one.ranks)[:_MOST_RANKS],
                 )
             )
     return found
 
 
+def as_before(moved: Pace, now: Slow) -> bool:
+    """Whether ranks that were moved are slow again for the same cause, and about as much."""
+    alike = ENOUGH * moved.gain <= now.gain <= moved.gain / ENOUGH
+    return alike and now.cause == moved.cause and bool(now.ranks & set(moved.slow))
+
+
 def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> float | None:
     """The share of the predicted gain that the jobs of an action have shown, of the best of them; None while
     it is not known. A job is not judged while it is on that node, or on others that it accused then, nor with
-    another number of ranks, nor while noise could have made the difference.
+    another number of ranks, nor while noise could have made the difference, nor, unless it has gained enough,
+    while something else holds it up.
     """
-    if action is None or action.outcome is not Outcome.PENDING:
-        return None
     shares = []
+    for one, known in _since(action, node, now):
+        share = (one.seconds - known.seconds) / one.gain
+        told = abs(share - ENOUGH) >= SIGMAS * math.hypot(one.error, known.error) / one.gain
+        if told and (share >= ENOUGH or not known.slow):
+            shares.append(share)
+        elif any(as_before(one, slow) for slow in known.slow):
+            shares.append(0.0)
+    return max(shares, default=None)
+
+
+def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> frozenset[str]:
+    """Jobs of an action whose ranks are as slow on the nodes that they are on now."""
+    return frozenset(
+        one.job
+        for one, known in _since(action, node, now)
+        if any(as_before(one, slow) for slow in known.slow)
+    )
+
+
+def _since(action: Action | None, node: str, now: Mapping[str, JobPace]) -> Iterator[tuple[Pace, JobPace]]:
+    """The jobs of an action whose outcome is asked, as far as they run elsewhere and are known there."""
+    if action is None or action.outcome is not Outcome.PENDING:
+        return
     for one in action.paces:
         known = now.get(one.job)
         if one.gain <= 0 or known is None or known.incarnation <= one.incarnation or known.ranks != one.ranks:
             continue
-        if known.windows < FEWEST_WINDOWS or known.waits or known.nodes & {node, *one.others}:
-            continue
-        share = (one.seconds - known.seconds) / one.gain
-        if abs(share - ENOUGH) >= SIGMAS * math.hypot(one.error, known.error) / one.gain:
-            shares.append(share)
-    return max(shares, default=None)
+        if known.windows >= FEWEST_WINDOWS and not known.nodes & {node, *one.others}:
+            yield one, known

@@ -60,6 +60,7 @@ def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
         "released_at": said.at,
         "evidence": [],
         "confirmed_at": None,
+        "noticed": None,
         "quarantines": [],
         "lemon_score": 0.0,
         "failures": 0,

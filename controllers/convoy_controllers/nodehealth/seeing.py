@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from convoy_controllers.nodehealth.binding import chosen
+from convoy_controllers.nodehealth.following import of_nodes
 from convoy_controllers.nodehealth.observed import (
     Facts,
     Fleet,
@@ -19,7 +20,7 @@ from convoy_controllers.nodehealth.observed import (
     Suspicion,
     SweepResult,
 )
-from convoy_controllers.nodehealth.pacing import JobPace, paces, recovered
+from convoy_controllers.nodehealth.pacing import JobPace, followed, paces, recovered
 from convoy_crds.guardpolicy import Budgets, GuardPolicy
 from convoy_crds.healthsweep import HealthSweep, Tier
 from convoy_crds.nodehealth import NodeHealth, Verdict
@@ -106,15 +107,17 @@ def see(
     nodes: Sequence[SeenNode],
     jobs: Sequence[SeenJob],
     suspicions: Mapping[str, tuple[Suspicion, ...]],
+    noticed: Mapping[str, tuple[Suspicion, ...]],
     swept: Mapping[str, Sequence[SweepResult]],
     pace: Mapping[str, JobPace],
     now: datetime,
 ) -> Seen:
-    """`suspicions`: by node; `swept`: by hardware, the oldest first; `pace`: by job. Hardware whose node is
-    away stays with the policy that it had.
+    """`suspicions` and `noticed`: by node; `swept`: by hardware, the oldest first; `pace`: by job.
+    Hardware whose node is away stays with the policy that it had.
     """
     in_order = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.metadata.name))
     stored = {health.metadata.name: health for health in healths}
+    suspicions = of_nodes(suspicions, stored.values(), pace, now)
     by_uid = {health.status.node_ref.uid: name for name, health in stored.items()}
     of_node = {node.name: _policy(in_order, node.labels) for node in nodes}
     jobs_on = _by_node(jobs)
@@ -134,10 +137,16 @@ def see(
         held = suspicions.get(facts.name, ()) if facts is not None else ()
         there = jobs_on.get(facts.name, ()) if facts is not None else ()
         result = _result(health, swept.get(name, ()))
-        so = replace(_facts(facts, held, there, now), sweep=result)
+        hints = noticed.get(facts.name, ()) if facts is not None else ()
+        so = replace(_facts(facts, held, there, now), sweep=result, noticed=hints)
         last = health.status.actions[-1] if health.status.actions else None
         left = health.status.node_ref.name
-        so = replace(so, paces=tuple(paces(so, pace)), recovered=recovered(last, left, pace))
+        so = replace(
+            so,
+            paces=tuple(paces(so, pace)),
+            recovered=recovered(last, left, pace),
+            followed=followed(last, left, pace),
+        )
         member = Member(health, so)
         if policy is None:
             alone.append(member)
@@ -178,11 +187,11 @@ def results(sweeps: Iterable[HealthSweep]) -> dict[str, list[SweepResult]]:
 
 
 def _result(health: NodeHealth, said: Sequence[SweepResult]) -> SweepResult | None:
-    """Of the sweep that is waited for; else the last one, whoever has asked for it."""
+    """Of the sweep that is waited for; else the last verdict, whoever has asked for it."""
     ref = health.status.sweep
-    if ref is None:
-        return said[-1] if said else None
-    return next((one for one in said if one.name == ref.name), None)
+    awaited = next((one for one in said if ref is not None and one.name == ref.name), None)
+    verdicts = [one for one in said if one.verdict is not Verdict.INCONCLUSIVE]
+    return awaited or (verdicts[-1] if verdicts else None)
 
 
 def _policy(in_order: Sequence[GuardPolicy], labels: Mapping[str, str]) -> GuardPolicy | None:

@@ -15,6 +15,7 @@ from convoy_crds.nodehealth import (
     Provenance,
     RepairStatus,
     State,
+    SweepCause,
     SweepRef,
     Verdict,
 )
@@ -26,6 +27,8 @@ RETRY = timedelta(hours=1)
 """Between two sweeps of a suspect: what was not there the first time needs time to come back."""
 _ON_ITS_WAY = (State.DRAINING, State.REPAIRING)
 """In these no verdict changes where it goes."""
+UNASKED = (SweepCause.NOTICED, SweepCause.ROUTINE)
+"""Nothing is held against the node: that such a sweep cannot tell means nothing."""
 MOST_INCONCLUSIVE = 2
 """Sweeps without a verdict after which no verdict is waited for."""
 
@@ -43,10 +46,15 @@ def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: d
     if ref is None:
         return _asked_for(status, result, spec, now)
     if result is None or result.name != ref.name:
+        status = _asked_for(status, result, spec, now)
+        if status.sweep is None:
+            return status
         if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
         result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
-    status = status.model_copy(update={"sweep": None, "swept": result.at})
+    status = status.model_copy(update={"sweep": None, "swept": result.at, "noticed": None})
+    if result.verdict is Verdict.INCONCLUSIVE and ref.cause in UNASKED:
+        return status
     if result.verdict is Verdict.PASS:
         return _passed(status, result, spec, now)
     if result.verdict is Verdict.FAIL:
@@ -64,7 +72,7 @@ def _asked_for(
         return status
     if status.swept is not None and result.at <= status.swept:
         return status
-    status = status.model_copy(update={"swept": result.at})
+    status = status.model_copy(update={"swept": result.at, "noticed": None})
     heard = _passed if result.verdict is Verdict.PASS else _failed
     return heard(status, result, spec, now)
 
@@ -154,23 +162,30 @@ def _inconclusive(status: NodeHealthStatus, result: SweepResult, now: datetime) 
     return turned(status, after, now, reason, message, result.provenance)
 
 
-def wants(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> bool:
-    """Whether the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
+def wanted(status: NodeHealthStatus, facts: Facts, policy: GuardPolicy, now: datetime) -> SweepCause | None:
+    """Why the node is to be swept as soon as it may be: it is idle, and a verdict is missing."""
     spec = policy.spec
     if spec.sweeps is None or status.sweep is not None or not facts.heard or not facts.idle:
-        return False
-    if status.state is State.REQUALIFYING:
-        return True
-    if status.state is State.GATED:
-        return not evidence.failures(status.evidence)
-    if status.state is State.QUARANTINED:
-        # It takes nobody out of service, and a breaker that is not closed lets pass only whom a sweep failed.
-        closed = policy.status.breaker.state is BreakerState.CLOSED
-        return not closed and not evidence.failures(status.evidence)
-    if status.state is State.QUALIFIED:
-        expired = status.qualified_until is not None and now >= status.qualified_until
-        return expired and spec.on_join is OnJoin.GATE
-    return status.state is State.SUSPECT and _worth_a_look(status, now)
+        return None
+    failed = evidence.failures(status.evidence) > 0
+    # It takes nobody out of service, and a breaker that is not closed lets pass only whom a sweep failed.
+    closed = policy.status.breaker.state is BreakerState.CLOSED
+    expired = status.qualified_until is not None and now >= status.qualified_until
+    hinted = status.noticed is not None
+    match status.state:
+        case State.REQUALIFYING:
+            return SweepCause.RETURNING
+        case State.GATED if not failed:
+            return SweepCause.JOINED
+        case State.QUARANTINED if not closed and not failed:
+            return SweepCause.SUSPECTED
+        case State.SUSPECT if _worth_a_look(status, now):
+            return SweepCause.SUSPECTED
+        case State.UNVERIFIED | State.QUALIFIED if hinted:
+            return SweepCause.NOTICED
+        case State.QUALIFIED if expired and spec.on_join is OnJoin.GATE:
+            return SweepCause.EXPIRED
+    return None
 
 
 def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
@@ -184,10 +199,10 @@ def _worth_a_look(status: NodeHealthStatus, now: datetime) -> bool:
     return online or again or status.inconclusive > 0
 
 
-def begun(status: NodeHealthStatus, hardware: str, now: datetime) -> NodeHealthStatus:
+def begun(status: NodeHealthStatus, hardware: str, cause: SweepCause, now: datetime) -> NodeHealthStatus:
     """The status with a sweep that was granted."""
-    ref = SweepRef(name=name_of(hardware, now), since=now)
+    ref = SweepRef(name=name_of(hardware, now), since=now, cause=cause)
     message = Reasons.UNDER_TEST.format(name=ref.name)
-    if status.state in (State.GATED, State.QUALIFIED):
+    if status.state is State.GATED or cause is SweepCause.EXPIRED:
         status = turned(status, State.SWEEPING, now, Reasons.UNDER_TEST, message)
     return status.model_copy(update={"sweep": ref, "sweeps": status.sweeps + 1})

@@ -72,7 +72,7 @@ class HealthWorld:
     def __init__(self, policy: dict[str, Any], count: int, racks: int = 4, seed: int = 0) -> None:
         self.kernel = Kernel(seed)
         born = self.kernel.time
-        spec = {"sweeps": {}, **policy}
+        spec = {"sweeps": {"timePercent": 0}, **policy}
         body = {"metadata": {"name": "p", "creationTimestamp": _text(born)}, "spec": spec}
         self.policy = json.dumps(GuardPolicy.model_validate(body).to_dict())
         self.hardware = {

@@ -19,6 +19,7 @@ from convoy_controllers.nodehealth import fleet as fleets
 from convoy_controllers.nodehealth.observed import Fleet
 from convoy_controllers.nodehealth.record import ACCUSED
 from convoy_controllers.nodehealth.seeing import Seen
+from convoy_controllers.nodehealth.sweeping import UNASKED
 from convoy_controllers.nodehealth.wanted import Marks, marks, marks_of_unknown
 from convoy_controllers.plan import Event
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
@@ -48,6 +49,8 @@ _COST = 10.0
 _AGAIN = timedelta(seconds=15)
 """Between two tries to evict a pod that its PodDisruptionBudget keeps."""
 _PARALLEL = 32
+_KEPT, _KEPT_UNASKED = 86_400, 3_600
+"""Seconds for which sweeps made for nodes stay when they are over; what they came to is in the NodeHealth."""
 _REASONS = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
 
 
@@ -114,7 +117,8 @@ class Keeper:
         await self._each(
             self._create(name, node)
             for name, node in seen.unknown.items()
-            if seen.policies.get(node) is not None
+            # One that is there and cannot be read is logged, and left alone.
+            if seen.policies.get(node) is not None and self._world.node_healths.get("", name) is None
         )
         for fleet in seen.fleets:
             await self._fleet(fleet, seen, now)
@@ -203,6 +207,9 @@ class Keeper:
         """`rules`: by node, its policy as it is stored now."""
         for node in self._world.nodes:
             policy = rules.get(node.name)
+            name = seen.named.get(node.name, "")
+            if name not in stored and self._world.node_healths.get("", name) is not None:
+                continue  # it cannot be read: what its taints are for is not known
             health = stored.get(seen.hardware.get(node.name, ""))
             qualified = None
             if health is None:
@@ -260,7 +267,15 @@ class Keeper:
             if ref is None or policy is None or policy.spec.sweeps is None or not node:
                 continue
             if self._world.health_sweeps.get("", ref.name) is None:
-                yield self._sweep(ref.name, {"nodes": [node], "deadline": policy.spec.sweeps.deadline})
+                kept = _KEPT_UNASKED if ref.cause in UNASKED else _KEPT
+                yield self._sweep(
+                    ref.name,
+                    {
+                        "nodes": [node],
+                        "deadline": policy.spec.sweeps.deadline,
+                        "ttlSecondsAfterFinished": kept,
+                    },
+                )
 
     async def _sweep(self, name: str, spec: Mapping[str, Any]) -> None:
         body = {

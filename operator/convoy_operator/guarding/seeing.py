@@ -45,6 +45,10 @@ class Told(Protocol):
         """By node, what jobs hold against it."""
         ...
 
+    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        """By node, what jobs see of it that may lie in it and need not."""
+        ...
+
     def paces(self) -> Mapping[str, JobPace]:
         """By job (namespace/name), how fast it is."""
         ...
@@ -108,6 +112,7 @@ class Sight:
             [self._node(node) for node in self._world.nodes],
             self._seen_jobs(),
             self._told.suspicions(),
+            self._told.noticed(),
             results(self._sweeps.all(self._world.health_sweeps)),
             self._told.paces(),
             self._now(),

@@ -271,6 +271,10 @@ class Agents:
         """By node, what jobs hold against it."""
         return self.watches.suspicions()
 
+    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        """By node, what jobs see of it that may lie in it and need not."""
+        return self.watches.noticed()
+
     def paces(self) -> Mapping[str, JobPace]:
         """By job, how fast it is."""
         return self.watches.paces()

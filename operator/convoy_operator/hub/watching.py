@@ -23,10 +23,10 @@ from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.gather import Gather
 from convoy_controllers.guard.placing import Standing, standing
 from convoy_controllers.guard.state import State, begin
-from convoy_controllers.guard.suspicions import Held, held
+from convoy_controllers.guard.suspicions import Held, held, noticeable
 from convoy_controllers.guard.telemetry import Window
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, error
+from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
@@ -55,6 +55,8 @@ class _Job:
         """As its plan last saw it."""
         self.held: dict[str, Held] = {}
         """By node."""
+        self.noticed: dict[str, Held] = {}
+        """By node, what may lie in it and need not."""
         self.canary = Canary()
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
@@ -71,8 +73,10 @@ class _Job:
         for table in self.gather.take(self.incarnation, window):
             self.canary.take(self.state, table, now)
             self.state, report = advance(self.state, table)
-            found = [(self.standing.nodes_of(finding.ranks), finding) for finding in report.findings]
-            self.held = held(self.held, found, self.standing.layout.size, table.steps, now)
+            found = [(self.standing.by_node(finding.ranks), finding) for finding in report.findings]
+            size = self.standing.layout.size
+            self.held = held(self.held, found, size, table.steps, now)
+            self.noticed = held(self.noticed, found, size, table.steps, now, noticeable)
             if not np.isnan(table.wall).all():
                 self._windows += 1
                 self._walls.append(float(np.nanmax(table.wall - np.nan_to_num(table.save))) / table.steps)
@@ -89,8 +93,12 @@ class _Job:
             error(self._walls),
             self._windows,
             self.standing.layout.size,
-            frozenset(self.standing.nodes_of(range(self.standing.layout.size))),
-            any(one.lasting for one in self.held.values()),
+            frozenset(self.standing.nodes),
+            tuple(
+                Slow(frozenset(one.ranks), one.cause.value, one.gain)
+                for one in self.held.values()
+                if one.lasting
+            ),
         )
 
     def suspicion(self, node: str, one: Held) -> Suspicion:
@@ -99,7 +107,9 @@ class _Job:
         job = f"{self.key.namespace}/{self.key.name}"
         beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)
         slowdown, cause = 1 + one.slowdown, one.cause.value
-        return Suspicion(job, since, seen, slowdown, one.loss, cause, gain=one.gain, beside=beside)
+        return Suspicion(
+            job, since, seen, slowdown, one.loss, cause, gain=one.gain, beside=beside, ranks=one.ranks
+        )
 
 
 class Watches:
@@ -132,12 +142,19 @@ class Watches:
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
         """By node, what jobs hold against it. What an incarnation held that is over is of the past."""
+        return self._suspicions(lambda job: job.held)
+
+    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        """By node, what jobs see of it that may lie in it and need not."""
+        return self._suspicions(lambda job: job.noticed)
+
+    def _suspicions(self, which: Callable[[_Job], Mapping[str, Held]]) -> Mapping[str, tuple[Suspicion, ...]]:
         found: dict[str, list[Suspicion]] = defaultdict(list)
         for uid, job in self._jobs.items():
             known = self._world.jobs.get(job.key.namespace, job.key.name)
             if known is None or known.uid != uid or known.status.get("incarnation") != job.incarnation:
                 continue
-            for node, one in job.held.items():
+            for node, one in which(job).items():
                 if one.lasting:
                     found[node].append(job.suspicion(node, one))
         return {node: tuple(several) for node, several in found.items()}
@@ -215,8 +232,8 @@ class Watches:
             self._jobs.pop(before.uid, None)
 
 
-def _lasting(job: _Job) -> set[str]:
-    return {node for node, one in job.held.items() if one.lasting}
+def _lasting(job: _Job) -> tuple[set[str], ...]:
+    return tuple({node for node, one in which.items() if one.lasting} for which in (job.held, job.noticed))
 
 
 def _window(told: wire.StepWindow) -> Window:
@@ -249,7 +266,7 @@ def _slow(where: Standing, finding: Finding) -> SlowView:
         cause=finding.cause.value,
         place=finding.place,
         ranks=finding.ranks,
-        nodes=where.nodes_of(finding.ranks),
+        nodes=tuple(where.by_node(finding.ranks)),
         since=finding.since,
         slowdown=finding.slowdown,
         persistent=finding.persistent,

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from convoy_controllers.healthsweep.classes import stale
 from convoy_controllers.healthsweep.observed import Stand, SweepNode
 from convoy_controllers.healthsweep.participant import prefix
 from convoy_controllers.healthsweep.plan import Step, advance
@@ -115,9 +116,13 @@ class Sweeper:
             except Exception:
                 log.exception("not looked at", sweep=sweep.metadata.name)
         self._tidy()
+        await self._forget()
         return running
 
     async def _one(self, sweep: HealthSweep, nodes: Sequence[SweepNode]) -> None:
+        if sweep.status.completion_time is not None:
+            await self._carry_out(sweep, advance(sweep, nodes, self._sweeps.told, {}, self._now()))
+            return
         known = {one.metadata.name: one.status for one in self._classes.all(self._world.hardware_classes)}
         # Hundreds of nodes take seconds: in a thread, since the leader's Lease has to be renewed meanwhile.
         step = await asyncio.to_thread(advance, sweep, nodes, self._sweeps.told, known, self._now())
@@ -175,6 +180,18 @@ class Sweeper:
         if after.phase is not before.phase and after.phase in (SweepPhase.COMPLETE, SweepPhase.FAILED):
             reason = Reasons.SWEPT if after.phase is SweepPhase.COMPLETE else Reasons.SWEEP_NOT_RUN
             self._recorder.record(HEALTH_SWEEPS, dict(parent.raw), Event(reason, after.message))
+
+    async def _forget(self) -> None:
+        """Deletes classes that there are no nodes of any more."""
+        for one in self._classes.all(self._world.hardware_classes):
+            parent = self._world.hardware_classes.get("", one.metadata.name)
+            if parent is None or not stale(one, self._now()):
+                continue
+            try:
+                await self._gateway.delete(HARDWARE_CLASSES, None, parent.name, uid=parent.uid)
+                log.info("hardware class forgotten", name=parent.name)
+            except errors.ApiError as fault:
+                log.warning("not deleted", hardware_class=parent.name, error=str(fault))
 
     def _tidy(self) -> None:
         """Cancels and forgets what belongs to no sweep that runs."""

@@ -96,6 +96,13 @@ def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
     assert "Drained 60m ago (ns/j): Right\n  ns/j: a step took 1.5 s, 0.5 s of it for this node" in said
 
 
+def test_what_a_test_is_to_look_into_is_shown() -> None:
+    hint = {"job": "ns/job", "cause": "Input", "at": "2026-01-01T11:50:00Z", "slowdown": 1.3}
+    said = text(health(state="Unverified", noticed=hint))
+    assert "To be swept once it is idle: ns/job was 30% slower for it (Input), 10m ago" in said
+    assert "Nothing speaks against it." in said
+
+
 def test_what_people_have_said_is_shown() -> None:
     said = text(health(said={"condemned": {"reason": "smoke", "user": "ops"}}, state="Condemned"))
     assert "Condemned by ops: smoke" in said

@@ -34,14 +34,17 @@ class FleetLife(RuleBasedStateMachine):
     drains = 0
     """Of all lives."""
 
-    @initialize(gate=st.booleans(), spares=st.sampled_from([0, 0, 3]), wide=st.booleans())
-    def begin(self, gate: bool, spares: int, wide: bool) -> None:
+    @initialize(
+        gate=st.booleans(), spares=st.sampled_from([0, 0, 3]), wide=st.booleans(), routine=st.booleans()
+    )
+    def begin(self, gate: bool, spares: int, wide: bool, routine: bool = False) -> None:
         # Two are drained at a time where budgets are wide, so that racks and jobs come in.
         budgets = {
             "reservedSpares": spares,
             **({"poolPercent": 13, "fleetPercentPerHour": 17} if wide else {}),
         }
-        self.world = world(onJoin="Gate" if gate else "Accept", budgets=budgets)
+        sweeps = {"timePercent": 1 if routine else 0}
+        self.world = world(onJoin="Gate" if gate else "Accept", budgets=budgets, sweeps=sweeps)
         for one in self.world.hardware.values():
             one.taints.append(dict(OTHERS))
         for number in range(0, NODES, 2):
@@ -144,7 +147,7 @@ class FleetLife(RuleBasedStateMachine):
             return
         it = self.world
         FleetLife.drains += len(it.drains)
-        it.configure(mode="Act")
+        it.configure(mode="Act", sweeps={"timePercent": 0})
         for name, one in it.hardware.items():
             one.accused_since, one.bad, one.mute, one.present, one.heard = None, False, False, True, True
             one.job, one.recovered = "", None

@@ -13,7 +13,7 @@ from convoy_controllers.nodehealth.fleet import look, unguarded
 from convoy_controllers.nodehealth.machine import Want
 from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
 from convoy_crds.guardpolicy import BreakerStatus, GuardPolicy
-from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, NodeRef, State, Verdict
+from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, NodeRef, State, SweepCause, Verdict
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -29,7 +29,7 @@ def text(moment: datetime) -> str:
 
 
 def policy(**spec: Any) -> GuardPolicy:
-    body = {"mode": "Act", "sweeps": {}, "repair": {"ladder": LADDER}, **spec}
+    body = {"mode": "Act", "sweeps": {"timePercent": 0}, "repair": {"ladder": LADDER}, **spec}
     return GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": body})
 
 
@@ -186,7 +186,7 @@ def test_who_is_wrongly_accused_amid_a_repair_is_retested() -> None:
 def test_a_new_name_does_not_make_time_begin_again() -> None:
     known = {
         "nodeRef": {"name": "old", "uid": "o", "bootId": "a"},
-        "sweep": {"name": "hw-1", "since": text(NOW)},
+        "sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW)},
     }
     found = after(health("Suspect", 3 * HOUR, evidence=[online()], **known), BUSY)
     assert (found.node_ref.name, found.since, found.sweep is not None) == ("n", NOW - 3 * HOUR, True)
@@ -200,7 +200,7 @@ def test_a_history_is_bounded() -> None:
 
 
 def test_a_node_under_test_takes_no_pods() -> None:
-    status = health("Suspect", sweep={"name": "hw-1", "since": text(NOW)}).status
+    status = health("Suspect", sweep={"name": "hw-1", "cause": "Suspected", "since": text(NOW)}).status
     assert wanted.marks(status, policy()).taints == {
         "convoy.dev/suspect": "PreferNoSchedule",
         "convoy.dev/unqualified": "NoSchedule",
@@ -250,7 +250,7 @@ def test_a_step_that_is_not_done_in_time_gives_way_to_the_next() -> None:
     assert (found.repair.since, found.holds_token) == (NOW, True)
 
 
-SWEEP = {"sweep": {"name": "hw-1", "since": text(NOW - HOUR / 2)}}
+SWEEP = {"sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW - HOUR / 2)}}
 VERDICTS = [
     ("Sweeping", {}, Verdict.PASS, State.QUALIFIED),
     ("Sweeping", {}, Verdict.FAIL, State.QUARANTINED),
@@ -274,7 +274,9 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("state", "more", "verdict", "then"), VERDICTS)
 def test_what_a_verdict_does(state: str, more: dict[str, Any], verdict: Verdict | None, then: State) -> None:
-    result = SweepResult("hw-1", NOW, verdict) if verdict else SweepResult("hw-0", NOW, Verdict.FAIL)
+    result = (
+        SweepResult("hw-1", NOW, verdict) if verdict else SweepResult("hw-0", NOW - 2 * HOUR, Verdict.FAIL)
+    )
     found = after(health(state, **SWEEP, **more), replace(IDLE, sweep=result), policy(onJoin="Gate"))
     assert found.state is then
     if verdict is Verdict.PASS:
@@ -290,6 +292,22 @@ def test_what_people_have_swept_counts_as_of_when_it_was_begun(begun: datetime, 
     assert after(health("Unverified"), replace(IDLE, sweep=said), policy()).state is then
 
 
+@pytest.mark.parametrize("state", ["Unverified", "Qualified", "Suspect"])
+def test_what_people_have_swept_counts_while_another_sweep_is_awaited(state: str) -> None:
+    waiting = {"sweep": {"name": "hw-1", "cause": "Routine", "since": text(NOW - HOUR / 4)}}
+    said = SweepResult("all", NOW, Verdict.FAIL, since=NOW - HOUR / 2)
+    found = after(health(state, **waiting), replace(IDLE, sweep=said), policy())
+    assert (found.state, evidence.failures(found.evidence)) == (State.SUSPECT, 1)
+
+
+def test_a_routine_sweep_that_cannot_tell_changes_nothing() -> None:
+    waiting = {"sweep": {"name": "hw-1", "cause": "Routine", "since": text(NOW - HOUR / 4)}}
+    before = health("Unverified", inconclusive=1, **waiting)
+    found = after(before, replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.INCONCLUSIVE)))
+    assert (found.state, found.since, found.inconclusive) == (State.UNVERIFIED, NOW - HOUR, 1)
+    assert (found.sweep, found.swept, found.history) == (None, NOW, [])
+
+
 def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:
     found = health("Requalifying", **SWEEP)
     result = replace(IDLE, sweep=SweepResult("hw-1", NOW, Verdict.FAIL))
@@ -299,7 +317,7 @@ def test_a_failed_retest_goes_one_step_up_the_ladder() -> None:
 
 
 def test_a_sweep_that_is_never_heard_of_again_is_inconclusive() -> None:
-    late = {"sweep": {"name": "hw-1", "since": text(NOW - timedelta(minutes=51))}}
+    late = {"sweep": {"name": "hw-1", "cause": "Suspected", "since": text(NOW - timedelta(minutes=51))}}
     found = machine.noted(Member(health("Sweeping", **late), IDLE), policy(onJoin="Gate"), NOW)
     assert (found.state, found.sweep, found.inconclusive) == (State.GATED, None, 1)
 
@@ -454,8 +472,8 @@ def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
 
 def test_who_failed_before_it_joined_is_not_swept_again() -> None:
     found = health("Gated", evidence=[swept()]).status
-    assert not sweeping.wants(found, IDLE, policy(onJoin="Gate"), NOW)
-    assert sweeping.wants(health("Gated").status, IDLE, policy(onJoin="Gate"), NOW)
+    assert sweeping.wanted(found, IDLE, policy(onJoin="Gate"), NOW) is None
+    assert sweeping.wanted(health("Gated").status, IDLE, policy(onJoin="Gate"), NOW) is SweepCause.JOINED
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 
 from convoy_controllers.nodehealth.observed import Facts, Suspicion
-from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, error, paces, recovered
+from convoy_controllers.nodehealth.pacing import (
+    FEWEST_WINDOWS,
+    JobPace,
+    Slow,
+    error,
+    followed,
+    paces,
+    recovered,
+)
 from convoy_crds.nodehealth import Action, Outcome, Pace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BEFORE = JobPace(1, 1.5, 0.01, 100, 8, frozenset("abcdefgh"))
-ACCUSED = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, gain=0.5, beside=("b",))
+ACCUSED = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, beside=("b",), ranks=(3, 4))
+OTHER, AGAIN = Slow(frozenset({5}), "Compute", 0.5), Slow(frozenset({4}), "Compute", 0.5)
 AFTER = JobPace(2, 1.0, 0.01, FEWEST_WINDOWS, 8, frozenset("xcdefghy"))
 
 
@@ -27,6 +36,8 @@ def action(**more: Any) -> Action:
         "error": 0.01,
         "gain": 0.5,
         "others": ["b"],
+        "cause": "Compute",
+        "slow": [3, 4],
     }
     return Action(at=NOW, paces=[Pace.model_validate(pace | more)])
 
@@ -49,7 +60,16 @@ def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -
         (replace(AFTER, windows=FEWEST_WINDOWS - 1), None),
         (replace(AFTER, incarnation=1), None),
         (replace(AFTER, ranks=7), None),
-        (replace(AFTER, waits=True), None),
+        (replace(AFTER, slow=(OTHER,)), 1.0),
+        (replace(AFTER, seconds=1.5, slow=(OTHER,)), None),
+        (replace(AFTER, seconds=1.5, slow=(AGAIN,)), 0.0),
+        (replace(AFTER, seconds=1.5, slow=(OTHER, AGAIN)), 0.0),
+        (replace(AFTER, seconds=1.26, slow=(AGAIN,)), 0.0),
+        (replace(AFTER, seconds=1.03, slow=(replace(AGAIN, gain=0.03),)), 0.94),
+        (replace(AFTER, seconds=1.5, slow=(replace(AGAIN, gain=0.2),)), None),
+        (replace(AFTER, seconds=2.5, slow=(replace(AGAIN, gain=1.5),)), None),
+        (replace(AFTER, seconds=1.5, slow=(replace(AGAIN, cause="Thermal"),)), None),
+        (replace(AFTER, seconds=1.5, slow=(AGAIN,), windows=FEWEST_WINDOWS - 1), None),
         (replace(AFTER, nodes=AFTER.nodes | {"a"}), None),
         (replace(AFTER, nodes=AFTER.nodes | {"b"}), None),
     ],
@@ -59,6 +79,13 @@ def test_the_share_is_known_once_nothing_else_keeps_the_job_waiting(
 ) -> None:
     found = recovered(action(), "a", {"ns/j": now})
     assert found == (None if share is None else pytest.approx(share))
+
+
+def test_whose_ranks_are_as_slow_elsewhere_is_known() -> None:
+    slow = replace(AFTER, seconds=1.5, slow=(OTHER, AGAIN))
+    assert followed(action(), "a", {"ns/j": slow}) == {"ns/j"}
+    assert followed(action(), "a", {"ns/j": replace(slow, slow=(OTHER,))}) == frozenset()
+    assert followed(action(), "a", {"ns/j": replace(slow, nodes=frozenset("a"))}) == frozenset()
 
 
 def test_one_job_that_was_helped_is_enough_and_what_is_decided_is_not_asked_again() -> None:

@@ -70,7 +70,7 @@ def stored(name: str, state: str, said: dict[str, Any] | None = None) -> NodeHea
     if state == "Repairing":
         status["repair"] = {"action": "Reset", "owner": "agent", "since": at}
     if state == "Requalifying":
-        status |= {"sweep": {"name": "hw-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}}
+        status |= {"sweep": {"name": "hw-1", "cause": "Returning", "since": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}}
     if state == "Suspect":
         times = {"since": at, "seen": at}
         status["evidence"] = [{"kind": "Sweep", "source": f"hw-{number}", **times} for number in (1, 2)]

@@ -33,6 +33,7 @@ def looked(
     healths: list[NodeHealth] | None = None,
     nodes: list[SeenNode] | None = None,
     jobs: list[SeenJob] | None = None,
+    noticed: dict[str, tuple[Suspicion, ...]] | None = None,
     **suspicions: tuple[Suspicion, ...],
 ) -> Seen:
     return see(
@@ -41,6 +42,7 @@ def looked(
         nodes if nodes is not None else [N1, N2],
         jobs or [],
         suspicions,
+        noticed or {},
         {},
         {},
         NOW,
@@ -117,7 +119,9 @@ def test_what_jobs_would_lose_and_who_stays() -> None:
         SeenJob("ns/b", {"n1": 1}, gpus=8, moves=False, formed=NOW - 2 * MINUTE),
     ]
     suspicion = Suspicion("ns/a", NOW - MINUTE, NOW, 1.3, 10.0)
-    found = looked(healths=[health("ab12"), health("cd34")], jobs=jobs, n1=(suspicion,))
+    late = Suspicion("ns/a", NOW - MINUTE, NOW, 1.1, 2.0, "Input")
+    healths = [health("ab12"), health("cd34")]
+    found = looked(healths=healths, jobs=jobs, noticed={"n2": (late,)}, n1=(suspicion,))
     facts = {member.name: member.facts for member in found.fleets[0].members}
     first = facts["ab12"]
     assert first.node is not None
@@ -126,6 +130,7 @@ def test_what_jobs_would_lose_and_who_stays() -> None:
     assert first.unsaved == 60 * 24 + 120 * 8
     second = facts["cd34"]
     assert second.node is not None and second.node.stays == () and second.suspicions == ()
+    assert (first.noticed, second.noticed) == ((), (late,))
     assert not second.idle and looked(healths=[health("ab12")]).fleets[0].members[0].facts.idle
 
 

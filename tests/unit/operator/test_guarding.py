@@ -11,7 +11,7 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_controllers.nodehealth.pacing import JobPace, Slow
 from convoy_controllers.nodehealth.wanted import Marks
 from convoy_controllers.testing.builders import make_job
 from convoy_crds.meta import Condition
@@ -38,6 +38,7 @@ class Told:
     def __init__(self) -> None:
         self.silent: set[str] = set()
         self.said: dict[str, tuple[Suspicion, ...]] = {}
+        self.saw: dict[str, tuple[Suspicion, ...]] = {}
         self.pace: dict[str, JobPace] = {}
 
     def hardware(self, node: str) -> wire.Hardware:
@@ -51,6 +52,9 @@ class Told:
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
         return self.said
+
+    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        return self.saw
 
 
 class Cluster:
@@ -125,11 +129,12 @@ class Cluster:
 
     def accuse(self, node: str, ago: timedelta = 5 * MINUTE, loss: float = 130.0) -> None:
         self.told.said[node] = (
-            Suspicion("default/job", self.now - ago, self.now, 1.5, loss, "Compute", gain=0.5),
+            Suspicion("default/job", self.now - ago, self.now, 1.5, loss, "Compute", gain=0.5, ranks=(0,)),
         )
 
-    def pace_of(self, incarnation: int, seconds: float, *nodes: str) -> None:
-        self.told.pace["default/job"] = JobPace(incarnation, seconds, 0.01, 50, 2, frozenset(nodes))
+    def pace_of(self, incarnation: int, seconds: float, *nodes: str, slow: tuple[Slow, ...] = ()) -> None:
+        pace = JobPace(incarnation, seconds, 0.01, 50, 2, frozenset(nodes), slow)
+        self.told.pace["default/job"] = pace
 
     def state(self, number: int = 0) -> str:
         return str(self.api.objects[NODE_HEALTHS.plural, "", f"hw{number}"]["status"]["state"])
@@ -220,8 +225,8 @@ def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) 
     assert it.state() == "Quarantined"
 
 
-@pytest.mark.parametrize(("seconds", "state"), [(1.01, "Requalifying"), (1.48, "Unverified")])
-def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, seconds: float, state: str) -> None:
+def moved(api: FakeApi) -> Cluster:
+    """The job has been moved from n0 to n2."""
     it = Cluster(api)
     it.look()
     it.pace_of(1, 1.5, "n0", "n1")
@@ -237,12 +242,29 @@ def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, second
     it.told.said.clear()
     it.look(MINUTE)
     assert it.state() == "Requalifying"
+    return it
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(1.01, "Requalifying"), (1.48, "Unverified")])
+def test_a_node_whose_leaving_has_brought_nothing_is_let_go(api: FakeApi, seconds: float, state: str) -> None:
+    it = moved(api)
     it.pace_of(2, seconds, "n2", "n1")
     it.look(MINUTE)
     it.look()
     assert it.state() == state and bool(it.ours()) is (state == "Requalifying")
     health = api.objects[NODE_HEALTHS.plural, "", "hw0"]["status"]
     assert health["actions"][-1]["outcome"] == ("Right" if state == "Requalifying" else "Wrong")
+
+
+def test_a_rank_that_is_slow_wherever_it_is_takes_one_node_along_and_gives_it_back(api: FakeApi) -> None:
+    it = moved(api)
+    it.pace_of(2, 1.5, "n2", "n1", slow=(Slow(frozenset({0}), "Compute", 0.5),))
+    for _ in range(20):
+        it.accuse("n2", 30 * MINUTE, 1e6)
+        it.look(MINUTE)
+    assert it.state() == "Unverified" and it.ours() == {}
+    assert it.state(2) == "Unverified" and it.ours(2) == {}
+    assert it.evicted() == ["job-worker-0"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Cluster:
         self.heard: list[tuple[str, wire.HubMessage]] = []
         self.busy: set[str] = set()
         created = {"creationTimestamp": "2025-11-01T00:00:00Z"}
-        spec = {"mode": "Act", "onJoin": "Gate", "sweeps": {"atOncePercent": 100}, **policy}
+        spec = {"mode": "Act", "onJoin": "Gate", "sweeps": {"atOncePercent": 100, "timePercent": 0}, **policy}
         api.put(GUARD_POLICIES, {"metadata": {"name": "p", **created}, "spec": spec})
         for number in range(count):
             self.join(f"n{number}")
@@ -102,6 +102,9 @@ class Cluster:
         return {}
 
     def suspicions(self) -> Mapping[str, tuple[Suspicion, ...]]:
+        return {}
+
+    def noticed(self) -> Mapping[str, tuple[Suspicion, ...]]:
         return {}
 
     def send(self, node: str, message: wire.HubMessage) -> bool:
@@ -192,7 +195,11 @@ def test_a_single_node_of_an_unknown_class_is_swept_twice_and_then_taken_last(ap
     it = Cluster(api)
     it.look(2)
     assert it.health()["state"] == "Sweeping"
-    assert it.sweep(it.made()[0])["spec"] == {"nodes": ["n0"], "deadline": "45m"}
+    assert it.sweep(it.made()[0])["spec"] == {
+        "nodes": ["n0"],
+        "deadline": "45m",
+        "ttlSecondsAfterFinished": 86_400,
+    }
     it.look(20)
     assert it.health()["state"] == "Suspect" and it.health()["sweeps"] == 2
     said = it.sweep(it.made()[0])["status"]
@@ -274,6 +281,31 @@ def test_what_people_have_swept_counts(api: FakeApi) -> None:
     it.look(8)
     assert it.sweep("lists")["status"]["message"] == "10 pass"
     assert it.health("n4")["state"] == "Suspect", "an inventory makes nobody pass"
+
+
+def test_idle_nodes_are_swept_as_a_matter_of_routine_until_there_is_a_reference(api: FakeApi) -> None:
+    it = Cluster(api, 10, onJoin="Accept", sweeps={"atOncePercent": 100, "timePercent": 50})
+    it.slow["n4"] = 0.8
+    it.look(20)
+    states = [it.health(f"n{number}")["state"] for number in range(10)]
+    assert states == ["Unverified"] * 9 + ["Qualified"], "the first nine are the reference"
+    assert all(it.health(f"n{number}")["inconclusive"] == 0 for number in range(10))
+    it.look(1, timedelta(days=8))
+    it.look(20)
+    states = [it.health(f"n{number}")["state"] for number in range(10)]
+    assert states.pop(4) == "Suspect" and set(states) == {"Qualified"}
+
+
+def test_a_class_that_has_no_nodes_any_more_is_forgotten(api: FakeApi) -> None:
+    it = Cluster(api, 2)
+    it.look(20)
+    classes = [name for kind, _, name in api.objects if kind == HARDWARE_CLASSES.plural]
+    assert classes == [CLASS]
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    it.look(2, timedelta(days=182))
+    assert (HARDWARE_CLASSES.plural, "", CLASS) in api.objects
+    it.look(1, timedelta(days=2))
+    assert (HARDWARE_CLASSES.plural, "", CLASS) not in api.objects
 
 
 def test_a_sweep_whose_time_is_over_is_deleted(api: FakeApi) -> None:

@@ -63,6 +63,7 @@ class Hub:
         self,
         step: int,
         slow: dict[int, float] | None = None,
+        late: dict[int, float] | None = None,
         incarnation: int = 1,
         pod: str = "p",
         measured: bool = True,
@@ -70,9 +71,11 @@ class Hub:
         for number in range(self.replicas):
             compute = 1.0 + 0.003 * ((step * 7 + number * 5) % 4) + (slow or {}).get(number, 0.0)
             compute *= measured
+            data = (late or {}).get(number, 0.0)
             window = wire.StepWindow(
-                rank=number, first=step, last=step, wall=2.0, compute=compute, wait=2.0 - compute
-            )
+                rank=number, first=step, last=step, wall=2.0, compute=compute, data=data,
+                wait=2.0 - compute - data,
+            )  # fmt: skip
             told = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
             self.watches.heard(f"n{number}", wire.Telemetry(pods=[told]))
 
@@ -175,12 +178,12 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
         if hub.watches.suspicions():
             break
     ((node, (found,)),) = hub.watches.suspicions().items()
-    assert (node, found.job, found.cause) == ("n4", "default/job", "Compute")
+    assert (node, found.job, found.cause, found.ranks) == ("n4", "default/job", "Compute", (4,))
     assert 1.4 < found.slowdown < 1.6
     assert found.loss > 16 * 0.4 * RANKS, "all ranks have waited in each of the windows"
     assert len(called) == 1
     pace = hub.watches.paces()["default/job"]
-    assert (pace.incarnation, pace.ranks, pace.waits) == (1, RANKS, True)
+    assert (pace.incarnation, pace.ranks, pace.slow[0].ranks) == (1, RANKS, {4})
     assert pace.nodes == {f"n{number}" for number in range(RANKS)}
     assert found.gain == pytest.approx(0.5, rel=0.2) and found.beside == ()
     hub.form(1, phase="Succeeded")
@@ -190,10 +193,22 @@ def test_what_lasts_is_held_against_the_node_until_the_job_is_over() -> None:
     assert hub.watches.suspicions() == {}
 
 
+def test_what_may_lie_in_a_node_and_need_not_is_noticed_and_held_against_none() -> None:
+    hub = Hub()
+    called: list[int] = []
+    hub.watches.on_suspicion = lambda: called.append(1)
+    for step in range(1, 60):
+        hub.tell(step, late={4: 0.5} if step > 20 else {})
+    ((node, (found,)),) = hub.watches.noticed().items()
+    assert (node, found.job, found.cause, found.ranks) == ("n4", "default/job", "Input", (4,))
+    assert hub.watches.suspicions() == {} and len(called) == 1
+    assert hub.watches.paces()["default/job"].slow == ()
+
+
 def test_what_an_incarnation_held_ends_with_it() -> None:
     hub = Hub()
     for step in range(1, 60):
         hub.tell(step, slow={4: 0.5} if step > 20 else {})
-    assert hub.watches.suspicions() and hub.watches.paces()["default/job"].waits
+    assert hub.watches.suspicions() and hub.watches.paces()["default/job"].slow
     hub.form(2)
     assert hub.watches.suspicions() == {}, "nothing was heard of the next one yet"

@@ -12,29 +12,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Component(StrEnum):
-    """A part of a node that a test can find wanting."""
-
-    COMPUTE = "compute"
-    MEMORY = "memory"
-    HOST = "host"
-    STORAGE = "storage"
-    NETWORK = "network"
-
-
 class Event(StrEnum):
     """What is known of a node's past."""
 
-    FAILED = "failed"
-    """A sweep failed it."""
+    CONFIRMED = "confirmed"
+    """It was taken out of service for a fault."""
     SUSPECTED = "suspected"
-    """A job's detector named it."""
-    HARDWARE = "hardware"
-    """An error that the hardware itself reported."""
-    REPAIRED = "repaired"
+    """A job's detector named it, or a sweep failed it once."""
 
 
-WEIGHT = {Event.FAILED: 1.0, Event.SUSPECTED: 0.5, Event.HARDWARE: 0.3, Event.REPAIRED: 0.5}
+WEIGHT = {Event.CONFIRMED: 1.0, Event.SUSPECTED: 0.5}
 """Faults that one event counts for."""
 
 
@@ -52,25 +39,26 @@ class History:
 
     hours: float = 0.0
     """For which it has been watched."""
-    events: tuple[tuple[Event, Component | None, int], ...] = field(default=())
-    """How often each was; None where the component is not known."""
+    events: tuple[tuple[Event, int], ...] = field(default=())
+    """How often each was."""
 
     def faults(self) -> float:
         """Events by their weight."""
-        return sum(WEIGHT[event] * count for event, _, count in self.events)
+        return sum(WEIGHT[event] * count for event, count in self.events)
 
 
 def prior(fleet: Sequence[History], least_shape: float = 0.05, most_shape: float = 50.0) -> Prior:
-    """By moments of the nodes' own rates: the more they differ beyond chance, the lower the shape.
-
-    The default where nothing has happened, or too few nodes are known.
+    """By moments of the nodes' own rates: the more they differ beyond chance, the lower the shape. What is
+    taken for granted, the default, counts as much as it says; it is all there is where nothing has happened,
+    or too few nodes are known.
     """
+    before = Prior()
     hours = math.fsum(one.hours for one in fleet)
     faults = math.fsum(one.faults() for one in fleet)
     known = [one for one in fleet if one.hours > 0]
     if len(known) < 2 or faults <= 0:
-        return Prior()
-    mean = faults / hours
+        return before
+    mean = (before.shape + faults) / (before.hours + hours)
     # The variance of a node's count is mean*T + (mean*T)^2/shape.
     beyond = math.fsum((one.faults() - mean * one.hours) ** 2 - mean * one.hours for one in known)
     square = math.fsum((mean * one.hours) ** 2 for one in known)
@@ -87,13 +75,3 @@ def hazard(history: History, before: Prior) -> float:
 def defective(per_hour: float, age_hours: float) -> float:
     """The chance that a fault has come since the last sweep."""
     return -math.expm1(-per_hour * max(0.0, age_hours))
-
-
-def shares(history: History) -> dict[Component, float]:
-    """Where a fault of this node would be: by its past, one fault more assumed, spread evenly."""
-    weight = dict.fromkeys(Component, 1.0 / len(Component))
-    for event, component, count in history.events:
-        if component is not None:
-            weight[component] += WEIGHT[event] * count
-    total = math.fsum(weight.values())
-    return {component: value / total for component, value in weight.items()}

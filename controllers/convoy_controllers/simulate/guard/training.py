@@ -14,8 +14,9 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.findings import Report
 from convoy_controllers.guard.gather import Gather
+from convoy_controllers.guard.placing import grouped
 from convoy_controllers.guard.state import State, begin
-from convoy_controllers.guard.suspicions import Held, blamed, held
+from convoy_controllers.guard.suspicions import Held, blamed, held, noticeable
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout, Table
 from convoy_controllers.simulate.guard.harm import Ills
@@ -55,6 +56,8 @@ class Training:
         self.told = Told()
         self.held: dict[str, Held] = {}
         """By hardware."""
+        self.noticed: dict[str, Held] = {}
+        """So, what may lie in it and need not."""
         self.gains: dict[str, float] = {}
         """Seconds by which the last window would have been shorter without it."""
         self.walls: list[float] = []
@@ -88,12 +91,12 @@ class Training:
         """Another incarnation, on these machines."""
         self.nodes, self.job = nodes, job or self.job
         self.incarnation += 1
-        self.held = {}
+        self.held, self.noticed = {}, {}
         self._start(RESTART)
 
     def end(self) -> None:
         """It is done."""
-        self.ended, self.held = True, {}
+        self.ended, self.held, self.noticed = True, {}, {}
 
     def _start(self, pause: float = 0.0) -> None:
         self._layout: Layout = self.job.layout()
@@ -138,10 +141,12 @@ class Training:
 
     def _heard(self, report: Report) -> None:
         found = [
-            (tuple(sorted({f"hw{self._node(rank)}" for rank in finding.ranks})), finding)
+            (grouped(finding.ranks, lambda rank: f"hw{self._node(rank)}"), finding)
             for finding in report.findings
         ]
-        self.held = held(self.held, found, self._layout.size, report.last - report.first + 1, self.kernel.now)
+        steps = report.last - report.first + 1
+        self.held = held(self.held, found, self._layout.size, steps, self.kernel.now)
+        self.noticed = held(self.noticed, found, self._layout.size, steps, self.kernel.now, noticeable)
         self.gains |= {name: finding.lost for names, finding in found for name in names if blamed(finding)}
         told, causes = self.told, {finding.cause.value for finding in report.findings}
         told.windows += 1

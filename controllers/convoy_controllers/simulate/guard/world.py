@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from convoy_controllers.guard.suspicions import Held
 from convoy_controllers.guard.sweep.verdict import Verdict as Said
 from convoy_controllers.guard.synthetic import Job
 from convoy_controllers.nodehealth.observed import Facts, Suspicion, SweepResult
@@ -25,6 +26,7 @@ PER_RACK = 4
 POLICY: dict[str, Any] = {
     "mode": "Act",
     "drain": {"moveCost": "2m"},
+    "sweeps": {"timePercent": 1},
     "repair": {"ladder": [{"action": "Reset", "owner": "agent", "timeout": "1h"}]},
 }
 """A job is moved once its node has cost it as much as two minutes of it."""
@@ -124,6 +126,10 @@ class GuardWorld(HealthWorld):
         self.finish()
         self.run(min(hours, 3.0) * 3600, 600.0)
         self.run(max(0.0, hours - 3.0) * 3600, 3600.0)
+        # What is in service shows once nothing is swept as a matter of routine.
+        sweeps = self.guard().spec.sweeps
+        self.configure(sweeps={**(sweeps.to_dict() if sweeps is not None else {}), "timePercent": 0})
+        self.run(3600, 600.0)
 
     def operate(self, dies_after: int | None = None) -> bool:
         """One look, and what was seen of it."""
@@ -143,7 +149,8 @@ class GuardWorld(HealthWorld):
         if found.node is None or self.training is None or not self.hardware[name].job:
             return found
         node = replace(found.node, gpus=self.training.job.size)
-        return replace(found, node=node, saved=datetime.fromtimestamp(self.training.saved, UTC))
+        saved = datetime.fromtimestamp(self.training.saved, UTC)
+        return replace(found, node=node, saved=saved, noticed=self._said(self.training.noticed.get(name)))
 
     def machine(self, name: str) -> Machine:
         """As sweeps meet it."""
@@ -188,7 +195,9 @@ class GuardWorld(HealthWorld):
     def _suspicions(self, one: Hardware, now: datetime) -> tuple[Suspicion, ...]:
         if self.training is None or not one.heard or not one.job:
             return ()
-        known = self.training.held.get(one.name)
+        return self._said(self.training.held.get(one.name))
+
+    def _said(self, known: Held | None) -> tuple[Suspicion, ...]:
         if known is None or not known.lasting:
             return ()
         since, seen = (datetime.fromtimestamp(at, UTC) for at in (known.since, known.seen))

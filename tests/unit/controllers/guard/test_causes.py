@@ -5,6 +5,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,8 @@ def told(found: Sequence[Report]) -> list[Finding]:
 
 
 PIPELINE, WIDE = Job(), Job(stages=4, replicas=16, lanes=2)
+PLAIN = Job(stages=1, replicas=8, per_node=1, micro=1, groups=False)
+"""All that is known of its collectives is how long they held each rank up."""
 NODE_1 = tuple(range(8, 16))
 
 
@@ -49,6 +52,8 @@ NODE_1 = tuple(range(8, 16))
         (Job(tokens=True), "replica", (5,), 0.1, "replica", (5, 13, 21, 29)),
         (Job(lanes=2), "nic", (2,), 0.5, "node", tuple(range(16, 24))),
         (WIDE, "uplink", (1,), 0.5, "rack", ()),
+        (PLAIN, "nic", (2,), 2.0, "job", ()),
+        (PLAIN, "slow", (2,), 0.1, "rank", (2,)),
         (PIPELINE, "storage", (), 0.2, "job", ()),
         (PIPELINE, "loader", (5,), 0.2, "rank", (5,)),
         (Job(replicas=32), "hog", (1,), 0.2, "node", NODE_1),
@@ -93,9 +98,35 @@ def test_what_is_nobodys_fault_is_not_told(faults: list[Fault]) -> None:
     assert told(reports(PIPELINE, faults, 60)) == []
 
 
-def test_pauses_that_hit_another_rank_each_time_accuse_nobody() -> None:
-    found = told(reports(PIPELINE, [Fault("pauses", size=0.3)], 60))
-    assert not [one for one in found if one.ranks] and {one.cause for one in found} <= {"Host", "Unknown"}
+def test_pauses_that_hit_another_rank_each_time_are_the_hosts_and_accuse_nobody() -> None:
+    found = told(reports(PIPELINE, [Fault("pauses", size=0.3, onset=ONSET)], 60))
+    assert not [one for one in found if one.ranks] and {one.cause for one in found} == {"Host"}
+
+
+@pytest.mark.parametrize(
+    "when",
+    [(80, 81), tuple(range(60, 400, 60)), tuple(range(40, 400, 6))],
+    ids=["once", "each minute", "often, of a tenth"],
+)
+def test_what_one_rank_does_once_in_a_while_is_told_of_nobody(when: tuple[int, ...]) -> None:
+    """Rank 0 evaluates, or saves a picture, and all wait."""
+    state = begin(PLAIN.layout())
+    extra = np.zeros(PLAIN.size)
+    extra[0] = 5.0 if len(when) < 10 else 0.1
+    for table in play(PLAIN, [], 400, 1):
+        late = extra if table.first in when else 0 * extra
+        wall = table.wall + late.max()
+        told_of = replace(table, host=table.host + late, wall=wall, wait=table.wait + late.max() - late)
+        state, report = advance(state, told_of)
+        assert report.findings == (), table.first
+
+
+@pytest.mark.parametrize("kind", ["hog", "loader", "slow"])
+def test_what_a_rank_had_itself_is_not_told_of_the_job_afterwards(kind: str) -> None:
+    job = replace(PLAIN, replicas=16)
+    found = reports(job, [Fault(kind, (5,), 0.5, 60, 120)], 170)
+    assert found[110].findings and {one.ranks for one in told(found)} - {()} == {(5,)}
+    assert {one.cause for one in told(found) if not one.ranks} <= {"Unknown"}
 
 
 def test_a_culprit_is_found_although_telemetry_is_lost() -> None:

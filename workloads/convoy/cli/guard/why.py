@@ -54,6 +54,13 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
         if condition.message and condition.message != status.message:
             lines.append(f"    {condition.message}")
     lines += _evidence(status, now)
+    if (sweep := status.sweep) is not None:
+        lines.append(f"Under HealthSweep {sweep.name} for {age(sweep.since, now)} ({sweep.cause})")
+    if (hint := status.noticed) is not None:
+        lines.append(
+            f"To be swept once it is idle: {hint.job} was {hint.slowdown - 1:.0%} slower for it "
+            f"({hint.cause}), {age(hint.at, now)} ago, which may lie in the node and need not"
+        )
     lines += _people(health)
     if status.quarantines:
         lines.append(
@@ -94,7 +101,8 @@ def _actions(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
         jobs = ", ".join(action.jobs) or "no job"
         yield f"Drained {age(action.at, now)} ago ({jobs}): {action.outcome}"
         for one in action.paces:
-            yield f"  {one.job}: a step took {one.seconds:.3g} s, {one.gain:.3g} s of it for this node"
+            again = "; the same ranks were as slow elsewhere" if one.followed else ""
+            yield f"  {one.job}: a step took {one.seconds:.3g} s, {one.gain:.3g} s of it for this node{again}"
 
 
 def _history(status: NodeHealthStatus, now: datetime) -> Iterator[str]:

@@ -59,8 +59,6 @@ class Scenario:
     expected: Expected
     happens: Callable[[GuardWorld], None] | None = None
     """In place of training to the end: what people and machines do meanwhile."""
-    flaw: str = ""
-    """Why it is not as expected yet."""
 
     def __str__(self) -> str:
         return f"{self.number} {self.words}"

@@ -29,14 +29,7 @@ def slandered(job: Job) -> GuardWorld:
     return played(Setup((LIE,), job, minutes=30, hours=1, policy=ACCUSES))
 
 
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param(one, marks=[pytest.mark.xfail(strict=True, reason=one.flaw)] if one.flaw else [])
-        for one in SCENARIOS
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_trouble(scenario: Scenario) -> None:
     assert wrong(scenario.play(), scenario.expected) == []
 

@@ -1,0 +1,60 @@
+"""Ranks that are as slow wherever they are: it is their own work, and no node's fault.
+
+A move is an experiment. Rank 0 that also logs, or a program that deals out work unevenly, is slower than its
+peers on whatever node it runs; without this, one node after another would be accused of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import JobPace, Slow, as_before
+from convoy_crds.nodehealth import Action, NodeHealth, Outcome, Pace
+
+KEPT = timedelta(days=7)
+"""For which it is remembered of a job's ranks; then one node may be tried once more."""
+
+
+def of_nodes(
+    suspicions: Mapping[str, tuple[Suspicion, ...]],
+    healths: Iterable[NodeHealth],
+    paces: Mapping[str, JobPace],
+    now: datetime,
+) -> dict[str, tuple[Suspicion, ...]]:
+    """By node, what is held against it, but for what has come along with ranks that were moved off another.
+    Once that is found to have been so, of these ranks it is nowhere held against anybody for some time.
+    """
+    moved = [
+        (health.status.node_ref.name, pace, action.outcome)
+        for health in healths
+        for action in health.status.actions
+        for pace in action.paces
+        if _remembered(action, pace, now)
+    ]
+
+    def came_along(node: str, one: Suspicion) -> bool:
+        return any(
+            _same(one, pace, paces.get(one.job)) and (outcome is Outcome.WRONG or node != left)
+            for left, pace, outcome in moved
+        )
+
+    kept = {
+        node: tuple(one for one in several if not came_along(node, one))
+        for node, several in suspicions.items()
+    }
+    return {node: several for node, several in kept.items() if several}
+
+
+def _remembered(action: Action, pace: Pace, now: datetime) -> bool:
+    if action.outcome is Outcome.WRONG and action.decided is not None:
+        return pace.followed and now - action.decided < KEPT
+    return action.outcome is Outcome.PENDING
+
+
+def _same(one: Suspicion, moved: Pace, now: JobPace | None) -> bool:
+    later = now is not None and now.incarnation > moved.incarnation and now.ranks == moved.ranks
+    return (
+        later and one.job == moved.job and as_before(moved, Slow(frozenset(one.ranks), one.cause, one.gain))
+    )

@@ -1,0 +1,77 @@
+"""Sweeps that nothing asks for: of idle nodes in service, those first where a fault is most likely, within a
+share of the nodes' time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from convoy_controllers.guard.sweep import risk
+from convoy_controllers.guard.sweep.risk import Event, History
+from convoy_controllers.guard.sweep.selection import Candidate, Stakes, choose
+from convoy_controllers.nodehealth.breaker import Judged
+from convoy_controllers.nodehealth.machine import Want, Wish
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import NodeHealthStatus, Outcome, State, SweepCause, Turn
+
+_DAY = timedelta(days=1)
+_STATES = (State.UNVERIFIED, State.QUALIFIED)
+_HOUR = 3600.0
+_AGAIN = timedelta(days=7)
+"""After which a node that no sweep stands for is as one never swept: there may be a reference now."""
+
+
+def wishes(policy: GuardPolicy, nodes: Mapping[str, Judged], now: datetime) -> dict[str, Wish]:
+    """By name, the nodes of a policy that are to be swept as a matter of routine, the likeliest first."""
+    sweeps = policy.spec.sweeps
+    if sweeps is None or not sweeps.time_percent:
+        return {}
+    idle = [name for name, one in nodes.items() if _may_be(one)]
+    if not idle:
+        return {}
+    stakes = Stakes()
+    spent = stakes.minutes * sum(1 for one in nodes.values() if _lately(one.status, now))
+    there = sum(1 for one in nodes.values() if one.facts.node is not None)
+    budget = there * _DAY.total_seconds() / 60 * sweeps.time_percent / 100 - spent
+    past = {name: _history(one.status, now) for name, one in nodes.items()}
+    candidates = [Candidate(name, past[name], _age(nodes[name].status, now)) for name in idle]
+    wish = Wish(Want.ROUTINE, cause=SweepCause.ROUTINE)
+    return dict.fromkeys(choose(candidates, budget, risk.prior(list(past.values())), stakes), wish)
+
+
+def _may_be(one: Judged) -> bool:
+    node = one.facts.node
+    open_ = one.both(_STATES) and one.status.sweep is None and not one.status.evidence
+    return open_ and one.facts.heard and one.facts.idle and node is not None and node.schedulable
+
+
+def _lately(status: NodeHealthStatus, now: datetime) -> bool:
+    return status.sweep is not None or (status.swept is not None and now - status.swept < _DAY)
+
+
+def _age(status: NodeHealthStatus, now: datetime) -> float | None:
+    if status.swept is None or (status.state is State.UNVERIFIED and now - status.swept >= _AGAIN):
+        return None
+    return (now - status.swept).total_seconds() / _HOUR
+
+
+def _accused(turn: Turn) -> bool:
+    """Whether something spoke against it that had not before."""
+    return turn.after is State.SUSPECT and turn.before in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
+
+
+def _cleared(status: NodeHealthStatus) -> datetime | None:
+    """When it was last found to be wrongly accused."""
+    return max(
+        (one.decided for one in status.actions if one.outcome is Outcome.WRONG and one.decided), default=None
+    )
+
+
+def _history(status: NodeHealthStatus, now: datetime) -> History:
+    forgotten = [one for one in (status.released_at, _cleared(status)) if one is not None]
+    since = max(forgotten, default=datetime.min.replace(tzinfo=now.tzinfo))
+    suspected = sum(1 for turn in status.history if turn.at > since and _accused(turn))
+    times = [*(turn.at for turn in status.history), *status.quarantines]
+    hours = (now - min(times, default=now)).total_seconds() / _HOUR
+    return History(hours, ((Event.CONFIRMED, len(status.quarantines)), (Event.SUSPECTED, suspected)))

@@ -1,0 +1,97 @@
+"""What it costs a rank to tell of its steps: processor time and bytes, and by runs with it and without."""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convoy_agents.guard.outgoing import Outgoing
+from convoy_agents.guard.windows import parse
+from convoy_workloads.runtime.frames import Decoder, Message
+from e2e.bench.figures import Figures, Metric
+from e2e.bench.guard.stepping import WARM_UP
+from e2e.cluster import files
+from e2e.cluster.run import run
+
+TINY = (8, 8, 4000)
+"""Width, batch and steps: nearly all that a step costs is what torch and telemetry do about it."""
+SECOND = (2048, 1536, 12)
+"""About a second of one core a step."""
+_ROUNDS = 6
+_ALLOWED = 0.003
+"""Of a step of one second."""
+_UID = "0" * 36
+
+
+@dataclass
+class _Agent:
+    """The other end of a rank's socket: counts what comes, as it came and as it goes on to the hub."""
+
+    path: Path
+    told: int = 0
+    passed_on: int = 0
+    _server: socket.socket = field(default_factory=lambda: socket.socket(socket.AF_UNIX))
+
+    def __post_init__(self) -> None:
+        self._server.bind(str(self.path))
+        self._server.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            with connection:
+                decoder = Decoder()
+                while data := connection.recv(65536):
+                    self.told += len(data)
+                    for message in decoder.feed(data):
+                        if message["type"] == "telemetry":
+                            self._pass_on(message)
+
+    def _pass_on(self, message: Message) -> None:
+        """As the agent does with the windows of a node with one rank."""
+        outgoing = Outgoing()
+        outgoing.put(_UID, 1, parse(message, 0))
+        if (told := outgoing.take()) is not None:
+            self.passed_on += told.ByteSize()
+
+
+def bench(figures: Figures) -> None:
+    """Alternates processes with telemetry and without."""
+    with tempfile.TemporaryDirectory() as folder:
+        agent = _Agent(Path(folder) / "agent.sock")
+        tiny = Metric("telemetry: processor time of a step", "us", 1e6 * _ALLOWED)
+        for _ in range(_ROUNDS):
+            without, with_it = _steps(TINY)["cpu"], _steps(TINY, agent)["cpu"]
+            figures.add(tiny, 1e6 * (with_it - without))
+        agent.told = agent.passed_on = 0
+        seconds = 0.0
+        walls: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(2 * _ROUNDS):
+            on = number % 2 == 1
+            wall = _steps(SECOND, agent if on else None)["wall"]
+            walls[on].append(wall)
+            seconds += wall * (SECOND[2] + WARM_UP) if on else 0.0
+        for without, with_it in zip(walls[False], walls[True], strict=True):
+            figures.add(
+                Metric("steps of about a second, with telemetry / without", "x", 1 + _ALLOWED),
+                with_it / without,
+            )
+        for one, another in zip(walls[False], walls[False][1:], strict=False):
+            figures.add(Metric("the same without / without: the machine's noise", "x"), another / one)
+        figures.add(Metric("a step of about a second", "s"), statistics.median(walls[False]))
+        for name, count in (("its agent", agent.told), ("the hub", agent.passed_on)):
+            figures.add(Metric(f"telemetry of a rank, to {name}", "bytes/s"), count / seconds)
+
+
+def _steps(size: tuple[int, int, int], agent: _Agent | None = None) -> dict[str, float]:
+    argv = [sys.executable, "-m", "e2e.bench.guard.stepping", *map(str, size)]
+    argv += [str(agent.path)] if agent is not None else []
+    found: dict[str, float] = json.loads(run(argv, cwd=files.CHECKOUT, deadline=300).splitlines()[-1])
+    return found

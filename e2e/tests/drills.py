@@ -1,0 +1,118 @@
+"""Jobs of five ranks on nodes of their own that are slow for a reason that the test has made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.node import Node
+from e2e.tests import faults
+from e2e.tests.jobs import Jobs, memory
+from e2e.tests.survival import apart
+
+RANKS, SLOW = 5, 3
+CORES = 0.15
+"""Processors of each rank: with the nodes' own needs all together stay below what the machine has, else
+nobody is any faster without the slow one."""
+_PROGRAM = Path(__file__).parent / "programs" / "drill.py"
+_VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"
+
+
+def straggler(jobs: Jobs, name: str) -> dict[str, Any]:
+    """The condition StragglerDetected of a job; empty before there is one."""
+    found = (c for c in jobs.status(name).get("conditions", []) if c["type"] == "StragglerDetected")
+    return next(found, {})
+
+
+def hold(cluster: Cluster, pod: Any, cores: float) -> None:
+    """Gives a pod so many processors."""
+    cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
+
+
+def compared(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
+    """The pods of a job once its ranks, each held to CORES, are found to be alike."""
+    jobs.wait_phase(name, "Running", 120)
+    pods = jobs.pods(name)
+    for pod in pods:
+        hold(cluster, pod, CORES)
+    jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
+    return pods
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A job of the drill's program that runs."""
+
+    cluster: Cluster
+    jobs: Jobs
+    name: str
+    pods: list[Any]
+
+    @property
+    def node(self) -> Node:
+        """Of the rank that gets into trouble."""
+        return self.cluster.node(self.pods[SLOW].spec.node_name)
+
+    def trouble(self, kind: str, size: float) -> AbstractContextManager[None]:
+        """Meanwhile one rank, or what is around it, is in trouble: loader, garbage, disk, hog or network."""
+        uid = self.pods[SLOW].metadata.uid
+        match kind:
+            case "disk":
+                return faults.slow_disk(self.cluster, self.node, uid, int(size))
+            case "hog":
+                return faults.hog(self.cluster, self.node, uid)
+            case "network":
+                return faults.narrow_network(self.node, f"{size:g}mbit")
+            case _:
+                return self._file(_VOLUMES.format(uid=uid), kind, size)
+
+    @contextmanager
+    def _file(self, folder: str, name: str, size: float) -> Iterator[None]:
+        write = 'echo "$2" > "$0/.$1" && mv "$0/.$1" "$0/$1"'
+        self.node.run(["sh", "-c", write, folder, name, f"{size:g}"])
+        try:
+            yield
+        finally:
+            self.node.run(["rm", "-f", f"{folder}/{name}"])
+
+    def lasting(self) -> list[dict[str, Any]]:
+        """What makes the job slower than it could be, for long."""
+        return [one for one in self.jobs.status(self.name).get("stragglers", []) if one["persistent"]]
+
+
+def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
+    mounts = [
+        {"name": "scripts", "mountPath": "/scripts", "readOnly": True},
+        {"name": "drill", "mountPath": "/drill"},
+    ]
+    container = {
+        "name": "worker",
+        "image": "convoy/torch:dev",
+        "command": ["torchrun", "--nproc-per-node=1", "drill.py"],
+        "workingDir": "/scripts",
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "volumeMounts": mounts,
+    }
+    volumes = [{"name": "scripts", "configMap": {"name": name}}, {"name": "drill", "emptyDir": {}}]
+    return {"spec": {**apart(name)["spec"], "containers": [container], "volumes": volumes}}
+
+
+@contextmanager
+def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iterator[Drill]:
+    """A job of the drill's program, all of whose ranks have been compared, unless one is slow by itself."""
+    body = {"metadata": {"name": name}, "data": {"drill.py": _PROGRAM.read_text()}}
+    with ExitStack() as stack:
+        jobs.core.create_namespaced_config_map(jobs.namespace, body)
+        stack.callback(jobs.core.delete_namespaced_config_map, name, jobs.namespace)
+        roles = [{"name": "worker", "replicas": RANKS, "template": _template(name, environment)}]
+        jobs.create(name, engine=None, roles=roles, checkpoint=memory("10s"))
+        stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
+        if environment:
+            jobs.wait_phase(name, "Running", 120)
+            yield Drill(cluster, jobs, name, jobs.pods(name))
+        else:
+            yield Drill(cluster, jobs, name, compared(cluster, jobs, name))

@@ -1,0 +1,100 @@
+"""A small DistributedDataParallel program that gets into trouble on demand.
+
+A trouble is a file in FOLDER with a number in it, written from outside while the program runs:
+
+- `loader`: seconds that each batch takes longer to load;
+- `garbage`: cyclic objects that Python's collector has to go through in each forward pass.
+
+With DRILL_SLOW_RANK, that rank's own forward passes take DRILL_SLOW_SECONDS longer, on whatever node it is.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+
+import convoy
+
+FOLDER = Path("/drill")
+BLOCK = 256 * 1024
+BLOCKS = 16
+WIDTH, LAYERS = 256, 4
+
+
+def trouble(name: str) -> float:
+    """How much of it there is now; 0 for none."""
+    try:
+        return float((FOLDER / name).read_text())
+    except FileNotFoundError:
+        return 0.0
+
+
+class Samples(IterableDataset[torch.Tensor]):
+    """Batches [BLOCK / 4 / WIDTH, WIDTH] of noise, each read from the disk itself, past the page cache."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        path = FOLDER / "samples"
+        path.write_bytes(os.urandom(BLOCK) * BLOCKS)
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        block = mmap.mmap(-1, BLOCK)
+        number = 0
+        while True:
+            os.preadv(file, [block], number % BLOCKS * BLOCK)
+            time.sleep(trouble("loader"))
+            yield torch.frombuffer(block, dtype=torch.int32).reshape(-1, WIDTH) / 2**31
+            number += 1
+
+
+class Model(nn.Module):
+    """Layers whose forward pass may be held up."""
+
+    def __init__(self, held_up: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS))
+        )
+        self.held_up = held_up
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.held_up)
+        if count := int(trouble("garbage")):
+            rings = [[None] for _ in range(count)]
+            for ring in rings:
+                ring[0] = ring  # type: ignore[call-overload]
+            del rings
+            gc.collect()
+        found: torch.Tensor = self.layers(samples)
+        return found
+
+
+def main() -> None:
+    """Trains one rank, without an end."""
+    with convoy.join() as job:
+        torch.set_num_threads(1)
+        slow = job.rank == int(os.environ.get("DRILL_SLOW_RANK", "-1"))
+        plain = Model(float(os.environ["DRILL_SLOW_SECONDS"]) if slow else 0.0)
+        model = DistributedDataParallel(plain)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        job.restore(model=model, optimizer=optimizer)
+        samples = iter(DataLoader(Samples(), batch_size=None))
+        for step in job.steps(1_000_000):
+            batch = next(samples)
+            optimizer.zero_grad()
+            loss = (model(batch) - batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            job.report(step, loss=loss)
+            job.checkpoint(step)
+
+
+if __name__ == "__main__":
+    main()

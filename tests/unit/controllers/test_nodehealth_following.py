@@ -1,0 +1,88 @@
+"""Ranks that are slow wherever they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from convoy_controllers.nodehealth.following import KEPT, of_nodes
+from convoy_controllers.nodehealth.observed import Suspicion
+from convoy_controllers.nodehealth.pacing import JobPace
+from convoy_crds.meta import ObjectMeta
+from convoy_crds.nodehealth import Action, NodeHealth, NodeHealthStatus, NodeRef, Outcome, Pace
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MOVED = Pace(job="ns/j", incarnation=1, ranks=8, seconds=1.5, gain=0.5, cause="Compute", slow=[3, 4])
+AFTER = JobPace(2, 1.5, 0.01, 50, 8, frozenset("bcdefghi"))
+AGAIN = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, ranks=(3,))
+
+
+def left(outcome: Outcome, followed: bool = True, ago: timedelta = timedelta(0)) -> NodeHealth:
+    """Node `a`, off which the job was moved."""
+    pace = MOVED.model_copy(update={"followed": followed})
+    decided = None if outcome is Outcome.PENDING else NOW - ago
+    action = Action(at=NOW - ago, paces=[pace], outcome=outcome, decided=decided)
+    status = NodeHealthStatus(node_ref=NodeRef(name="a"), actions=[action])
+    return NodeHealth(metadata=ObjectMeta(name="hw"), status=status)
+
+
+@pytest.mark.parametrize(
+    ("node", "outcome", "kept"),
+    [
+        ("b", Outcome.PENDING, False),
+        ("b", Outcome.WRONG, False),
+        ("b", Outcome.RIGHT, True),
+        ("b", Outcome.UNKNOWN, True),
+        ("a", Outcome.PENDING, True),
+        ("a", Outcome.WRONG, False),
+    ],
+)
+def test_what_has_come_along_with_a_rank_is_held_against_no_node(
+    node: str, outcome: Outcome, kept: bool
+) -> None:
+    found = of_nodes({node: (AGAIN,)}, [left(outcome)], {"ns/j": AFTER}, NOW)
+    assert found == ({node: (AGAIN,)} if kept else {})
+
+
+@pytest.mark.parametrize(
+    ("one", "now"),
+    [
+        (replace(AGAIN, ranks=(5,)), AFTER),
+        (replace(AGAIN, cause="Thermal"), AFTER),
+        (replace(AGAIN, gain=1.1), AFTER),
+        (replace(AGAIN, gain=0.2), AFTER),
+        (replace(AGAIN, ranks=()), AFTER),
+        (replace(AGAIN, job="ns/k"), AFTER),
+        (AGAIN, replace(AFTER, incarnation=1)),
+        (AGAIN, replace(AFTER, ranks=4)),
+        (AGAIN, None),
+    ],
+    ids=[
+        "another",
+        "another cause",
+        "more",
+        "less",
+        "unknown",
+        "another job",
+        "not moved yet",
+        "resized",
+        "not heard",
+    ],
+)
+def test_what_others_do_is_still_held_against_theirs(one: Suspicion, now: JobPace | None) -> None:
+    paces = {} if now is None else dict.fromkeys(("ns/j", "ns/k"), now)
+    assert of_nodes({"b": (one,)}, [left(Outcome.WRONG)], paces, NOW) == {"b": (one,)}
+
+
+def test_a_move_that_did_no_good_otherwise_protects_nobody_and_none_does_for_ever() -> None:
+    for one in (left(Outcome.WRONG, followed=False), left(Outcome.WRONG, ago=KEPT)):
+        assert of_nodes({"b": (AGAIN,)}, [one], {"ns/j": AFTER}, NOW) == {"b": (AGAIN,)}
+    assert of_nodes({"b": (AGAIN,)}, [left(Outcome.WRONG, ago=KEPT / 2)], {"ns/j": AFTER}, NOW) == {}
+
+
+def test_each_suspicion_is_looked_at_by_itself() -> None:
+    other = replace(AGAIN, ranks=(5,))
+    found = of_nodes({"b": (AGAIN, other), "c": (AGAIN,)}, [left(Outcome.WRONG)], {"ns/j": AFTER}, NOW)
+    assert found == {"b": (other,)}

@@ -1,0 +1,84 @@
+"""Reasons to test a node that are held against nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from convoy_controllers.nodehealth.machine import Want, granted, noted, wishes
+from convoy_controllers.nodehealth.observed import Facts, Member, NodeFacts, Suspicion, SweepResult
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State, Verdict
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+POLICY = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"mode": "Act", "sweeps": {}}})
+NODE = NodeFacts("n", "u", NOW - 9 * HOUR, boot_id="b")
+IDLE = Facts(NODE)
+LATE = Suspicion("ns/j", NOW - HOUR, NOW, 1.3, 100.0, "Input")
+BUSY = Facts(replace(NODE, pods=2, jobs=("ns/j",)), noticed=(LATE,))
+
+
+def after(
+    facts: Facts, status: NodeHealthStatus | None = None, policy: GuardPolicy = POLICY
+) -> NodeHealthStatus:
+    stored = status or NodeHealthStatus(state=State.UNVERIFIED, since=NOW - HOUR, clean_since=NOW - HOUR)
+    found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "status": stored.to_dict()})
+    return noted(Member(found, facts), policy, NOW)
+
+
+def wants(facts: Facts, status: NodeHealthStatus) -> list[Want]:
+    return [one.want for one in wishes(status, facts, POLICY, NOW)]
+
+
+def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> None:
+    seen = after(BUSY)
+    assert seen.noticed is not None and (seen.noticed.job, seen.noticed.cause) == ("ns/j", "Input")
+    assert (seen.state, seen.evidence, wants(BUSY, seen)) == (State.UNVERIFIED, [], [])
+    left = after(IDLE, seen)
+    assert left.noticed == seen.noticed and wants(IDLE, left) == [Want.ROUTINE]
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "sweeps"),
+    [
+        (replace(BUSY, noticed=(replace(LATE, since=NOW - HOUR / 60),)), {}, True),
+        (replace(BUSY, noticed=(replace(LATE, slowdown=1.01),)), {}, True),
+        (replace(BUSY, node=replace(NODE, telemetry=False)), {}, True),
+        (BUSY, {"swept": NOW - 23 * HOUR}, True),
+        (BUSY, {"state": State.SUSPECT}, True),
+        (BUSY, {}, False),
+    ],
+    ids=["short", "little", "not heard", "swept lately", "suspect anyway", "no sweeps"],
+)
+def test_what_is_not_worth_a_sweep(facts: Facts, status: dict[str, Any], sweeps: bool) -> None:
+    stored = {"state": State.UNVERIFIED, "since": NOW - HOUR, "clean_since": NOW - HOUR, **status}
+    spec = {"mode": "Act", **({"sweeps": {}} if sweeps else {})}
+    policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": spec})
+    assert after(facts, NodeHealthStatus.model_validate(stored), policy).noticed is None
+
+
+@pytest.mark.parametrize(
+    ("before", "verdict", "state"),
+    [
+        (State.UNVERIFIED, Verdict.PASS, State.QUALIFIED),
+        (State.UNVERIFIED, Verdict.INCONCLUSIVE, State.UNVERIFIED),
+        (State.UNVERIFIED, Verdict.FAIL, State.SUSPECT),
+        (State.QUALIFIED, Verdict.INCONCLUSIVE, State.QUALIFIED),
+    ],
+)
+def test_its_verdict_decides_and_none_is_no_doubt(before: State, verdict: Verdict, state: State) -> None:
+    until = NOW + 99 * HOUR if before is State.QUALIFIED else None
+    stored = NodeHealthStatus(
+        state=before, since=NOW - HOUR, clean_since=NOW - HOUR, qualified_until=until, inconclusive=1
+    )
+    seen = after(BUSY, stored)
+    (wish,) = wishes(seen, IDLE, POLICY, NOW)
+    begun = granted(seen, IDLE, "hw", wish, NOW)
+    assert begun.sweep is not None
+    found = after(replace(IDLE, sweep=SweepResult(begun.sweep.name, NOW, verdict)), begun)
+    assert (found.state, found.noticed, found.sweep) == (state, None, None)
+    assert wants(IDLE, found) == []
