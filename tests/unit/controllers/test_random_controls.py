@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from tests.unit.controllers.lives import SHAPES, machine
+from tests.unit.controllers.lives import (
+    OF_CONTROL,
+    OF_NEIGHBOURS,
+    OF_NODES,
+    OF_PEOPLE,
+    OF_RANKS,
+    SHAPES,
+    machine,
+)
 
 from convoy_controllers.trainingjob import budget, children, formation, goodput, plan, recovering, status
 from convoy_crds.goodput import Cause
@@ -88,23 +96,34 @@ def every_look_is_a_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(status.Draft, "stored", stored)
 
 
+EVERYTHING_HAPPENS: tuple[str, ...] = ()
+BUT_RANKS = OF_NODES + OF_CONTROL + OF_PEOPLE + OF_NEIGHBOURS
+BUT_NODES = OF_RANKS + OF_CONTROL + OF_PEOPLE + OF_NEIGHBOURS
+"""What does not happen: a bug that needs several events of one kind in a row is found ten times as soon
+among lives of that kind."""
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("plant", "shape", "words"),
+    ("plant", "shape", "without", "words"),
     [
-        (no_budget, "own image, Strict", "counted restarts within the window"),
-        (life_after_the_end, "checkpointed", "terminal phase|the ledger holds"),
-        (numbers_begin_anew, "elastic", "the incarnation went back"),
-        (one_number_for_two, "checkpointed", "two pods ran|stuck"),
-        (no_fence, "own image, Strict", "two processes"),
-        (a_cause_without_a_second, "elastic", "the ledger holds"),
-        (an_echo_waits_for_ever, "two roles", "stuck"),
-        (every_look_is_a_write, "checkpointed", "never at rest"),
+        (no_budget, "own image, Strict", EVERYTHING_HAPPENS, "counted restarts within the window"),
+        (life_after_the_end, "checkpointed", EVERYTHING_HAPPENS, "terminal phase|the ledger holds"),
+        (numbers_begin_anew, "elastic", EVERYTHING_HAPPENS, "the incarnation went back"),
+        (one_number_for_two, "checkpointed", EVERYTHING_HAPPENS, "two pods ran|stuck"),
+        (no_fence, "own image, Strict", BUT_NODES, "two processes"),
+        (a_cause_without_a_second, "elastic", EVERYTHING_HAPPENS, "the ledger holds"),
+        (an_echo_waits_for_ever, "two roles", BUT_RANKS, "stuck"),
+        (every_look_is_a_write, "checkpointed", EVERYTHING_HAPPENS, "never at rest"),
     ],
 )
 def test_a_planted_bug_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], shape: str, words: str, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None],
+    shape: str,
+    without: tuple[str, ...],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=words):
-        run_state_machine_as_test(machine(SHAPES[shape]), settings=SETTINGS)
+        run_state_machine_as_test(machine(SHAPES[shape], without), settings=SETTINGS)
