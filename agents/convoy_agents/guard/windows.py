@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,16 @@ MAX_STEPS = 4096
 MAX_MICRO = 64
 MAX_SECONDS = 1e6
 """Longer than any step."""
+MAX_COLLECTIVES = 8
+"""Communicators of one window."""
+MAX_KIND = 32
+"""Characters."""
+MAX_MEMBERS = 256
+"""Characters."""
 _MAX_STEP = 2**53
+_MAX_BYTES = 2**63 - 1
+_MAX_COUNT = 2**32 - 1
+_RANKS = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", re.ASCII)
 
 _SECONDS = ("wall", "compute", "optimizer", "data", "wait", "save")
 
@@ -44,7 +54,28 @@ def _window(given: object, rank: int) -> hub_pb2.StepWindow:
     if not isinstance(micro, list) or len(micro) > MAX_MICRO:
         raise MessageError(f"micro: no list of up to {MAX_MICRO}")
     window.micro.extend(_seconds(one, "micro") for one in micro)
+    collectives = given.get("collectives", [])
+    if not isinstance(collectives, list) or len(collectives) > MAX_COLLECTIVES:
+        raise MessageError(f"collectives: no list of up to {MAX_COLLECTIVES}")
+    window.collectives.extend(_collective(one) for one in collectives)
     return window
+
+
+def _collective(given: object) -> hub_pb2.Collective:
+    if not isinstance(given, Mapping):
+        raise MessageError("collectives: one is no object")
+    kind, members = given.get("kind"), given.get("members")
+    if not isinstance(kind, str) or not 0 < len(kind) <= MAX_KIND:
+        raise MessageError(f"kind: no text of 1 to {MAX_KIND} characters")
+    if not isinstance(members, str) or len(members) > MAX_MEMBERS or not _RANKS.fullmatch(members):
+        raise MessageError(f"members: no ranks in up to {MAX_MEMBERS} characters")
+    return hub_pb2.Collective(
+        kind=kind,
+        members=members,
+        bytes=whole(given, "bytes", _MAX_BYTES, 0),
+        count=whole(given, "count", _MAX_COUNT, 0),
+        seconds=_seconds(number(given, "seconds") or 0.0, "seconds"),
+    )
 
 
 def _seconds(value: object, name: str) -> float:

@@ -398,6 +398,7 @@ class StepWindow(_message.Message):
     SAVE_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     MICRO_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     first: _builtins.int
     last: _builtins.int
@@ -417,6 +418,8 @@ class StepWindow(_message.Message):
     def micro(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """of `compute`, each micro-batch's; empty where a step has one"""
 
+    @_builtins.property
+    def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Collective]: ...
     def __init__(
         self,
         *,
@@ -431,14 +434,51 @@ class StepWindow(_message.Message):
         save: _builtins.float = ...,
         tokens: _builtins.int = ...,
         micro: _abc.Iterable[_builtins.float] | None = ...,
+        collectives: _abc.Iterable[Global___Collective] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute", b"compute", "data", b"data", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "compute", b"compute", "data", b"data", "first", b"first", "last", b"last", "micro", b"micro", "optimizer", b"optimizer", "rank", b"rank", "save", b"save", "tokens", b"tokens", "wait", b"wait", "wall", b"wall"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepWindow: _TypeAlias = StepWindow  # noqa: Y015
+
+@_typing.final
+class Collective(_message.Message):
+    """What a rank did in one communicator within a window, of collectives in which all wait for all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """what is parallel in it: dp, tp, ..."""
+    members: _builtins.str
+    """ranks in rising order: "0-3", "0-12:4" for every fourth, "7", by commas"""
+    bytes: _builtins.int
+    count: _builtins.int
+    seconds: _builtins.float
+    """for which this rank was held up, summed"""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        members: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        count: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "count", b"count", "kind", b"kind", "members", b"members", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Collective: _TypeAlias = Collective  # noqa: Y015
 
 @_typing.final
 class PodGone(_message.Message):

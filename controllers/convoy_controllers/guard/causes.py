@@ -120,6 +120,7 @@ def _communication(state: State, table: Table) -> list[Finding]:
     never = np.iinfo(np.int64).max
     since = np.minimum(np.where(alike.alarmed, alike.since, never), np.where(past.alarmed, past.since, never))
     times = np.array([np.nanmin(group.seconds, initial=np.inf) for group in table.groups])
+    times[np.isinf(times)] = 0.0  # silent in this window
     findings = []
     for part, numbers in explain(table.groups, slow, layout):
         nodes = set(part.where) if part.kind in ("node", "inside", "link") else set()

@@ -17,13 +17,15 @@ from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
 from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
 from convoy_controllers.guard.state import JOB, State
-from convoy_controllers.guard.telemetry import Floats, Ints, Table
+from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER = 0.8
 """Noise of another model to that of plain peers, from which on it is used."""
 _RECENT = 1 / 8
 _PAUSED, _RARE = 16, 3
 """Windows over which pauses are looked at, since they hit few; and how many of these say nothing."""
+_MOST_TIMES, _MOST_MORE = 4, 64
+"""Of the communicators of one table, and besides: more of them are not remembered."""
 
 
 def advance(state: State, table: Table) -> tuple[State, Report]:
@@ -31,7 +33,7 @@ def advance(state: State, table: Table) -> tuple[State, Report]:
     size = state.setting.layout.size
     if table.size != size:
         raise ValueError(f"a table of {table.size} ranks, for a job of {size}")
-    state = _known_communicators(state, table)
+    state, table = _known_communicators(state, table)
     state = replace(state, paused=_paused(state, table))
     residuals, counts = _compute(state, table)
     residuals |= {
@@ -107,20 +109,32 @@ def _many(
     return found, pasts
 
 
-def _known_communicators(state: State, table: Table) -> State:
-    """Others than before, of which all is learned anew."""
-    names = tuple(group.name for group in table.groups)
-    if names == state.communicators:
-        return state
+def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
+    """The table's communicators in the order in which they became known; those it lacks are silent.
+
+    Some work only now and then, as those of an evaluation do, and what is known of the others stays.
+    """
+    told = {group.name: group for group in table.groups}
+    known = {group.name: group for group in state.communicators}
+    fresh = tuple(group.silent() for name, group in told.items() if name not in known)
+    if len(known) + len(fresh) > _MOST_TIMES * len(told) + _MOST_MORE:
+        state = _with_communicators(state, (), anew=True)  # a program that keeps making groups
+        known, fresh = {}, tuple(group.silent() for group in told.values())
+    if fresh:
+        state = _with_communicators(state, (*state.communicators, *fresh))
+    return state, replace(table, groups=tuple(told.get(one.name, one) for one in state.communicators))
+
+
+def _with_communicators(state: State, groups: tuple[Group, ...], anew: bool = False) -> State:
+    watches = {name: state.watches[name] for name in ("groups", "groups past")}
+    past = state.pasts["groups"]
+    if anew:
+        watches, past = dict.fromkeys(watches, watch.Watch.begin(0)), Past.begin(0)
     return replace(
         state,
-        communicators=names,
-        watches={
-            **state.watches,
-            "groups": watch.Watch.begin(len(names)),
-            "groups past": watch.Watch.begin(len(names)),
-        },
-        pasts={**state.pasts, "groups": Past.begin(len(names))},
+        communicators=groups,
+        watches={**state.watches, **{name: one.extended(len(groups)) for name, one in watches.items()}},
+        pasts={**state.pasts, "groups": past.extended(len(groups))},
     )
 
 

@@ -32,6 +32,11 @@ class Past:
         """Nothing known."""
         return cls(np.zeros(units), np.zeros(units))
 
+    def extended(self, units: int) -> Past:
+        """With more units at the end, of which nothing is known."""
+        more = np.zeros(units - len(self.mean))
+        return replace(self, mean=np.concatenate([self.mean, more]), count=np.concatenate([self.count, more]))
+
     def shift(self, values: Floats) -> Floats:
         """How far values are from it; NaN as long as little is known."""
         return np.where(self.count >= _ENOUGH, values - self.mean, np.nan)

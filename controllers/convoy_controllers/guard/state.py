@@ -11,7 +11,7 @@ from convoy_controllers.guard.cells import Cells
 from convoy_controllers.guard.loss import Shape, Shares
 from convoy_controllers.guard.residuals import MODELS
 from convoy_controllers.guard.signals import Past, numbered
-from convoy_controllers.guard.telemetry import Bools, Floats, Ints, Layout
+from convoy_controllers.guard.telemetry import Bools, Floats, Group, Ints, Layout
 from convoy_controllers.guard.watch import Rules, Watch
 
 RANKS = (*MODELS, "data", "host")
@@ -61,7 +61,8 @@ class State:
     """Of these windows, the share in which stages and replicas were imbalanced."""
     named: Bools
     """Ranks that were alarmed in them."""
-    communicators: tuple[str, ...] = ()
+    communicators: tuple[Group, ...] = ()
+    """In the order in which they became known; nothing is said in them."""
     paused: tuple[float, ...] = ()
     """What ranks that stand out had of the host, as share of a step, in the last windows."""
     model: str = MODELS[0]

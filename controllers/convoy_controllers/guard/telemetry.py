@@ -4,11 +4,15 @@ clock: nothing here, nor in what is made of it, compares the clocks of two machi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+_RANKS = re.compile(r"(?P<first>\d+)(-(?P<last>\d+)(:(?P<stride>\d+))?)?", re.ASCII)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,6 +72,26 @@ class Window:
         """What nothing else explains: the program between its kernels."""
         known = self.compute + self.optimizer + self.data + self.wait + self.save
         return max(0.0, self.wall - known)
+
+
+@lru_cache(maxsize=4096)
+def members(told: str, size: int) -> tuple[int, ...] | None:
+    """The ranks of a communicator: `0-3`, `0-12:4` for every fourth, `7`, by commas, rising.
+
+    None: it is not said like this, or not of ranks of a world of `size`. Kept, since thousands of ranks say
+    the same thing every second.
+    """
+    found: list[int] = []
+    for part in told.split(","):
+        match = _RANKS.fullmatch(part)
+        if match is None:
+            return None
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        stride = int(match["stride"] or 1)
+        if not (found[-1] if found else -1) < first <= last < size or not stride:
+            return None
+        found.extend(range(first, last + 1, stride))
+    return tuple(found)
 
 
 def joined(windows: Sequence[Window]) -> Window:
@@ -175,6 +199,10 @@ class Group:
     count: int
     seconds: Floats
     """By member; NaN: not heard."""
+
+    def silent(self) -> Group:
+        """It in a window in which nobody told of it."""
+        return replace(self, bytes=0, count=0, seconds=np.full(len(self.members), np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ Scale, autocorrelation and baselines come from past windows only, and from units
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -115,6 +116,18 @@ class Watch:
             size=zeros,
             episodes=numbers,
         )
+
+    def extended(self, units: int) -> Watch:
+        """With more units at the end, of which nothing is known."""
+        if units == len(self.level):
+            return self
+        more = Watch.begin(units - len(self.level))
+        arrays: dict[str, Any] = {
+            name: np.concatenate([value, getattr(more, name)], axis=-1)
+            for name in self.__slots__
+            if isinstance(value := getattr(self, name), np.ndarray)
+        }
+        return replace(self, **arrays)
 
     def noise(self, rules: Rules) -> float:
         """Standard deviation that independent noise would need to mislead as much as this noise does."""

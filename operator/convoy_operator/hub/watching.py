@@ -24,7 +24,7 @@ from convoy_controllers.guard.gather import Gather
 from convoy_controllers.guard.placing import Standing, standing
 from convoy_controllers.guard.state import State, begin
 from convoy_controllers.guard.suspicions import Held, held, noticeable
-from convoy_controllers.guard.telemetry import Window
+from convoy_controllers.guard.telemetry import Collective, Window, members
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
 from convoy_controllers.plan import GuardView, SlowView
@@ -178,13 +178,14 @@ class Watches:
 
     def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
         own = job.standing.ranks.get(pod, range(0))
+        size = job.standing.layout.size
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last
         for window in told.windows[:_MOST_WINDOWS]:
             if window.rank not in own:
                 continue
             self._metrics.guard_windows.inc()
-            if report := job.advance(_window(window), self._wall()):
+            if report := job.advance(_window(window, size), self._wall()):
                 job.view = _view(job, report)
         if _news(before, job.view):
             self._queue.add(job.key, 0.0)
@@ -236,7 +237,7 @@ def _lasting(job: _Job) -> tuple[set[str], ...]:
     return tuple({node for node, one in which.items() if one.lasting} for which in (job.held, job.noticed))
 
 
-def _window(told: wire.StepWindow) -> Window:
+def _window(told: wire.StepWindow, size: int) -> Window:
     return Window(
         rank=told.rank,
         first=told.first,
@@ -249,6 +250,18 @@ def _window(told: wire.StepWindow) -> Window:
         save=told.save,
         tokens=told.tokens,
         micro=tuple(told.micro),
+        collectives=tuple(
+            Collective(
+                group=f"{one.kind} {one.members}",
+                kind=one.kind,
+                members=found,
+                bytes=one.bytes,
+                count=one.count,
+                seconds=one.seconds,
+            )
+            for one in told.collectives
+            if (found := members(one.members, size)) is not None
+        ),
     )
 
 

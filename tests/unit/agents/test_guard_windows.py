@@ -24,6 +24,14 @@ def test_a_window_is_read() -> None:
     assert read == hub_pb2.StepWindow(rank=3, first=5, last=8, tokens=9, micro=[1.5, 0.5], **spent)
 
 
+def test_collectives_are_read() -> None:
+    said = {"kind": "dp", "members": "0-28:4,31", "bytes": 10, "count": 2, "seconds": 0.5}
+    (read,) = parse(frame({**ONE, "collectives": [said, {"kind": "tp", "members": "7"}]}), rank=3)
+    one, other = read.collectives
+    assert one == hub_pb2.Collective(**said)
+    assert other == hub_pb2.Collective(kind="tp", members="7")
+
+
 def test_what_is_not_said_is_nothing() -> None:
     assert parse(frame(ONE), rank=0) == (hub_pb2.StepWindow(first=5, last=8),)
     assert parse(frame(), rank=0) == ()
@@ -48,6 +56,16 @@ def test_what_is_not_said_is_nothing() -> None:
         ([{**ONE, "micro": 1.0}], "micro"),
         ([{**ONE, "micro": [0.1] * 65}], "micro"),
         ([{**ONE, "micro": [True]}], "micro"),
+        ([{**ONE, "collectives": {}}], "collectives"),
+        ([{**ONE, "collectives": [7]}], "collectives"),
+        ([{**ONE, "collectives": [{"kind": "dp", "members": "0"}] * 9}], "collectives"),
+        ([{**ONE, "collectives": [{"members": "0-3"}]}], "kind"),
+        ([{**ONE, "collectives": [{"kind": "x" * 33, "members": "0-3"}]}], "kind"),
+        ([{**ONE, "collectives": [{"kind": "dp"}]}], "members"),
+        ([{**ONE, "collectives": [{"kind": "dp", "members": "0-"}]}], "members"),
+        ([{**ONE, "collectives": [{"kind": "dp", "members": "0," * 200 + "1"}]}], "members"),
+        ([{**ONE, "collectives": [{"kind": "dp", "members": "0", "count": -1}]}], "count"),
+        ([{**ONE, "collectives": [{"kind": "dp", "members": "0", "seconds": -0.1}]}], "seconds"),
         ([{**ONE, "micro": [None]}], "micro"),
     ],
 )

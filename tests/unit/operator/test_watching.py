@@ -67,6 +67,8 @@ class Hub:
         incarnation: int = 1,
         pod: str = "p",
         measured: bool = True,
+        transfer: float = 0.0,
+        members: str = "",
     ) -> None:
         for number in range(self.replicas):
             compute = 1.0 + 0.003 * ((step * 7 + number * 5) % 4) + (slow or {}).get(number, 0.0)
@@ -76,6 +78,9 @@ class Hub:
                 rank=number, first=step, last=step, wall=2.0, compute=compute, data=data,
                 wait=2.0 - compute - data,
             )  # fmt: skip
+            if members:
+                held = transfer + 0.3 * (number > 0)
+                window.collectives.add(kind="dp", members=members, bytes=100, count=1, seconds=held)
             told = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
             self.watches.heard(f"n{number}", wire.Telemetry(pods=[told]))
 
@@ -95,6 +100,17 @@ def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
     assert (found.cause, found.ranks, found.nodes) == ("Compute", (4,), ("n4",))
     assert 0.4 < found.slowdown < 0.6
     assert len(hub.queue.added) == 2
+
+
+@pytest.mark.parametrize(("members", "found"), [("0-5", "group"), ("0-9", None), ("1-0", None)])
+def test_the_slow_communicator_is_found_if_it_is_one_of_the_job(members: str, found: str | None) -> None:
+    hub = Hub()
+    for step in range(1, 60):
+        slow = 1.5 if step > 30 else 1.0
+        hub.tell(step, transfer=0.05 * slow * (1 + 0.001 * (step * 7 % 5)), members=members)
+    view = hub.watches.view("uid-job")
+    assert view is not None
+    assert [(one.cause, one.place) for one in view.slow] == ([("Communication", found)] if found else [])
 
 
 def test_few_ranks_are_not_judged() -> None:

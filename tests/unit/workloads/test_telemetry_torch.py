@@ -22,6 +22,8 @@ SLOW = 0.2
 """Seconds by which rank 1 is slower in each of its passes."""
 LOADING = 0.1
 """Seconds for which rank 0 waits for its input."""
+TOGETHER = 0.05
+"""Seconds by which rank 1 comes later to what it was asked to reduce."""
 STEPS = 6
 
 
@@ -73,6 +75,7 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )
+    lanes = dist.new_group([0, 1], group_desc="mesh_tp")
     model = DistributedDataParallel(Model(rank))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     batches = iter(DataLoader(Inputs(rank), batch_size=None))
@@ -84,6 +87,10 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
         optimizer.step()
         gc.collect()
         optimizer.zero_grad()
+        late = dist.all_reduce(torch.ones(256), async_op=True)
+        time.sleep(TOGETHER * rank)
+        late.wait()
+        dist.all_gather([torch.zeros(8) for _ in range(2)], torch.ones(8), group=lanes)
         dist.barrier()
         recorder.step(number)
     dist.destroy_process_group()
@@ -115,6 +122,10 @@ def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
         for name in ("wall", "compute", "data", "wait", "optimizer")
     }
     micros = [one["micro"] for one in windows if "micro" in one]
+    found["waits"] = windows[-1].get("wait", 0.0)
+    found["collectives"] = {
+        one["kind"]: one for window in windows[-1:] for one in window.get("collectives", ())
+    }
     found["micro"] = [sum(column) / steps for column in zip(*micros, strict=True)]
     return found
 
@@ -129,6 +140,26 @@ def test_who_is_slow_computes_and_the_other_one_waits(tmp_path: Path) -> None:
         known = sum(found[rank][name] for name in ("compute", "data", "wait", "optimizer"))
         assert known <= found[rank]["wall"] * 1.001
         assert found[rank]["micro"] == []
+
+
+def test_each_communicator_is_told_of(tmp_path: Path) -> None:
+    found = shares(tmp_path, passes=1)
+    gradients = 4 * 2 * (64 * 64 + 64)
+    for rank in (0, 1):
+        told = found[rank]["collectives"]
+        assert {kind: one["members"] for kind, one in told.items()} == dict.fromkeys(
+            ("dp", "world", "tp"), "0-1"
+        )
+        steps = told["dp"]["count"]
+        assert (told["dp"]["bytes"], told["world"]["bytes"], told["tp"]["bytes"]) == (
+            gradients * steps,
+            4 * 256 * steps,
+            2 * 4 * 8 * steps,
+        )
+        assert sum(one["seconds"] for one in told.values()) <= found[rank]["waits"] + 1e-3
+    dp, world = ([found[rank]["collectives"][kind]["seconds"] for rank in (0, 1)] for kind in ("dp", "world"))
+    assert dp[0] > SLOW > dp[1], "who is quick waits for the gradients of who is slow"
+    assert world[1] < world[0]
 
 
 def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 from convoy_controllers.guard.canary import Sight, sight
 from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.faults import KINDS, Fault
-from convoy_controllers.guard.findings import Finding, Report, Verdict
+from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain
 from convoy_controllers.guard.state import begin
 from convoy_controllers.guard.synthetic import Job, play
-from convoy_controllers.guard.telemetry import Group, Layout
+from convoy_controllers.guard.telemetry import Group, Layout, Table
 
 ONSET = 21
 
@@ -53,6 +53,7 @@ NODE_1 = tuple(range(8, 16))
         (Job(lanes=2), "nic", (2,), 0.5, "node", tuple(range(16, 24))),
         (WIDE, "uplink", (1,), 0.5, "rack", ()),
         (PLAIN, "nic", (2,), 2.0, "job", ()),
+        (replace(PLAIN, groups=True), "nic", (2,), 2.0, "group", ()),
         (PLAIN, "slow", (2,), 0.1, "rank", (2,)),
         (PIPELINE, "storage", (), 0.2, "job", ()),
         (PIPELINE, "loader", (5,), 0.2, "rank", (5,)),
@@ -170,3 +171,27 @@ def test_of_one_large_communicator_it_cannot_be_told_which_part_is_slow() -> Non
     layout = Layout.of([0] * 4, range(4))
     group = Group("dp", "dp", np.arange(4), 1, 1, np.ones(4))
     assert [part for part, _ in explain([group], [0], layout)] == [Part("group", (0, 1, 2, 3))]
+
+
+def test_a_communicator_that_works_now_and_then_keeps_what_is_known_of_it_and_of_the_others() -> None:
+    def seldom(table: Table) -> Table:
+        keep = table.first % 3 != 0
+        return replace(table, groups=tuple(one for one in table.groups if keep or one.kind != "tp"))
+
+    job = Job(lanes=2)
+    state, found = begin(job.layout()), []
+    for table in play(job, [Fault("nic", (2,), 0.5, ONSET)], 70, seed=1):
+        state, report = advance(state, seldom(table))
+        found.append(report)
+    assert {(one.cause, one.place, one.where) for one in told(found)} == {(Cause.COMMUNICATION, "node", (2,))}
+
+
+def test_a_program_that_keeps_making_groups_fills_no_memory() -> None:
+    job = Job(stages=1, replicas=8)
+    state = begin(job.layout())
+    for number, table in enumerate(play(job, [], 400, seed=1)):
+        fresh = Group(f"fresh {number}", "eval", np.arange(2), 1, 1, np.ones(2))
+        state, _ = advance(state, replace(table, groups=(*table.groups, fresh)))
+        units = len(state.communicators)
+        assert units <= 4 * 2 + 64
+        assert len(state.watches["groups"].alarmed) == len(state.pasts["groups"].mean) == units

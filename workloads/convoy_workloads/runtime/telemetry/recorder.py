@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved
 from convoy_workloads.runtime.telemetry.windows import Spent, Windows
 
 
@@ -24,6 +25,8 @@ class Passes:
     """Seconds from the first forward pass until the last gradient of this rank was there."""
     wait: float
     """Seconds from then until the gradients of all ranks were."""
+    moved: dict[Communicator, Moved] = field(default_factory=dict)
+    """The collectives of that wait."""
 
 
 @dataclass
@@ -57,6 +60,8 @@ class Recorder:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.tell: Callable[[dict[str, Any]], None] | None = None
         """Takes each window; nothing is measured before it is set."""
+        self.collect: Callable[[], None] | None = None
+        """Called when a step ends, before it is closed: what is known late counts to it."""
         self.measure: Measure | None = None
         """Without it, what is left of a step counts as its passes."""
         self._clock = clock
@@ -95,6 +100,11 @@ class Recorder:
         """The passes of the open step are over: its optimizer begins."""
         self._open.passed = self._open.passed or self._open.other
 
+    def moved(self, communicator: Communicator, moved: Moved) -> None:
+        """A collective of the open step; what it held this rank up for is spent on `wait` besides."""
+        if self.tell is not None and threading.get_ident() == self._thread:
+            self._open.spent.moved.setdefault(communicator, Moved()).add(moved)
+
     def tokens(self, count: int) -> None:
         """So many tokens, or samples, this rank has worked through in the open step."""
         self._open.spent.tokens += count
@@ -103,6 +113,8 @@ class Recorder:
         """Step `number` is done, the next begins."""
         if self.tell is None:
             return
+        if self.collect is not None:
+            self.collect()
         now = self._clock()
         done, self._open = self._open, _Step()
         began, self._began = self._began, now
@@ -129,6 +141,7 @@ class Recorder:
         step.spent.compute = sum(micro)
         step.spent.micro = micro if len(micro) > 1 else []
         step.spent.wait += passes.wait
+        step.spent.add_moved(passes.moved)
         self._close(step)
 
     def _close(self, step: _Step) -> None:

@@ -3,7 +3,7 @@
 - The passes: `DistributedDataParallel` keeps times of its own (torch/csrc/distributed/c10d/logger.cpp): when
   this rank's last gradient was there and when all ranks' were. Patching `dist.all_reduce` would see nothing,
   since its reducer calls gloo or NCCL itself; a communication hook would change the bits of the average.
-- Other collectives: every one that Python waits for goes through `Work.wait`.
+- Other collectives: every one that Python waits for goes through `Work.wait`; see `collectives`.
 - Input: each `next` of a DataLoader. Optimizer: torch's global hooks. The host: Python's garbage collector.
 """
 
@@ -13,9 +13,12 @@ import functools
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
+from convoy_workloads.runtime.telemetry.collectives import Collectives, DeviceTimes
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved
 from convoy_workloads.runtime.telemetry.recorder import Passes, Recorder
 
 _recorder: Recorder | None = None
@@ -29,8 +32,7 @@ def install() -> Recorder:
         _watch_optimizers(_recorder)
         _watch_input(_recorder)
         _watch_garbage(_recorder)
-        _watch_collectives(_recorder)
-        _watch_passes(_recorder)
+        _watch_groups(_recorder)
     return _recorder
 
 
@@ -60,14 +62,6 @@ def _watch_input(recorder: Recorder) -> None:
     iterator.__next__ = _timed(iterator.__next__, recorder, "data")
 
 
-def _watch_collectives(recorder: Recorder) -> None:
-    import torch.distributed as dist  # noqa: PLC0415
-
-    if dist.is_available():
-        work: Any = dist.Work
-        work.wait = _timed(work.wait, recorder, "wait")
-
-
 def _timed(function: Callable[..., Any], recorder: Recorder, kind: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def timed(*args: Any, **named: Any) -> Any:
@@ -92,17 +86,32 @@ def _watch_garbage(recorder: Recorder) -> None:
     gc.callbacks.append(collected)
 
 
-def _watch_passes(recorder: Recorder) -> None:
-    import torch  # noqa: PLC0415
+def _watch_groups(recorder: Recorder) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     if not dist.is_available():
         return
+    collectives = Collectives(recorder, DeviceTimes(_mark))
+    collectives.watch(dist.ProcessGroup, dist.Work)
+    recorder.collect = collectives.collect
+    _watch_passes(recorder, collectives)
+
+
+def _mark() -> Any:
+    import torch  # noqa: PLC0415
+
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _watch_passes(recorder: Recorder, collectives: Collectives) -> None:
+    import torch  # noqa: PLC0415
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
     wrapper: Any = DistributedDataParallel
     original = wrapper.__init__
-    models = _Models()
+    models = _Models(collectives)
 
     @functools.wraps(original)
     def made(self: Any, *args: Any, **named: Any) -> None:
@@ -121,21 +130,28 @@ def _watch_passes(recorder: Recorder) -> None:
 class _Models:
     """The wrapped models of this process."""
 
-    def __init__(self) -> None:
-        self._models: WeakSet[Any] = WeakSet()
+    def __init__(self, collectives: Collectives) -> None:
+        self._collectives = collectives
+        self._moved: WeakKeyDictionary[Any, tuple[Communicator, int]] = WeakKeyDictionary()
 
     def add(self, model: Any) -> None:
         """Has a model time its passes."""
         model._set_ddp_runtime_logging_sample_rate(1)
-        self._models.add(model)
+        members = self._collectives.communicator(model.process_group).members
+        gradients = sum(one.nbytes for one in model.parameters() if one.requires_grad)
+        self._moved[model] = (Communicator("dp", members), gradients)
 
     def measure(self, began_ns: int) -> Passes | None:
         """The passes of the last step that is whole; None where no model can tell."""
-        models = list(self._models)
-        read = [model._get_ddp_logging_data() for model in models]
-        if len(read) == 1 and next(models[0].parameters()).device.type == "cpu":
-            return _by_clock(read[0], began_ns)
-        return _by_duration(read)
+        read = [(model, model._get_ddp_logging_data()) for model in list(self._moved)]
+        if len(read) == 1 and next(read[0][0].parameters()).device.type == "cpu":
+            passes = _by_clock(read[0][1], began_ns)
+        else:
+            passes = _by_duration([data for _, data in read])
+        if passes is None or len(read) != 1:
+            return passes  # of several models it is not known whose gradients were waited for
+        communicator, gradients = self._moved[read[0][0]]
+        return replace(passes, moved={communicator: Moved(gradients, 1, passes.wait)})
 
 
 def _by_clock(data: dict[str, Any], began_ns: int) -> Passes | None:

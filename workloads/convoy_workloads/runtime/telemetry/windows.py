@@ -6,8 +6,11 @@ different lengths cover whole multiples of each other, and can be added up to th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved, messages
 
 LEAST_SECONDS = 1.0
 """A window is to take no less: short steps are folded."""
@@ -37,6 +40,7 @@ class Spent:
     """Of this rank alone; 0 for unknown."""
     micro: list[float] = field(default_factory=list)
     """Of `compute`, each micro-batch's; empty where a step has one."""
+    moved: dict[Communicator, Moved] = field(default_factory=dict)
 
     def add(self, other: Spent) -> None:
         """Takes another step in."""
@@ -53,6 +57,12 @@ class Spent:
         self.wait += other.wait
         self.save += other.save
         self.tokens += other.tokens
+        self.add_moved(other.moved)
+
+    def add_moved(self, moved: Mapping[Communicator, Moved]) -> None:
+        """Takes collectives in."""
+        for communicator, one in moved.items():
+            self.moved.setdefault(communicator, Moved()).add(one)
 
     def message(self, first: int, last: int) -> dict[str, Any]:
         """As the agent is told; what is 0 is left out."""
@@ -69,6 +79,8 @@ class Spent:
             said["tokens"] = self.tokens
         if 2 <= len(self.micro) <= MAX_MICRO:
             said["micro"] = [round(value, 6) for value in self.micro]
+        if collectives := messages(self.moved):
+            said["collectives"] = collectives
         return {"first": first, "last": last, **said}
 
 
