@@ -181,6 +181,8 @@ class Pace(StatusModel):
 
     job: _Name
     """namespace/name."""
+    uid: Annotated[str, Field(max_length=64)] = ""
+    """Of the job: another one may get its name."""
     incarnation: int = 0
     ranks: int = 0
     seconds: float

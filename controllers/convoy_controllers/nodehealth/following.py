@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import JobPace, Slow, as_before
+from convoy_controllers.nodehealth.pacing import JobPace, Slow, as_before, later
 from convoy_crds.nodehealth import Action, NodeHealth, Outcome, Pace
 
 KEPT = timedelta(days=7)
@@ -54,7 +54,6 @@ def _remembered(action: Action, pace: Pace, now: datetime) -> bool:
 
 
 def _same(one: Suspicion, moved: Pace, now: JobPace | None) -> bool:
-    later = now is not None and now.incarnation > moved.incarnation and now.ranks == moved.ranks
-    return (
-        later and one.job == moved.job and as_before(moved, Slow(frozenset(one.ranks), one.cause, one.gain))
-    )
+    if one.job != moved.job or now is None or not later(moved, now):
+        return False
+    return as_before(moved, Slow(frozenset(one.ranks), one.cause, one.gain))

@@ -39,6 +39,7 @@ class Slow:
 class JobPace:
     """How fast a job is now."""
 
+    uid: str
     incarnation: int
     seconds: float
     """Of a step, the median of the last windows."""
@@ -66,6 +67,7 @@ def paces(facts: Facts, now: Mapping[str, JobPace]) -> list[Pace]:
             found.append(
                 Pace(
                     job=one.job,
+                    uid=known.uid,
                     incarnation=known.incarnation,
                     ranks=known.ranks,
                     seconds=round(known.seconds, 6),
@@ -111,13 +113,18 @@ def followed(action: Action | None, node: str, now: Mapping[str, JobPace]) -> fr
     )
 
 
+def later(moved: Pace, now: JobPace) -> bool:
+    """Whether it is the same job, and not another of its name, in a later incarnation of the same shape."""
+    return now.uid == moved.uid and now.incarnation > moved.incarnation and now.ranks == moved.ranks
+
+
 def _since(action: Action | None, node: str, now: Mapping[str, JobPace]) -> Iterator[tuple[Pace, JobPace]]:
     """The jobs of an action whose outcome is asked, as far as they run elsewhere and are known there."""
     if action is None or action.outcome is not Outcome.PENDING:
         return
     for one in action.paces:
         known = now.get(one.job)
-        if one.gain <= 0 or known is None or known.incarnation <= one.incarnation or known.ranks != one.ranks:
+        if one.gain <= 0 or known is None or not later(one, known):
             continue
         if known.windows >= FEWEST_WINDOWS and not known.nodes & {node, *one.others}:
             yield one, known

@@ -45,8 +45,9 @@ _MOST_WINDOWS = 4096
 class _Job:
     """One incarnation of a job."""
 
-    def __init__(self, key: Key, incarnation: int, standing: Standing) -> None:
+    def __init__(self, key: Key, uid: str, incarnation: int, standing: Standing) -> None:
         self.key = key
+        self.uid = uid
         self.incarnation = incarnation
         self.standing = standing
         self.gather = Gather(standing.layout.size, incarnation)
@@ -88,6 +89,7 @@ class _Job:
         if not self._walls:
             return None
         return JobPace(
+            self.uid,
             self.incarnation,
             statistics.median(self._walls),
             error(self._walls),
@@ -226,7 +228,7 @@ class Watches:
         found = (self._world.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB, parent.namespace, parent.name)
-        return _Job(key, incarnation, standing(slots, nodes, labels))
+        return _Job(key, parent.uid, incarnation, standing(slots, nodes, labels))
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):

@@ -14,8 +14,8 @@ from convoy_crds.meta import ObjectMeta
 from convoy_crds.nodehealth import Action, NodeHealth, NodeHealthStatus, NodeRef, Outcome, Pace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-MOVED = Pace(job="ns/j", incarnation=1, ranks=8, seconds=1.5, gain=0.5, cause="Compute", slow=[3, 4])
-AFTER = JobPace(2, 1.5, 0.01, 50, 8, frozenset("bcdefghi"))
+MOVED = Pace(job="ns/j", uid="u", incarnation=1, ranks=8, seconds=1.5, gain=0.5, cause="Compute", slow=[3, 4])
+AFTER = JobPace("u", 2, 1.5, 0.01, 50, 8, frozenset("bcdefghi"))
 AGAIN = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, ranks=(3,))
 
 
@@ -57,6 +57,7 @@ def test_what_has_come_along_with_a_rank_is_held_against_no_node(
         (replace(AGAIN, job="ns/k"), AFTER),
         (AGAIN, replace(AFTER, incarnation=1)),
         (AGAIN, replace(AFTER, ranks=4)),
+        (AGAIN, replace(AFTER, uid="another")),
         (AGAIN, None),
     ],
     ids=[
@@ -68,6 +69,7 @@ def test_what_has_come_along_with_a_rank_is_held_against_no_node(
         "another job",
         "not moved yet",
         "resized",
+        "made again under its name",
         "not heard",
     ],
 )

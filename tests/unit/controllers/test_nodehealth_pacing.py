@@ -21,15 +21,16 @@ from convoy_controllers.nodehealth.pacing import (
 from convoy_crds.nodehealth import Action, Outcome, Pace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-BEFORE = JobPace(1, 1.5, 0.01, 100, 8, frozenset("abcdefgh"))
+BEFORE = JobPace("u", 1, 1.5, 0.01, 100, 8, frozenset("abcdefgh"))
 ACCUSED = Suspicion("ns/j", NOW, NOW, 1.5, 100.0, "Compute", gain=0.5, beside=("b",), ranks=(3, 4))
 OTHER, AGAIN = Slow(frozenset({5}), "Compute", 0.5), Slow(frozenset({4}), "Compute", 0.5)
-AFTER = JobPace(2, 1.0, 0.01, FEWEST_WINDOWS, 8, frozenset("xcdefghy"))
+AFTER = JobPace("u", 2, 1.0, 0.01, FEWEST_WINDOWS, 8, frozenset("xcdefghy"))
 
 
 def action(**more: Any) -> Action:
     pace = {
         "job": "ns/j",
+        "uid": "u",
         "incarnation": 1,
         "ranks": 8,
         "seconds": 1.5,
@@ -59,6 +60,7 @@ def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -
         (replace(AFTER, seconds=1.6), -0.2),
         (replace(AFTER, windows=FEWEST_WINDOWS - 1), None),
         (replace(AFTER, incarnation=1), None),
+        (replace(AFTER, uid="another"), None),
         (replace(AFTER, ranks=7), None),
         (replace(AFTER, slow=(OTHER,)), 1.0),
         (replace(AFTER, seconds=1.5, slow=(OTHER,)), None),

@@ -133,7 +133,7 @@ class Cluster:
         )
 
     def pace_of(self, incarnation: int, seconds: float, *nodes: str, slow: tuple[Slow, ...] = ()) -> None:
-        pace = JobPace(incarnation, seconds, 0.01, 50, 2, frozenset(nodes), slow)
+        pace = JobPace("u", incarnation, seconds, 0.01, 50, 2, frozenset(nodes), slow)
         self.told.pace["default/job"] = pace
 
     def state(self, number: int = 0) -> str:
