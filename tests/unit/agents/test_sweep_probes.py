@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import stat
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -250,6 +251,17 @@ def test_the_digest_has_what_a_class_has_in_common(
     before = inventory.digest(inventory.common(tmp_path))
     write(tmp_path, **{name: text})
     assert (inventory.digest(inventory.common(tmp_path)) != before) is drifts
+
+
+def test_the_torch_that_measures_is_part_of_the_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = inventory.torch("")
+    assert own and inventory.torch(sys.executable) == own
+    assert inventory.torch("/bin/false") == ""
+    before = inventory.common(tmp_path)
+    monkeypatch.setenv("CONVOY_PROBE_PYTHON", "/bin/false")
+    assert inventory.digest(inventory.common(tmp_path)) != inventory.digest(before)
 
 
 def test_an_empty_node_has_an_inventory(tmp_path: Path) -> None:

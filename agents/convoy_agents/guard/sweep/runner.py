@@ -14,6 +14,7 @@ import convoy_agents
 from convoy_agents.guard.sweep import child, finding
 from convoy_agents.guard.sweep.finding import Finding, Outcome
 from convoy_agents.guard.sweep.probe import Probe, Takes, Tier
+from convoy_agents.guard.sweep.probes import inventory
 from convoy_agents.guard.sweep.process import Children, TooManyStuckError
 
 TIER_SECONDS = {Tier.L0: 60.0, Tier.L1: 600.0, Tier.L2: 600.0}
@@ -74,6 +75,7 @@ class Launch:
             **(threads if probe.one_thread else {}),
             "PYTHONDONTWRITEBYTECODE": "1",
             child.PARENT: str(os.getpid()),
+            **({inventory.PYTHON: self.accelerator_python} if self.accelerator_python else {}),
         }
 
 

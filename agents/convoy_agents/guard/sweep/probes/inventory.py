@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import os
 import re
+import subprocess
 from collections import Counter
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from convoy_agents.guard.sweep import cgroup
@@ -15,7 +16,10 @@ from convoy_agents.guard.sweep.probe import Measured
 from convoy_agents.guard.sweep.probes import nvidia
 from convoy_agents.guard.sweep.provenance import driver
 
+PYTHON = "CONVOY_PROBE_PYTHON"
+"""Environment variable: the interpreter that has torch, if it is not this one."""
 _DIGITS = 32
+_ASK_SECONDS = 10.0
 _GIB = 2**20
 """In KiB."""
 
@@ -52,9 +56,25 @@ def common(root: Path) -> dict[str, str]:
         "nics": _nics(root),
         "fabric": _fabric(root),
         "disks": _disks(root),
-        # It brings the library that computes the fingerprint, whose bits are its own.
+        # These compute the fingerprints, whose bits are their own.
         "library.numpy": version("numpy"),
+        "library.torch": torch(os.environ.get(PYTHON, "")),
     }
+
+
+def torch(python: str) -> str:
+    """The version that an interpreter has, this one if it is empty; empty without. OSError,
+    subprocess.SubprocessError: it cannot be asked.
+    """
+    if not python:
+        with contextlib.suppress(PackageNotFoundError):
+            return version("torch")
+        return ""
+    ask = "from importlib.metadata import version; print(version('torch'))"
+    told = subprocess.run(
+        [python, "-P", "-c", ask], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
+    )
+    return told.stdout.strip() if told.returncode == 0 else ""
 
 
 def own(root: Path) -> dict[str, str]:
