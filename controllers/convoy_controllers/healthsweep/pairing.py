@@ -33,20 +33,24 @@ class Pairs:
 
 
 def fold(name: str, nodes: Sequence[SweepNode], gone: Collection[str], heard: Heard) -> Pairs:
-    """`gone`: hardware of the nodes that cannot take part any more."""
+    """`gone`: hardware of the nodes that cannot take part now. What they have measured stands; they are out
+    from the first round on that lacks theirs.
+    """
     by_hardware = {one.hardware: one for one in nodes}
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     members = [Member(one.hardware, one.rack) for one in nodes]
     state = pairs.start(members, Settings(better=Better.HIGHER), seed)
     for number in range(_MOST_ROUNDS):
-        todo = [one for one in pairs.next_round(state) if not set(one) & set(gone)]
-        orders = {one: _orders(f"{name}.p{number}", one, by_hardware) for one in todo}
+        wanted = pairs.next_round(state)
+        orders = {one: _orders(f"{name}.p{number}", one, by_hardware) for one in wanted}
         told = {one: [heard(order.node, order.name) for order in several] for one, several in orders.items()}
         over = {one for one, both in told.items() if all(said is not None and said.over for said in both)}
+        left = {node for one in wanted if one not in over for node in one} & set(gone)
+        todo = [one for one in wanted if not set(one) & left]
         if waiting := [order for one in todo if one not in over for order in orders[one]]:
             return Pairs(tuple(waiting))
         before = state
-        state = pairs.heard(state, [Measured(one, _value(told[one][0])) for one in todo], gone)
+        state = pairs.heard(state, [Measured(one, _value(told[one][0])) for one in todo], left)
         if state == before:
             break
     return Pairs(verdicts={one.subject: one for one in judging.verdicts(state)})

@@ -356,6 +356,26 @@ def test_a_node_that_leaves_while_pairs_are_measured_holds_nobody_up() -> None:
     assert set(said.values()) == {"Pass"}
 
 
+def test_who_is_away_for_a_moment_keeps_what_it_has_measured() -> None:
+    def met(it: Fleet, number: int) -> set[tuple[str, str]]:
+        return {
+            (one.node, one.name)
+            for machine in it.machines.values()
+            for one in machine.orders
+            if one.partner and f".p{number}." in one.name
+        }
+
+    calm, it = fleet(12), fleet(12)
+    calm.play(calm.sweep(selector={}, tiers=["L1", "L2"]))
+
+    def away(sweep: HealthSweep) -> None:
+        it.machines["n02"].heard = it.machines["n02"].heard is False or not met(it, 1)
+
+    sweep = it.play(it.sweep(selector={}, tiers=["L1", "L2"]), each=away)
+    assert set(verdicts(sweep).values()) == {"Pass"}
+    assert met(it, 0) == met(calm, 0)
+
+
 @pytest.mark.parametrize("at", range(1, 8))
 def test_an_operator_that_begins_anew_comes_to_the_same_end(at: int) -> None:
     """Agents tell again what they were not thanked for; what they have measured they do not measure again."""
