@@ -112,9 +112,7 @@ def slow_disk(cluster: Cluster, node: Node, pod_uid: str, bytes_per_second: int)
 
 
 EATER = """
-import sys, time
-with open("/proc/self/oom_score_adj", "w") as file:
-    file.write("-1000")
+import sys
 print("ready", flush=True)
 sys.stdin.readline()
 eaten = bytearray(int(sys.argv[1]))
@@ -126,7 +124,11 @@ sys.stdin.readline()
 
 @contextmanager
 def eater(cluster: Cluster, node: Node, pod_uid: str, size: int) -> Iterator[None]:
-    """Meanwhile a process that the kernel does not kill has so many bytes of a container's memory."""
+    """Meanwhile another process has so many bytes of a container's memory.
+
+    When memory runs short the kernel takes the container's largest: this one is not among those that the
+    kubelet has marked to be taken first (Burstable, oom_score_adj near 1000).
+    """
     argv = [sys.executable, "-I", "-S", "-c", EATER, str(size)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
