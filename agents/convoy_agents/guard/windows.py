@@ -65,7 +65,7 @@ def _collective(given: object) -> hub_pb2.Collective:
     if not isinstance(given, Mapping):
         raise MessageError("collectives: one is no object")
     kind, members = given.get("kind"), given.get("members")
-    if not isinstance(kind, str) or not 0 < len(kind) <= MAX_KIND:
+    if not isinstance(kind, str) or not 0 < len(kind) <= MAX_KIND or not kind.isprintable():
         raise MessageError(f"kind: no text of 1 to {MAX_KIND} characters")
     if not isinstance(members, str) or len(members) > MAX_MEMBERS or not _RANKS.fullmatch(members):
         raise MessageError(f"members: no ranks in up to {MAX_MEMBERS} characters")

@@ -446,7 +446,9 @@ Global___StepWindow: _TypeAlias = StepWindow  # noqa: Y015
 
 @_typing.final
 class Collective(_message.Message):
-    """What a rank did in one communicator within a window, of collectives in which all wait for all."""
+    """The largest collectives that a rank did in one communicator within a window, of those in which all wait for
+    all and that the program is held up by.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -460,9 +462,10 @@ class Collective(_message.Message):
     members: _builtins.str
     """ranks in rising order: "0-3", "0-12:4" for every fourth, "7", by commas"""
     bytes: _builtins.int
+    """of each"""
     count: _builtins.int
     seconds: _builtins.float
-    """for which this rank was held up, summed"""
+    """of the quickest, from the call to the end"""
     def __init__(
         self,
         *,

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
-from convoy_controllers.guard.links import explain
+from convoy_controllers.guard.links import Part, explain, nodes_of
 from convoy_controllers.guard.loss import IMBALANCED, mended
 from convoy_controllers.guard.robust import others_median
 from convoy_controllers.guard.signals import busy
 from convoy_controllers.guard.state import State
-from convoy_controllers.guard.telemetry import Bools, Floats, Table
+from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 from convoy_controllers.guard.watch import Watch
 
 _COMMON = 0.2
@@ -29,6 +29,8 @@ _EXPLAINS = 0.5
 """Share of the slowness that clock or host must explain to be its cause."""
 _OFTEN = 0.7
 """Share of the last windows in which imbalance must have cost as much as is told."""
+_LEAST = 0.002
+"""Share of a step's work below which a transfer's slowness is not worth a word."""
 _SETTLED = 4
 """Windows with the same ranks named, before imbalance is told."""
 
@@ -114,18 +116,19 @@ def _replicas(state: State, table: Table, slow: Bools) -> tuple[list[Finding], B
 def _communication(state: State, table: Table) -> list[Finding]:
     alike, past = state.watches["groups"], state.watches["groups past"]
     layout, rules = state.setting.layout, state.setting.rules
-    slow = np.nonzero(alike.alarmed | past.alarmed)[0].tolist()
     persistent = alike.persistent(rules) | past.persistent(rules)
     sizes = np.maximum(np.where(alike.alarmed, alike.size, 0.0), np.where(past.alarmed, past.size, 0.0))
     never = np.iinfo(np.int64).max
     since = np.minimum(np.where(alike.alarmed, alike.since, never), np.where(past.alarmed, past.since, never))
-    times = np.array([np.nanmin(group.seconds, initial=np.inf) for group in table.groups])
-    times[np.isinf(times)] = 0.0  # silent in this window
+    lost = _transferring(table) * -np.expm1(-np.maximum(sizes, 0.0))
+    # What is silent now, or hardly counts, is no reason that the job is slow.
+    slow = np.nonzero((alike.alarmed | past.alarmed) & (lost > _LEAST * np.nanmedian(busy(table))))[
+        0
+    ].tolist()
     findings = []
-    for part, numbers in explain(table.groups, slow, layout):
+    for part, numbers in _but_all_insides(explain(table.groups, slow, layout), table, layout):
         nodes = set(part.where) if part.kind in ("node", "inside", "link") else set()
         ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
-        size = float(np.median(sizes[numbers]))
         findings.append(
             Finding(
                 Cause.COMMUNICATION,
@@ -133,12 +136,31 @@ def _communication(state: State, table: Table) -> list[Finding]:
                 ranks,
                 part.where,
                 int(np.median(since[numbers])),
-                float(np.expm1(size)),
-                float(times[numbers].max() * -np.expm1(-max(size, 0.0))),
+                float(np.expm1(np.median(sizes[numbers]))),
+                float(lost[numbers].max()),
                 bool(persistent[numbers].mean() >= 0.5),
             )
         )
     return findings
+
+
+def _transferring(table: Table) -> Floats:
+    """By communicator, seconds of the window in its largest transfers; 0 where it is not known."""
+    times = [one.seconds.min() * one.count if len(one.seconds) else np.nan for one in table.groups]
+    return np.nan_to_num(np.array(times, dtype=np.float64))
+
+
+def _but_all_insides(
+    found: list[tuple[Part, list[int]]], table: Table, layout: Layout
+) -> list[tuple[Part, list[int]]]:
+    """Where more than half of the nodes are slow inside at once it is no node: the program has changed."""
+    inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
+    slow = {part.where[0] for part, _ in found if part.kind == "inside"}
+    if 2 * len(slow) <= len(inside):
+        return found
+    numbers = sorted(number for part, several in found if part.kind == "inside" for number in several)
+    others = [(part, several) for part, several in found if part.kind != "inside"]
+    return [*others, (Part("group", tuple(sorted(slow))), numbers)]
 
 
 def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:

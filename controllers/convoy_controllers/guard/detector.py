@@ -17,7 +17,7 @@ from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
 from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
 from convoy_controllers.guard.state import JOB, State
-from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
+from convoy_controllers.guard.telemetry import Floats, Ints, Table
 
 _BETTER = 0.8
 """Noise of another model to that of plain peers, from which on it is used."""
@@ -25,7 +25,9 @@ _RECENT = 1 / 8
 _PAUSED, _RARE = 16, 3
 """Windows over which pauses are looked at, since they hit few; and how many of these say nothing."""
 _MOST_TIMES, _MOST_MORE = 4, 64
-"""Of the communicators of one table, and besides: more of them are not remembered."""
+"""Communicators by rank, and besides, that are remembered."""
+_FORGOTTEN = 64
+"""Windows in which one must have been silent to be forgotten."""
 
 
 def advance(state: State, table: Table) -> tuple[State, Report]:
@@ -78,7 +80,7 @@ def _many(
     places = state.setting.places
     values = {
         "compute": np.log(np.maximum(table.compute, 1e-9)),
-        "groups": signals.transfers(table.groups),
+        "groups": _as_large(state, table, signals.transfers(table.groups)),
         "job host": _mean(share(table.host, table)),
         "job pauses": _pauses(state),
         "job transfer": share(signals.transfer(table), table),
@@ -88,7 +90,7 @@ def _many(
     load = residuals["peers" if np.isnan(residuals["tokens"]).all() else "tokens"]
     like = signals.likes(table.groups)
     found = {
-        "groups": signals.slow_transfers(values["groups"], like),
+        "groups": signals.slow_transfers(signals.transfers(table.groups), like),
         "groups past": shift["groups"],
         "job compute": middle(shift["compute"]),
         "job data": middle(share(table.data, table)),
@@ -109,33 +111,36 @@ def _many(
     return found, pasts
 
 
+def _as_large(state: State, table: Table, times: Floats) -> Floats:
+    """Where a communicator moves as much as when it became known: what takes longer then is slower."""
+    same = [one.bytes == now.bytes for one, now in zip(state.communicators, table.groups, strict=True)]
+    return np.where(np.array(same, dtype=np.bool_), times, np.nan)
+
+
 def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
     """The table's communicators in the order in which they became known; those it lacks are silent.
 
-    Some work only now and then, as those of an evaluation do, and what is known of the others stays.
+    One is known once all its members have told of it, and forgotten when it has been silent for long: some
+    work only now and then, as those of an evaluation do.
     """
     told = {group.name: group for group in table.groups}
-    known = {group.name: group for group in state.communicators}
-    fresh = tuple(group.silent() for name, group in told.items() if name not in known)
-    if len(known) + len(fresh) > _MOST_TIMES * len(told) + _MOST_MORE:
-        state = _with_communicators(state, (), anew=True)  # a program that keeps making groups
-        known, fresh = {}, tuple(group.silent() for group in told.values())
-    if fresh:
-        state = _with_communicators(state, (*state.communicators, *fresh))
-    return state, replace(table, groups=tuple(told.get(one.name, one) for one in state.communicators))
-
-
-def _with_communicators(state: State, groups: tuple[Group, ...], anew: bool = False) -> State:
-    watches = {name: state.watches[name] for name in ("groups", "groups past")}
-    past = state.pasts["groups"]
-    if anew:
-        watches, past = dict.fromkeys(watches, watch.Watch.begin(0)), Past.begin(0)
-    return replace(
-        state,
-        communicators=groups,
-        watches={**state.watches, **{name: one.extended(len(groups)) for name, one in watches.items()}},
-        pasts={**state.pasts, "groups": past.extended(len(groups))},
+    known = state.communicators
+    quiet = [0 if one.name in told else since + 1 for one, since in zip(known, state.quiet, strict=True)]
+    kept = [number for number, since in enumerate(quiet) if since <= _FORGOTTEN]
+    names = {known[number].name for number in kept}
+    room = max(0, _MOST_TIMES * table.size + _MOST_MORE - len(kept))
+    whole = (one for one in table.groups if one.name not in names and not np.isnan(one.seconds).any())
+    fresh = [one.silent() for one in whole][:room]
+    if fresh or len(kept) < len(known):
+        order = np.array([*kept, *[-1] * len(fresh)], dtype=np.int64)
+        watches = {name: state.watches[name].rearranged(order) for name in ("groups", "groups past")}
+        past = state.pasts["groups"].rearranged(order)
+        state = replace(state, watches={**state.watches, **watches}, pasts={**state.pasts, "groups": past})
+    groups = (*(known[number] for number in kept), *fresh)
+    state = replace(
+        state, communicators=groups, quiet=(*(quiet[number] for number in kept), *[0] * len(fresh))
     )
+    return state, replace(table, groups=tuple(told.get(one.name, one) for one in groups))
 
 
 def _model(watches: Mapping[str, watch.Watch], state: State) -> str:

@@ -24,9 +24,14 @@ class Part:
     """One node, two nodes, one rack; all nodes of the group."""
 
 
+def nodes_of(group: Group, layout: Layout) -> list[int]:
+    """Those that its members are on, in order."""
+    return sorted({int(node) for node in layout.node[group.members]})
+
+
 def parts(group: Group, layout: Layout) -> set[Part]:
     """Those that a communicator's traffic passes."""
-    nodes = sorted({int(node) for node in layout.node[group.members]})
+    nodes = nodes_of(group, layout)
     racks = sorted({int(rack) for rack in layout.rack[group.members]})
     if len(nodes) == 1:
         return {Part("inside", (nodes[0],))}
@@ -45,6 +50,8 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     could explain as well. Where several parts would explain the same, it cannot be told: `group`.
     """
     left = set(slow)
+    if not left:
+        return []
     passes = [parts(group, layout) for group in groups]
     through: dict[Part, set[int]] = {}
     for number, found in enumerate(passes):
@@ -63,7 +70,7 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
         chosen = _one(equal)
         if chosen is None:
             number = min(left)
-            nodes = sorted({int(node) for node in layout.node[groups[number].members]})
+            nodes = nodes_of(groups[number], layout)
             answer.append((Part("group", tuple(nodes)), [number]))
             left.discard(number)
             continue

@@ -32,10 +32,11 @@ class Past:
         """Nothing known."""
         return cls(np.zeros(units), np.zeros(units))
 
-    def extended(self, units: int) -> Past:
-        """With more units at the end, of which nothing is known."""
-        more = np.zeros(units - len(self.mean))
-        return replace(self, mean=np.concatenate([self.mean, more]), count=np.concatenate([self.count, more]))
+    def rearranged(self, order: Ints) -> Past:
+        """Of other units: by each the number it had, or -1 for one of which nothing is known."""
+        mean, count = np.zeros(len(order)), np.zeros(len(order))
+        mean[order >= 0], count[order >= 0] = self.mean[order[order >= 0]], self.count[order[order >= 0]]
+        return replace(self, mean=mean, count=count)
 
     def shift(self, values: Floats) -> Floats:
         """How far values are from it; NaN as long as little is known."""
@@ -114,7 +115,7 @@ def numbered(values: Ints) -> tuple[Ints, Ints]:
 
 
 def transfers(groups: Sequence[Group]) -> Floats:
-    """By communicator, the logarithm of seconds per call that the transfer took.
+    """By communicator, the logarithm of the seconds that the transfer took.
 
     Who comes last waits for nobody, so the least of the members' own durations is the transfer itself; no two
     clocks are compared. NaN: not all were heard, and it may have been the last who was not.
@@ -122,8 +123,8 @@ def transfers(groups: Sequence[Group]) -> Floats:
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
         least = group.seconds.min() if len(group.seconds) else np.nan
-        if least > 0 and group.count:
-            times[number] = np.log(least / group.count)
+        if least > 0:
+            times[number] = np.log(least)
     return times
 
 
@@ -131,9 +132,7 @@ def likes(groups: Sequence[Group]) -> Ints:
     """By communicator, the number of those that move as much among as many; -1: not known how much."""
     known: dict[tuple[str, int, int], int] = {}
     numbers = [
-        known.setdefault((one.kind, len(one.members), one.bytes // max(one.count, 1)), len(known))
-        if one.bytes
-        else -1
+        known.setdefault((one.kind, len(one.members), one.bytes), len(known)) if one.bytes else -1
         for one in groups
     ]
     return np.asarray(numbers, dtype=np.int64)

@@ -62,7 +62,9 @@ class State:
     named: Bools
     """Ranks that were alarmed in them."""
     communicators: tuple[Group, ...] = ()
-    """In the order in which they became known; nothing is said in them."""
+    """In the order in which they became known, with the size they had then; nothing else is said in them."""
+    quiet: tuple[int, ...] = ()
+    """Windows for which each has been silent."""
     paused: tuple[float, ...] = ()
     """What ranks that stand out had of the host, as share of a step, in the last windows."""
     model: str = MODELS[0]

@@ -171,4 +171,4 @@ class _Play:
         transfer = part * job.seconds * effects.transfer(members, self._layout)
         transfer *= np.exp(self._rng.normal(0, 0.02))
         waits = own[members].max() - own[members]
-        return Group(name, kind, members, int(part * 1e10), job.micro, transfer + waits)
+        return Group(name, kind, members, int(part * 1e10), 1, transfer + waits)

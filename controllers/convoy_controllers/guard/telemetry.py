@@ -5,14 +5,17 @@ clock: nothing here, nor in what is made of it, compares the clocks of two machi
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-_RANKS = re.compile(r"(?P<first>\d+)(-(?P<last>\d+)(:(?P<stride>\d+))?)?", re.ASCII)
+_RANK = r"(0|[1-9]\d{0,8})"
+_RANKS = re.compile(rf"(?P<first>{_RANK})(-(?P<last>{_RANK})(:(?P<stride>{_RANK}))?)?", re.ASCII)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,19 +24,27 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """All that one rank did in one communicator within a window."""
+    """The largest collectives that one rank did in one communicator within a window."""
 
     group: str
     """The communicator's name, the same at all its members."""
     kind: str
     """What is compared with each other: `dp`, `tp`, `pp` and so on."""
-    members: tuple[int, ...]
+    members: tuple[range, ...]
     """Ranks."""
     bytes: int
-    """Sent or reduced in all; 0: unknown."""
+    """Moved by each; 0: unknown."""
     count: int
+    """How many there were."""
     seconds: float
-    """From the call to the end of the transfer, summed: waiting for the others is in it."""
+    """Of the quickest, from the call to the end of the transfer: waiting for the others is in it."""
+
+    def joined(self, other: Collective) -> Collective:
+        """With those of another window; the smaller ones are forgotten."""
+        if self.bytes != other.bytes:
+            return max(self, other, key=lambda one: one.bytes)
+        seconds = min(self.seconds, other.seconds)
+        return replace(self, count=self.count + other.count, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +85,22 @@ class Window:
         return max(0.0, self.wall - known)
 
 
-@lru_cache(maxsize=4096)
-def members(told: str, size: int) -> tuple[int, ...] | None:
+@lru_cache(maxsize=1024)
+def members(told: str, size: int) -> tuple[range, ...] | None:
     """The ranks of a communicator: `0-3`, `0-12:4` for every fourth, `7`, by commas, rising.
 
-    None: it is not said like this, or not of ranks of a world of `size`. Kept, since thousands of ranks say
-    the same thing every second.
+    None: it is not said like this, or not of ranks of a world of `size`.
     """
-    found: list[int] = []
+    found: list[range] = []
     for part in told.split(","):
         match = _RANKS.fullmatch(part)
         if match is None:
             return None
         first, last = int(match["first"]), int(match["last"] or match["first"])
         stride = int(match["stride"] or 1)
-        if not (found[-1] if found else -1) < first <= last < size or not stride:
+        if not (found[-1][-1] if found else -1) < first <= last < size or not stride:
             return None
-        found.extend(range(first, last + 1, stride))
+        found.append(range(first, last + 1, stride))
     return tuple(found)
 
 
@@ -125,16 +135,7 @@ def _joined_collectives(windows: Sequence[Window]) -> tuple[Collective, ...]:
     for window in windows:
         for one in window.collectives:
             before = found.get(one.group)
-            found[one.group] = (
-                one
-                if before is None
-                else replace(
-                    one,
-                    bytes=before.bytes + one.bytes,
-                    count=before.count + one.count,
-                    seconds=before.seconds + one.seconds,
-                )
-            )
+            found[one.group] = one if before is None else before.joined(one)
     return tuple(found.values())
 
 
@@ -196,13 +197,15 @@ class Group:
     kind: str
     members: Ints
     bytes: int
+    """Moved by each of its largest collectives; 0: unknown."""
     count: int
+    """How many there were."""
     seconds: Floats
-    """By member; NaN: not heard."""
+    """Of the quickest of them, by member; NaN: not heard."""
 
     def silent(self) -> Group:
         """It in a window in which nobody told of it."""
-        return replace(self, bytes=0, count=0, seconds=np.full(len(self.members), np.nan))
+        return replace(self, count=0, seconds=np.full(len(self.members), np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,14 +291,25 @@ def _micro(windows: Sequence[Window], size: int) -> Floats | None:
 
 
 def _groups(windows: Sequence[Window]) -> tuple[Group, ...]:
+    """Those of which half their members tell at least: nobody says what communicators others have."""
     told: dict[str, dict[int, Collective]] = {}
     for one in windows:
         for collective in one.collectives:
-            told.setdefault(collective.group, {})[one.rank] = collective
-    groups = []
-    for name, by_rank in sorted(told.items()):
-        any_one = next(iter(by_rank.values()))
-        seconds = [by_rank[rank].seconds if rank in by_rank else np.nan for rank in any_one.members]
-        members = np.asarray(any_one.members, dtype=np.int64)
-        groups.append(Group(name, any_one.kind, members, any_one.bytes, any_one.count, np.asarray(seconds)))
-    return tuple(groups)
+            if any(one.rank in ranks for ranks in collective.members):
+                told.setdefault(collective.group, {})[one.rank] = collective
+    return tuple(
+        _group(name, by_rank)
+        for name, by_rank in sorted(told.items())
+        if 2 * len(by_rank) >= sum(map(len, next(iter(by_rank.values())).members))
+    )
+
+
+def _group(name: str, by_rank: dict[int, Collective]) -> Group:
+    any_one = next(iter(by_rank.values()))
+    ranks = list(chain.from_iterable(any_one.members))
+    # Who has moved something else is not compared.
+    size = statistics.multimode(one.bytes for one in by_rank.values())[0]
+    alike = {rank: one for rank, one in by_rank.items() if one.bytes == size}
+    seconds = [alike[rank].seconds if rank in alike else np.nan for rank in ranks]
+    count = int(statistics.median_low(one.count for one in alike.values()))
+    return Group(name, any_one.kind, np.asarray(ranks, dtype=np.int64), size, count, np.asarray(seconds))

@@ -6,7 +6,7 @@ Scale, autocorrelation and baselines come from past windows only, and from units
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -117,16 +117,13 @@ class Watch:
             episodes=numbers,
         )
 
-    def extended(self, units: int) -> Watch:
-        """With more units at the end, of which nothing is known."""
-        if units == len(self.level):
-            return self
-        more = Watch.begin(units - len(self.level))
-        arrays: dict[str, Any] = {
-            name: np.concatenate([value, getattr(more, name)], axis=-1)
-            for name in self.__slots__
-            if isinstance(value := getattr(self, name), np.ndarray)
-        }
+    def rearranged(self, order: Ints) -> Watch:
+        """Of other units: by each the number it had, or -1 for one of which nothing is known."""
+        fresh, arrays = Watch.begin(len(order)), dict[str, Any]()
+        for one in fields(fresh):
+            if isinstance(value := getattr(fresh, one.name), np.ndarray):
+                arrays[one.name] = value.copy()
+                arrays[one.name][..., order >= 0] = getattr(self, one.name)[..., order[order >= 0]]
         return replace(self, **arrays)
 
     def noise(self, rules: Rules) -> float:

@@ -55,7 +55,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         or (recovering.requested(observed) if wrong is None else None)
         or recovering.regrowth(observed, draft, layout, back if wrong is None else 0)
     )
-    if fault is not None and (wait := recovering.echo_seconds(fault, now)):
+    gone = recovering.launcher_gone(observed, formed, own)
+    if fault is not None and (wait := recovering.echo_seconds(fault, gone, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
     if wrong is None or not status.membership:
         status.restart_id = observed.job.spec.recovery.restart_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan, PodView
@@ -10,6 +10,7 @@ from convoy_controllers.trainingjob import budget, escalation, formation, offend
 from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.faults import (
     Fault,
+    ended,
     failed,
     missing_fault,
     node_fault,
@@ -28,6 +29,8 @@ from convoy_crds.trainingjob import Phase, Recovery, TrainingJobStatus
 
 ECHO_SECONDS = 0.5
 """How long the end of a rank that lost a peer waits for the news of that peer's own end."""
+CONTAINER_SECONDS = 4.0
+"""And where a launcher has gone: its container has ended, and its kubelet says why within seconds."""
 VERDICT_SECONDS = 7.0
 """How long after an error a node's loss may come to be known: the silence of its agent, and the witnesses."""
 STEADY_SECONDS = 30.0
@@ -84,13 +87,27 @@ def fault(
     return primary(found)
 
 
-def echo_seconds(fault: Fault, now: datetime) -> float:
-    """Seconds to wait for the cause behind a fault that is mostly another's echo; 0 for all others."""
+def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
+    """Seconds to wait for the cause behind a fault that is mostly another's echo; 0 for all others.
+
+    `gone`: see `launcher_gone`.
+    """
     if not fault.policy.echo or not fault.at or fault.free:
         return 0.0
-    left = fault.at + ECHO_SECONDS - now.timestamp()
+    most = CONTAINER_SECONDS if gone else ECHO_SECONDS
+    left = fault.at + most - now.timestamp()
     # More than that is the other clock's doing.
-    return left if 0 < left <= 2 * ECHO_SECONDS else 0.0
+    return left if 0 < left <= 2 * most else 0.0
+
+
+def launcher_gone(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
+    """Whether a launcher of the incarnation has left its agent while its pod seems to run. To hear why costs
+    nothing: the pod is not replaced before its kubelet has ended it.
+    """
+    there = (own[slot.pod] for slot in layout if slot.pod in own)
+    views = (observed.slots.get(pod.uid) for pod in there if not ended(pod) and not pod.deleting)
+    incarnation = observed.job.status.incarnation
+    return any(view and view.incarnation == incarnation and not view.launcher_connected for view in views)
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:

@@ -61,6 +61,7 @@ def test_what_is_not_said_is_nothing() -> None:
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0"}] * 9}], "collectives"),
         ([{**ONE, "collectives": [{"members": "0-3"}]}], "kind"),
         ([{**ONE, "collectives": [{"kind": "x" * 33, "members": "0-3"}]}], "kind"),
+        ([{**ONE, "collectives": [{"kind": "\ud800", "members": "0-3"}]}], "kind"),
         ([{**ONE, "collectives": [{"kind": "dp"}]}], "members"),
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0-"}]}], "members"),
         ([{**ONE, "collectives": [{"kind": "dp", "members": "0," * 200 + "1"}]}], "members"),

@@ -81,7 +81,7 @@ def a_cause_without_a_second(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_echo_waits_for_ever(patch: pytest.MonkeyPatch) -> None:
-    def wait(fault: Any, now: datetime) -> float:
+    def wait(fault: Any, gone: bool, now: datetime) -> float:
         return 1.0 if fault.policy.echo else 0.0
 
     patch.setattr(recovering, "echo_seconds", wait)

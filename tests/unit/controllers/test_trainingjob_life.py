@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.trainingjob.recovering import CONTAINER_SECONDS
 from convoy_crds.trainingjob import Phase
 
 
@@ -93,6 +94,30 @@ def test_the_culprit_is_blamed_not_the_peers_that_noticed(running: ToyCluster) -
     running.exit(0, 76, stderr="peer closed").exit(1, 1, stderr="ValueError: boom").step()
     assert running.job.status.reason == "RankFailed"
     assert "ValueError: boom" in running.job.status.message
+
+
+def test_the_kubelets_word_on_a_container_that_has_ended_is_waited_for(running: ToyCluster) -> None:
+    """With memory.oom.group, and where the kernel takes the launcher, only the kubelet knows why."""
+    pod = running.pods["job-worker-1"]
+    running.exit(0, 76, stderr="Connection reset by peer", ended=running.now.timestamp())
+    running.views[pod.uid] = replace(running.views[pod.uid], launcher_connected=False)
+    for _ in range(2):
+        running.step()
+        assert running.job.status.restarts.total == 0
+        running.wait(2)
+    running.pod("job-worker-1", phase="Failed", exit_code=137, termination_reason="OOMKilled").step()
+    last = running.job.status.restarts.last
+    assert last is not None and (last.reason, last.counted) == ("ContainerOutOfMemory", True)
+
+
+def test_what_no_kubelet_explains_is_answered_soon(running: ToyCluster) -> None:
+    pod = running.pods["job-worker-1"]
+    running.exit(0, 76, ended=running.now.timestamp())
+    running.views[pod.uid] = replace(running.views[pod.uid], launcher_connected=False)
+    running.step()
+    running.wait(CONTAINER_SECONDS).step()
+    assert running.job.status.restarts.last is not None
+    assert running.job.status.restarts.last.reason == "PeerLost"
 
 
 def test_a_lost_pod_is_replaced_alone_and_does_not_count(running: ToyCluster) -> None:

@@ -1,144 +1,156 @@
-"""Who was held up by which communicator, with groups that answer as torch's do: on a device, and at once."""
+"""How long collectives take: on the processor, on a device that tells later, and where something fails."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from convoy_workloads.runtime.telemetry import collectives
-from convoy_workloads.runtime.telemetry.collectives import Collectives, DeviceTimes
+from convoy_workloads.runtime.telemetry.collectives import Call, Collectives
 from convoy_workloads.runtime.telemetry.communicators import Communicator
 from convoy_workloads.runtime.telemetry.recorder import Recorder
 
 DP = Communicator("dp", "0-3")
 
 
-class Stream:
-    """A device's: it comes as far as it is let."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.passed = -1.0
-
-    def mark(self) -> Mark:
-        return Mark(self, self.now)
-
-
 class Mark:
-    def __init__(self, stream: Stream, at: float) -> None:
-        self._stream, self.at = stream, at
+    def __init__(self, run: Run, at: float) -> None:
+        self._run, self.at = run, at
 
     def query(self) -> bool:
-        return self.at <= self._stream.passed
+        if self._run.fails == "query":
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return self.at <= self._run.passed
 
     def elapsed_time(self, end_event: Any, /) -> float:
         return 1000.0 * float(end_event.at - self.at)
 
 
-class Tensor:
-    nbytes = 400
-
-    def __init__(self, device: str) -> None:
-        self.device = type("Device", (), {"type": device})()
-
-
 class Run:
-    """A recorder, and classes in place of torch's whose calls take the time they are told."""
+    """A recorder, and a module in place of torch.distributed whose calls take the time they are told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: bool = True) -> None:
-        self.now, self.told, self.stream = 100.0, [], Stream()
+    def __init__(self, device: str | None = None) -> None:
+        self.now, self.stream, self.passed, self.fails = 100.0, 0.0, -1.0, ""
+        self.device, self.capturing = device, False
+        self.told: list[dict[str, Any]] = []
+        self.asked: list[Any] = []
         self.recorder = Recorder(lambda: self.now)
         self.recorder.tell = self.told.append
+        self.collectives = Collectives(self.recorder, self, lambda: self.now)
         run = self
 
-        class Work:
-            def wait(self) -> bool:
+        class Module:
+            @staticmethod
+            def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Any:
                 run.now += 0.25
-                run.stream.now += 0.5
-                return True
+                run.stream += 0.5
+                return "work" if async_op or tensor == "later" else None
 
-        class Group:
-            group_desc = "mesh_dp"
-
-            def allreduce(self, tensors: Any) -> Any:
-                if answers:
-                    return Work()
+            @staticmethod
+            def reduce_scatter_tensor(output: Any, input: Any, group: Any = None) -> None:
                 run.now += 0.125
-                return None
 
-            def send(self, tensors: Any) -> Any:
-                return Work()
-
-        self.group = Group()
-        self.collectives = Collectives(self.recorder, DeviceTimes(self.stream.mark), lambda: self.now)
-        monkeypatch.setattr(self.collectives, "communicator", lambda group: DP)
-        self.collectives.watch(Group, Work)
+        self.module, self.other = Module, type("Other", (), {"all_reduce": Module.all_reduce})
+        self.collectives.watch(self.module, self.other)
         self.recorder.collect = self.collectives.collect
         self.recorder.step(1)
 
-    def step(self, number: int) -> dict[str, Any]:
+    def call(self, group: Any, moved: Any) -> Call | None:
+        self.asked.append((group, moved))
+        if self.fails == "call":
+            raise KeyError(group)
+        return None if moved == "small" else Call(DP, 400, self.device)
+
+    def mark(self, device: Any) -> Mark | None:
+        assert device == self.device
+        return None if self.capturing else Mark(self, self.stream)
+
+    def step(self, number: int) -> list[dict[str, Any]]:
         self.now += 1.0
         self.recorder.step(number)
-        found: dict[str, Any] = self.told[-1]
+        found: list[dict[str, Any]] = self.told[-1].get("collectives", [])
         return found
 
 
 def said(seconds: float, count: int = 1) -> list[dict[str, Any]]:
-    return [{"kind": "dp", "members": "0-3", "bytes": 400 * count, "count": count, "seconds": seconds}]
+    return [{"kind": "dp", "members": "0-3", "bytes": 400, "count": count, "seconds": seconds}]
 
 
-def test_the_caller_is_held_up_until_its_wait_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    for _ in range(2):
-        assert run.group.allreduce([Tensor("cpu")]).wait()
-    found = run.step(2)
-    assert (found["wait"], found["collectives"]) == (0.5, said(0.5, count=2))
-    assert "collectives" not in run.step(3)
+def test_a_call_takes_until_it_is_over() -> None:
+    run = Run()
+    assert run.module.all_reduce("tensor") is None
+    assert run.other.all_reduce("tensor", group="g") is None  # type: ignore[attr-defined]
+    assert run.step(2) == said(0.25, count=2)
+    assert run.step(3) == []
 
 
-def test_a_call_that_answers_only_when_it_is_over_is_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, answers=False)
-    assert run.group.allreduce([Tensor("cpu")]) is None
-    found = run.step(2)
-    assert (found["wait"], found["collectives"]) == (0.125, said(0.125))
+@pytest.mark.parametrize("how", ["small", "later", "async", "nobody", "another thread"])
+def test_what_is_not_told(how: str) -> None:
+    run = Run()
+    if how == "async":
+        assert run.module.all_reduce("tensor", async_op=True) == "work"
+    elif how == "another thread":
+        beside = threading.Thread(target=run.module.all_reduce, args=("tensor",))
+        beside.start()
+        beside.join()
+    else:
+        tell, run.recorder.tell = run.recorder.tell, None if how == "nobody" else run.recorder.tell
+        run.module.all_reduce(how)
+        run.recorder.tell = tell
+    assert run.step(2) == []
 
 
-def test_a_message_to_one_rank_is_waited_for_and_tells_of_no_transfer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = Run(monkeypatch)
-    run.group.send([Tensor("cpu")]).wait()
-    found = run.step(2)
-    assert found["wait"] == 0.25 and "collectives" not in found
+def test_arguments_are_found_by_place_and_by_name() -> None:
+    run = Run()
+    group = type("Group", (), {"group_name": "0"})()
+    run.module.all_reduce("a", None, group)
+    run.module.all_reduce(tensor="b", group="g")
+    run.module.reduce_scatter_tensor("out", "c")
+    run.module.reduce_scatter_tensor(output="out", input="d", group=group)
+    assert run.asked == [(group, "a"), ("g", "b"), (None, "c"), (group, "d")]
 
 
-def test_a_device_tells_later_how_long_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    run.group.allreduce([Tensor("cuda")]).wait()
-    assert "wait" not in run.step(2), "the device has not come so far"
-    run.stream.passed = 10.0
-    found = run.step(3)
-    assert (found["wait"], found["collectives"]) == (0.5, said(0.5))
+def test_a_device_tells_later_how_long_it_took() -> None:
+    run = Run("cuda:1")
+    run.module.all_reduce("tensor")
+    assert run.step(2) == [], "the device has not come so far"
+    run.passed = 10.0
+    assert run.step(3) == said(0.5)
+
+
+def test_nothing_is_recorded_into_a_graph() -> None:
+    run = Run("cuda:1")
+    run.capturing = True
+    run.module.all_reduce("tensor")
+    run.passed = 10.0
+    assert run.step(2) == []
 
 
 def test_what_a_device_never_tells_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives, "MAX_PENDING", 3)
-    run = Run(monkeypatch)
+    run = Run("cuda:1")
     for _ in range(5):
-        run.group.allreduce([Tensor("cuda")]).wait()
-    run.stream.passed = 10.0
-    assert run.step(2)["collectives"] == said(1.5, count=3)
+        run.module.all_reduce("tensor")
+    run.passed = 10.0
+    assert run.step(2) == said(0.5, count=3)
 
 
-def test_the_largest_argument_is_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    call = run.collectives._call(run.group, ([[Tensor("cpu")] * 4], [Tensor("cpu")], 7), mutual=True)
-    assert (call.bytes, call.on_device) == (1600, False)
+@pytest.mark.parametrize("where", ["call", "query"])
+def test_what_goes_wrong_ends_the_measuring_and_not_the_program(where: str) -> None:
+    run = Run("cuda:1")
+    run.fails = where
+    run.module.all_reduce("tensor")
+    run.passed = 10.0
+    assert run.step(2) == []
+    run.fails = ""
+    assert run.module.all_reduce("tensor") is None
+    assert run.step(3) == []
 
 
-def test_nothing_is_noted_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch)
-    run.recorder.tell = None
-    monkeypatch.setattr(run.collectives, "communicator", lambda group: pytest.fail("asked"))
-    assert run.group.allreduce([Tensor("cpu")]).wait()
+def test_an_error_of_the_collective_is_the_programs() -> None:
+    run = Run()
+    with pytest.raises(TypeError):
+        run.module.all_reduce()  # type: ignore[call-arg]
+    assert not run.collectives.broken

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_agents.guard.windows import parse
+from convoy_agents.guard import windows
 from convoy_controllers.guard.telemetry import members
-from convoy_workloads.runtime.telemetry.communicators import (
-    MAX_COMMUNICATORS,
-    Communicator,
-    Moved,
-    kind,
-    messages,
-    ranks,
-)
+from convoy_workloads.runtime.telemetry import communicators
+from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved, brief, messages, name
 
 
 @pytest.mark.parametrize(
@@ -29,25 +25,27 @@ from convoy_workloads.runtime.telemetry.communicators import (
     ],
 )
 def test_ranks_are_told_in_brief(given: list[int], told: str) -> None:
-    assert ranks(given) == told
-    assert members(told, given[-1] + 1) == tuple(given)
+    assert brief(given) == told
 
 
 @given(st.sets(st.integers(0, 200), min_size=1, max_size=40))
 def test_ranks_are_read_as_they_were_told(given: set[int]) -> None:
-    told = ranks(sorted(given))
-    assert members(told, 201) == tuple(sorted(given))
-    one = {"kind": "dp", "members": told, "bytes": 1, "count": 1, "seconds": 0.5}
-    if len(told) <= 256:
-        (read,) = parse({"windows": [{"first": 1, "last": 1, "collectives": [one]}]}, rank=0)
-        assert read.collectives[0].members == told
+    told = brief(sorted(given))
+    read = members(told, 201)
+    assert read is not None and list(chain.from_iterable(read)) == sorted(given)
+    assert members(told, max(given)) is None
+    if len(told) <= communicators.MAX_MEMBERS:
+        one = {"kind": "dp", "members": told, "bytes": 1, "count": 1, "seconds": 0.5}
+        (window,) = windows.parse({"windows": [{"first": 1, "last": 1, "collectives": [one]}]}, rank=0)
+        assert window.collectives[0].members == told
 
 
-@pytest.mark.parametrize(
-    "told", ["", "a", "0-", "-3", "3-1", "0-3:0", "0,0", "4,2", "0-9:2,8", "0-8", "1,,2", "٣"]
-)
-def test_what_are_no_ranks_of_the_job_is_not_read(told: str) -> None:
-    assert members(told, 8) is None
+def test_ranks_and_agents_mean_the_same_by_too_much() -> None:
+    assert (communicators.MAX_COMMUNICATORS, communicators.MAX_KIND, communicators.MAX_MEMBERS) == (
+        windows.MAX_COLLECTIVES,
+        windows.MAX_KIND,
+        windows.MAX_MEMBERS,
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,19 +57,24 @@ def test_what_are_no_ranks_of_the_job_is_not_read(told: str) -> None:
         ("mesh_dp", "dp"),
         ("mesh_", "group"),
         ("EXPERTS", "EXPERTS"),
+        ("default_pg:split:3", "group"),
+        ("12:shrunk", "group"),
+        ("\ud800", "group"),
         ("x" * 99, "x" * 32),
     ],
 )
-def test_the_kind_is_what_torch_has_it_described_as(description: str, found: str) -> None:
-    assert kind(description) == found
+def test_a_group_is_called_what_all_its_members_call_it(description: str, found: str) -> None:
+    assert name(description) == found
 
 
-def test_what_moves_most_is_told_and_the_runtimes_own_is_not() -> None:
-    moved = {Communicator("tp", str(number)): Moved(number, 2, 0.1234567) for number in range(20)}
-    moved[Communicator("convoy", "0-19")] = Moved(10**9, 1, 9.0)
-    moved[Communicator("odd", ",".join(str(number**2) for number in range(200)))] = Moved(10**9, 1, 9.0)
+def test_all_members_leave_out_the_same_ones() -> None:
+    moved = {Communicator("tp", str(number)): Moved(number, 0.1234567, 2) for number in range(10, 30)}
+    moved[Communicator("odd", ",".join(str(number**2) for number in range(200)))] = Moved(10**9, 9.0)
     told = messages(moved)
-    assert [one["members"] for one in told] == [
-        str(number) for number in range(19, 19 - MAX_COMMUNICATORS, -1)
-    ]
-    assert told[0] == {"kind": "tp", "members": "19", "bytes": 19, "count": 2, "seconds": 0.123457}
+    assert [one["members"] for one in told] == [str(number) for number in range(10, 18)]
+    assert told[0] == {"kind": "tp", "members": "10", "bytes": 10, "count": 2, "seconds": 0.123457}
+
+
+def test_of_the_largest_the_quickest_is_what_counts() -> None:
+    assert Moved(8, 0.5).joined(Moved(8, 0.25, 2)) == Moved(8, 0.25, 3)
+    assert Moved(8, 0.5).joined(Moved(9, 0.75)) == Moved(9, 0.75).joined(Moved(8, 0.5)) == Moved(9, 0.75)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,8 +23,10 @@ SLOW = 0.2
 """Seconds by which rank 1 is slower in each of its passes."""
 LOADING = 0.1
 """Seconds for which rank 0 waits for its input."""
-TOGETHER = 0.05
+TOGETHER = 0.1
 """Seconds by which rank 1 comes later to what it was asked to reduce."""
+NUMBERS = 32 * 1024
+"""Of four bytes: a collective that is large enough to be told."""
 STEPS = 6
 
 
@@ -66,8 +69,23 @@ class Inputs(IterableDataset[torch.Tensor]):
             yield torch.ones(8, 64)
 
 
+def together(rank: int, lanes: Any) -> None:
+    """Collectives of the program's own, rank 1 coming late to the first; the others are not to be told."""
+    dist.barrier()
+    time.sleep(TOGETHER * rank)
+    dist.all_reduce(torch.ones(NUMBERS))
+    dist.all_gather([torch.zeros(NUMBERS) for _ in range(2)], torch.ones(NUMBERS), group=lanes)
+    dist.all_reduce(torch.ones(4))
+    dist.all_reduce(torch.ones(2 * NUMBERS), async_op=True).wait()
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (NUMBERS,))
+    dist.all_reduce(sparse)
+    with dist.distributed_c10d._coalescing_manager():
+        dist.all_reduce(torch.ones(4 * NUMBERS))
+
+
 def train(rank: int, folder: Path, passes: int, out: Any) -> None:
     torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     told: list[dict[str, Any]] = []
     recorder = torch_hooks.install()
     recorder.tell = told.append
@@ -87,10 +105,7 @@ def train(rank: int, folder: Path, passes: int, out: Any) -> None:
         optimizer.step()
         gc.collect()
         optimizer.zero_grad()
-        late = dist.all_reduce(torch.ones(256), async_op=True)
-        time.sleep(TOGETHER * rank)
-        late.wait()
-        dist.all_gather([torch.zeros(8) for _ in range(2)], torch.ones(8), group=lanes)
+        together(rank, lanes)
         dist.barrier()
         recorder.step(number)
     dist.destroy_process_group()
@@ -122,7 +137,6 @@ def mean(windows: list[dict[str, Any]]) -> dict[str, Any]:
         for name in ("wall", "compute", "data", "wait", "optimizer")
     }
     micros = [one["micro"] for one in windows if "micro" in one]
-    found["waits"] = windows[-1].get("wait", 0.0)
     found["collectives"] = {
         one["kind"]: one for window in windows[-1:] for one in window.get("collectives", ())
     }
@@ -144,22 +158,15 @@ def test_who_is_slow_computes_and_the_other_one_waits(tmp_path: Path) -> None:
 
 def test_each_communicator_is_told_of(tmp_path: Path) -> None:
     found = shares(tmp_path, passes=1)
-    gradients = 4 * 2 * (64 * 64 + 64)
     for rank in (0, 1):
         told = found[rank]["collectives"]
-        assert {kind: one["members"] for kind, one in told.items()} == dict.fromkeys(
-            ("dp", "world", "tp"), "0-1"
-        )
-        steps = told["dp"]["count"]
-        assert (told["dp"]["bytes"], told["world"]["bytes"], told["tp"]["bytes"]) == (
-            gradients * steps,
-            4 * 256 * steps,
-            2 * 4 * 8 * steps,
-        )
-        assert sum(one["seconds"] for one in told.values()) <= found[rank]["waits"] + 1e-3
-    dp, world = ([found[rank]["collectives"][kind]["seconds"] for rank in (0, 1)] for kind in ("dp", "world"))
-    assert dp[0] > SLOW > dp[1], "who is quick waits for the gradients of who is slow"
-    assert world[1] < world[0]
+        assert {kind: (one["members"], one["bytes"]) for kind, one in told.items()} == {
+            "world": ("0-1", 4 * NUMBERS),
+            "tp": ("0-1", 2 * 4 * NUMBERS),
+        }
+        assert told["world"]["count"] == told["tp"]["count"] >= 1
+    world = [found[rank]["collectives"]["world"]["seconds"] for rank in (0, 1)]
+    assert world[1] < TOGETHER / 2 < world[0], "who comes last waits for nobody"
 
 
 def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:
@@ -172,3 +179,33 @@ def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:
     )
     assert found[0]["compute"] < 2 * SLOW
     assert found[0]["data"] >= 2 * LOADING
+
+
+def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:
+    """A wrapper that they inherited would be taken for their own, and called for ever."""
+    context = multiprocessing.get_context("spawn")
+    out: Any = context.Queue()
+    one = context.Process(target=derived, args=(out,))
+    one.start()
+    try:
+        assert out.get(timeout=120) == (True, "mine")
+    finally:
+        one.join(60)
+        one.kill()
+
+
+def derived(out: Any) -> None:
+    class Before(dist.Work):
+        pass
+
+    torch_hooks.install()
+
+    class After(dist.Work):
+        pass
+
+    class Own(dist.Work):
+        def wait(self, *_: Any) -> str:  # type: ignore[override]
+            return "mine"
+
+    native = vars(Before)["wait"]
+    out.put((native is vars(After)["wait"] and native is not vars(dist.Work)["wait"], Own().wait()))

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.telemetry.communicators import OWN
 
 _kept: list[Any] = []
 
@@ -70,4 +69,4 @@ def form(place: Place) -> Processes:
         # Collectives give up after the watchdog would have spoken: its report holds every rank's stack.
         timeout = timedelta(seconds=max(120.0, 2 * place.hang_seconds))
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
-    return Processes(device, dist.new_group(backend="gloo", group_desc=OWN), owned)
+    return Processes(device, dist.new_group(backend="gloo"), owned)

@@ -28,8 +28,9 @@ def windows(table: Table, lies: dict[int, float]) -> list[Window]:
     """One by rank that is heard. `lies`: by rank, how much slower it says that it computed."""
     collectives: dict[int, list[Collective]] = {}
     for group in table.groups:
-        members = tuple(group.members.tolist())
-        for rank, seconds in zip(members, group.seconds.tolist(), strict=True):
+        ranks = group.members.tolist()
+        members = tuple(range(rank, rank + 1) for rank in ranks)
+        for rank, seconds in zip(ranks, group.seconds.tolist(), strict=True):
             if not math.isnan(seconds):
                 one = Collective(group.name, group.kind, members, group.bytes, group.count, seconds)
                 collectives.setdefault(rank, []).append(one)

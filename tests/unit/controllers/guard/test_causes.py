@@ -4,7 +4,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -193,5 +193,66 @@ def test_a_program_that_keeps_making_groups_fills_no_memory() -> None:
         fresh = Group(f"fresh {number}", "eval", np.arange(2), 1, 1, np.ones(2))
         state, _ = advance(state, replace(table, groups=(*table.groups, fresh)))
         units = len(state.communicators)
-        assert units <= 4 * 2 + 64
+        assert units <= 1 + 65
         assert len(state.watches["groups"].alarmed) == len(state.pasts["groups"].mean) == units
+    assert state.communicators[0].name == "dp-0-0" and state.watches["groups past"].counted[0] >= 64
+
+
+def test_no_more_communicators_are_remembered_than_a_job_can_have() -> None:
+    job = Job(stages=1, replicas=8)
+    state = begin(job.layout())
+    (table,) = play(job, [], 1, seed=1)
+    many = [Group(f"{number}", "eval", np.arange(2), 1, 1, np.ones(2)) for number in range(500)]
+    for _ in range(2):
+        state, _ = advance(state, replace(table, groups=(*table.groups, *many)))
+        assert len(state.communicators) == 4 * 8 + 64
+
+
+def test_one_that_not_all_members_tell_of_is_none() -> None:
+    job = Job(stages=1, replicas=8)
+    (table,) = play(job, [], 1, seed=1)
+    claimed = Group("claimed", "tp", np.arange(4), 1, 1, np.array([1.0, np.nan, np.nan, np.nan]))
+    state, _ = advance(begin(job.layout()), replace(table, groups=(*table.groups, claimed)))
+    assert [one.name for one in state.communicators] == ["dp-0-0"]
+
+
+def transferring(job: Job, change: Callable[[Group], Group], at: int = 31) -> list[Finding]:
+    state, found = begin(job.layout()), []
+    for table in play(job, [], 70, seed=1):
+        groups = tuple(change(one) if table.first >= at else one for one in table.groups)
+        state, report = advance(state, replace(table, groups=groups))
+        found.append(report)
+    return [one for one in told(found) if one.cause is Cause.COMMUNICATION]
+
+
+def test_a_program_that_moves_more_is_not_slower() -> None:
+    more = transferring(Job(lanes=2), lambda one: replace(one, bytes=2 * one.bytes, seconds=2 * one.seconds))
+    assert more == []
+    slower = transferring(Job(lanes=2), lambda one: replace(one, seconds=2 * one.seconds))
+    assert slower
+
+
+def test_what_all_nodes_have_inside_is_held_against_none() -> None:
+    def change(one: Group) -> Group:
+        return replace(one, seconds=2 * one.seconds) if one.kind == "tp" else one
+
+    found = transferring(Job(stages=1, replicas=4, lanes=8), change)
+    lasting = [one for one in found if one.persistent]
+    assert lasting and {(one.place, one.ranks) for one in lasting} == {("group", ())}
+
+
+def test_a_transfer_that_hardly_counts_is_not_told() -> None:
+    def small(one: Group) -> Group:
+        return replace(one, seconds=one.seconds / 1000)
+
+    job = Job(stages=1, replicas=4, lanes=8)
+    state, found = begin(job.layout()), []
+    for table in play(job, [], 70, seed=1):
+        groups = [small(one) if one.kind == "tp" else one for one in table.groups]
+        if table.first > 30:
+            groups = [
+                replace(one, seconds=3 * one.seconds) if one.name == "tp-0-1" else one for one in groups
+            ]
+        state, report = advance(state, replace(table, groups=tuple(groups)))
+        found.append(report)
+    assert [one for one in told(found) if one.cause is Cause.COMMUNICATION] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.guard.gather import Gather
-from convoy_controllers.guard.telemetry import Collective, Layout, Table, Window, joined, tabulate, window_of
+from convoy_controllers.guard.telemetry import (
+    Collective,
+    Layout,
+    Table,
+    Window,
+    joined,
+    members,
+    tabulate,
+    window_of,
+)
 
 
 def window(rank: int, step: int = 1, *, wall: float = 1.0, **more: object) -> Window:
@@ -38,7 +48,7 @@ def test_the_host_has_what_nothing_else_explains() -> None:
 
 
 def test_a_table_has_a_column_for_every_rank() -> None:
-    collective = Collective("dp", "dp", (0, 1), 8, 2, 0.3)
+    collective = Collective("dp", "dp", (range(2),), 8, 2, 0.3)
     table = tabulate([window(2, tokens=7, micro=(1, 2)), window(0, collectives=(collective,))], 3)
     assert table.heard.tolist() == [True, False, True]
     np.testing.assert_equal(table.tokens, [np.nan, np.nan, 7])
@@ -46,6 +56,54 @@ def test_a_table_has_a_column_for_every_rank() -> None:
     (group,) = table.groups
     np.testing.assert_equal(group.seconds, [0.3, np.nan])
     assert (group.name, group.bytes, group.count, group.members.tolist()) == ("dp", 8, 2, [0, 1])
+
+
+def groups(*told: tuple[int, Collective], size: int = 8) -> list[tuple[str, list[float]]]:
+    found = tabulate([window(rank, collectives=(one,)) for rank, one in told], size).groups
+    return [(one.name, one.seconds.tolist()) for one in found]
+
+
+def test_nobody_tells_of_communicators_that_are_not_its_own() -> None:
+    four = Collective("tp", "tp", (range(4),), 8, 1, 0.5)
+    ((name, seconds),) = groups((0, four), (1, four))
+    np.testing.assert_equal(seconds, [0.5, 0.5, np.nan, np.nan])
+    assert name == "tp"
+    assert groups((4, four), (5, four), (6, four)) == [], "no members"
+    assert groups((0, four)) == [], "one of four"
+
+
+def test_who_moved_something_else_is_not_compared() -> None:
+    pair = Collective("tp", "tp", (range(3),), 8, 1, 0.5)
+    found = tabulate(
+        [window(at, collectives=(replace(pair, bytes=8 + at // 2, count=1 + at),)) for at in range(3)], 3
+    )
+    (group,) = found.groups
+    np.testing.assert_equal(group.seconds, [0.5, 0.5, np.nan])
+    assert (group.bytes, group.count) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "",
+        "a",
+        "0-",
+        "-3",
+        "3-1",
+        "0-3:0",
+        "0,0",
+        "4,2",
+        "0-9:2,8",
+        "0-8",
+        "1,,2",
+        "٣",
+        "00",
+        "0-03",
+        "0" * 99,
+    ],
+)
+def test_what_are_no_ranks_of_the_job_is_not_read(told: str) -> None:
+    assert members(told, 8) is None
 
 
 def test_a_rank_with_other_micro_batches_is_not_compared_by_them() -> None:
@@ -130,15 +188,18 @@ def test_ranks_whose_windows_differ_in_length_are_put_together(random: Random, l
 
 
 def test_joined_windows_are_sums() -> None:
-    dp = Collective("g", "dp", (0, 1), 100, 2, 0.25)
+    dp = Collective("g", "dp", (range(2),), 100, 2, 0.25)
+    quicker = replace(dp, count=1, seconds=0.125)
     one = window(3, 1, micro=(0.1, 0.2), collectives=(dp,), clock=0.5, save=0.125)
-    other = window(3, 2, micro=(0.3, 0.4), collectives=(dp,), throttled=True, data=0.25)
+    other = window(3, 2, micro=(0.3, 0.4), collectives=(quicker,), throttled=True, data=0.25)
     found = joined([other, one])
     assert (found.first, found.last, found.wall, found.compute) == (1, 2, 2.0, 1.0)
     assert (found.save, found.data, found.clock, found.throttled) == (0.125, 0.25, 0.75, True)
     assert found.micro == pytest.approx((0.4, 0.6))
     (both,) = found.collectives
-    assert (both.bytes, both.count, both.seconds, both.members) == (200, 4, 0.5, (0, 1))
+    assert (both.bytes, both.count, both.seconds) == (100, 3, 0.125), "of the quickest"
+    larger = replace(dp, bytes=101, count=1, seconds=9.0)
+    assert dp.joined(larger) == larger.joined(dp) == larger
     assert joined([window(3, 1, micro=(0.1,)), other]).micro == ()
     with pytest.raises(ValueError, match="of one rank"):
         joined([one, window(1, 2)])

@@ -1,48 +1,43 @@
-"""How long this rank is held up by the collectives that Python calls, in all and by communicator.
+"""How long collectives take, by communicator: those that the program calls, that it is held up by until they
+are over, and in which every member waits for all.
 
-Every one of them is a method of `ProcessGroup`, whatever function of torch the program calls, and Python
-waits for it by `Work.wait`. Collectives that C++ calls by itself (DistributedDataParallel's reducer, compiled
-graphs) are not seen here; the reducer has times of its own, see `torch_hooks`.
+The functions of `torch.distributed` are wrapped, not the methods of `ProcessGroup`: those are what C++ looks
+for when it asks whether a class of the program overrides them. So collectives of C++ are not seen
+(DistributedDataParallel's reducer, functional collectives, compiled graphs), nor asynchronous ones, of which
+only a rest is waited for. What goes wrong in here ends the measuring, never the program.
 
-On the processor the wait is the caller's own time. On a device `wait` returns at once and only has the
-current stream wait, so two events on that stream are asked later how far they were apart.
+On a device a call returns at once. Two events on its stream are asked later how far they were apart.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved, kind, ranks
+from convoy_workloads.runtime.telemetry.communicators import MIN_BYTES, Communicator, Moved, brief, name
 from convoy_workloads.runtime.telemetry.recorder import Recorder
 
-MUTUAL = (
-    "allreduce",
-    "allreduce_coalesced",
-    "allgather",
-    "_allgather_base",
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "allgather_coalesced",
-    "allgather_into_tensor_coalesced",
-    "reduce_scatter",
-    "_reduce_scatter_base",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-    "reduce_scatter_tensor_coalesced",
-    "alltoall",
-    "alltoall_base",
-    "all_to_all_single",
-)
-"""In which every member waits for all: who comes last waits for nobody, and its time is the transfer's."""
-ONE_SIDED = ("broadcast", "reduce", "gather", "scatter", "send", "recv", "recv_anysource", "barrier")
-"""Whose times tell nothing of a transfer; waiting in them counts all the same."""
-MAX_PENDING = 4096
+MUTUAL = {
+    "all_reduce": (0, "tensor"),
+    "all_gather": (0, "tensor_list"),
+    "all_gather_into_tensor": (0, "output_tensor"),
+    "reduce_scatter": (1, "input_list"),
+    "reduce_scatter_tensor": (1, "input"),
+    "all_to_all": (1, "input_tensor_list"),
+    "all_to_all_single": (1, "input"),
+}
+"""Functions in which every member waits for all; which of their arguments, by place and by name, has all that
+moves.
+"""
+MAX_PENDING = 1024
 """Times that a device has not told yet; the oldest is forgotten first."""
 
 
@@ -62,116 +57,148 @@ class Event(Protocol):
 class Call:
     """One collective."""
 
-    communicator: Communicator | None
-    """None where its time tells nothing."""
+    communicator: Communicator
     bytes: int
-    on_device: bool
+    device: Any
+    """None for the processor."""
 
 
-class DeviceTimes:
-    """Waits on a device, of which it tells when it has come so far. `mark`: an event, recorded just now."""
+class Torch(Protocol):
+    """What is asked of torch about a call."""
 
-    def __init__(self, mark: Callable[[], Event]) -> None:
-        self.mark = mark
-        self._pending: deque[tuple[Call, Event, Event]] = deque(maxlen=MAX_PENDING)
+    def call(self, group: Any, moved: Any) -> Call | None:
+        """None for one that is not told. `moved`: a tensor, or a list of them."""
+        ...
 
-    def waited(self, call: Call, began: Event, ended: Event) -> None:
-        """The stream waited between these."""
-        self._pending.append((call, began, ended))
-
-    def told(self) -> Iterable[tuple[Call, float]]:
-        """The calls whose times are known by now, once, in seconds."""
-        while self._pending and self._pending[0][2].query():
-            call, began, ended = self._pending.popleft()
-            yield call, began.elapsed_time(ended) / 1000
+    def mark(self, device: Any) -> Event | None:
+        """An event recorded just now; None where nothing may be recorded."""
+        ...
 
 
 class Collectives:
-    """One process's."""
+    """One process's; only the thread that trains is measured."""
 
     def __init__(
-        self, recorder: Recorder, device: DeviceTimes, clock: Callable[[], float] = time.perf_counter
+        self, recorder: Recorder, torch: Torch, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._recorder = recorder
-        self._device = device
+        self._torch = torch
         self._clock = clock
-        self._calls: WeakKeyDictionary[Any, Call] = WeakKeyDictionary()
-        self._known: WeakKeyDictionary[Any, Communicator] = WeakKeyDictionary()
+        self._thread = threading.get_ident()
+        self._pending: deque[tuple[Call, Event, Event]] = deque(maxlen=MAX_PENDING)
+        self.broken = False
+        """Something went wrong: nothing is measured any more."""
 
-    def watch(self, groups: Any, works: Any) -> None:
-        """Wraps the methods of torch's ProcessGroup and Work."""
-        for name in MUTUAL + ONE_SIDED:
-            if hasattr(groups, name):
-                setattr(groups, name, self._called(getattr(groups, name), name in MUTUAL))
-        works.wait = self._waited(works.wait)
+    def watch(self, *modules: Any) -> None:
+        """Wraps the functions, wherever the program looks for them."""
+        for function, where in MUTUAL.items():
+            wrapped: dict[Any, Any] = {}
+            for module in modules:
+                if (found := getattr(module, function, None)) is not None:
+                    wrapped.setdefault(found, self._timed(found, where))
+                    setattr(module, function, wrapped[found])
 
     def collect(self) -> None:
         """Has the recorder know what devices have told by now."""
-        for call, seconds in self._device.told():
-            self._spend(call, seconds)
+        with self._guarded():
+            while self._pending:
+                call, began, ended = self._pending.popleft()
+                if not ended.query():
+                    self._pending.appendleft((call, began, ended))
+                    break
+                self._tell(call, began.elapsed_time(ended) / 1000)
 
-    def communicator(self, group: Any) -> Communicator:
-        """Of a process group."""
+    def _timed(self, function: Callable[..., Any], where: tuple[int, str]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def timed(*args: Any, **named: Any) -> Any:
+            begun = self._begun(where, args, named)
+            found = function(*args, **named)
+            if begun is not None and found is None:  # else it is asynchronous after all
+                self._ended(*begun)
+            return found
+
+        return timed
+
+    def _begun(
+        self, where: tuple[int, str], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Call, Any] | None:
+        if self.broken or self._recorder.tell is None or threading.get_ident() != self._thread:
+            return None
+        with self._guarded():
+            at, argument = where
+            moved = args[at] if len(args) > at else named.get(argument)
+            group = named.get("group") or next((one for one in args if hasattr(one, "group_name")), None)
+            if named.get("async_op") or (call := self._torch.call(group, moved)) is None:
+                return None
+            return call, self._clock() if call.device is None else self._torch.mark(call.device)
+        return None
+
+    def _ended(self, call: Call, began: Any) -> None:
+        with self._guarded():
+            if call.device is None:
+                self._tell(call, self._clock() - began)
+            elif began is not None and (ended := self._torch.mark(call.device)) is not None:
+                self._pending.append((call, began, ended))
+
+    def _tell(self, call: Call, seconds: float) -> None:
+        self._recorder.moved(call.communicator, Moved(call.bytes, seconds))
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:  # whatever it is: the program goes on
+            self.broken = True
+            self._pending.clear()
+
+
+class RealTorch:
+    """torch itself."""
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415
+        import torch.distributed as dist  # noqa: PLC0415
+
+        self._cuda, self._tensor, self._dist = torch.cuda, torch.Tensor, dist
+        self._compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self._known: WeakKeyDictionary[Any, tuple[Communicator | None]] = WeakKeyDictionary()
+
+    def call(self, group: Any, moved: Any) -> Call | None:
+        """None for one that is small, of other processes than the job's ranks, traced, or put off."""
+        if self._compiling():
+            return None
+        group = group or self._dist.group.WORLD
+        tensors = [moved] if isinstance(moved, self._tensor) else list(moved or ())
+        world = self._dist.distributed_c10d._world
+        if group is None or not tensors or group in world.pg_coalesce_state:
+            return None
+        device = tensors[0].device
+        if device.type not in ("cpu", "cuda") or any(one.is_sparse for one in tensors):
+            return None
+        size = sum(one.numel() * one.element_size() for one in tensors)
+        communicator = self._communicator(group) if size >= MIN_BYTES else None
+        if communicator is None:
+            return None
+        return Call(communicator, size, None if device.type == "cpu" else device)
+
+    def mark(self, device: Any) -> Event | None:
+        """On the stream that works now; None while a graph is captured, which no event may be asked of."""
+        if self._cuda.is_current_stream_capturing():
+            return None
+        event: Event = self._cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(self._cuda.current_stream(device))  # type: ignore[attr-defined]
+        return event
+
+    def _communicator(self, group: Any) -> Communicator | None:
         found = self._known.get(group)
         if found is None:
-            import torch.distributed as dist  # noqa: PLC0415
+            found = self._known[group] = (self._named(group),)
+        return found[0]
 
-            found = Communicator(kind(group.group_desc), ranks(sorted(dist.get_process_group_ranks(group))))
-            self._known[group] = found
-        return found
-
-    def _called(self, method: Callable[..., Any], mutual: bool) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def called(group: Any, *args: Any, **named: Any) -> Any:
-            if self._recorder.tell is None:
-                return method(group, *args, **named)
-            call = self._call(group, (*args, *named.values()), mutual)
-            began = self._clock()
-            work = method(group, *args, **named)
-            if work is None:
-                self._spend(call, self._clock() - began)
-            else:
-                self._calls[work] = call
-            return work
-
-        return called
-
-    def _call(self, group: Any, args: tuple[Any, ...], mutual: bool) -> Call:
-        found = [_tensors(one) for one in args[:2]]
-        first = next((tensor for one in found for tensor in one), None)
-        on_device = first is not None and first.device.type == "cuda"
-        if not mutual:
-            return Call(None, 0, on_device)
-        moved = max((sum(tensor.nbytes for tensor in one) for one in found), default=0)
-        return Call(self.communicator(group), moved, on_device)
-
-    def _waited(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def waited(work: Any, *args: Any, **named: Any) -> Any:
-            call = self._calls.pop(work, None) or Call(None, 0, on_device=False)
-            if call.on_device:
-                before = self._device.mark()
-                found = method(work, *args, **named)
-                self._device.waited(call, before, self._device.mark())
-                return found
-            began = self._clock()
-            try:
-                return method(work, *args, **named)
-            finally:
-                self._spend(call, self._clock() - began)
-
-        return waited
-
-    def _spend(self, call: Call, seconds: float) -> None:
-        self._recorder.spend("wait", seconds)
-        if call.communicator is not None:
-            self._recorder.moved(call.communicator, Moved(call.bytes, 1, seconds))
-
-
-def _tensors(given: Any) -> list[Any]:
-    """The tensors of an argument: one, or lists of them."""
-    if hasattr(given, "nbytes") and hasattr(given, "device"):
-        return [given]
-    if isinstance(given, (list, tuple)):
-        return [tensor for one in given for tensor in _tensors(one)]
-    return []
+    def _named(self, group: Any) -> Communicator | None:
+        members = self._dist.get_process_group_ranks(group)
+        # A program may have groups of another world, with processes that are no ranks of this job.
+        rank, world = int(os.environ.get("RANK", "-1")), int(os.environ.get("WORLD_SIZE", "0"))
+        if members[group.rank()] != rank or max(members) >= world or len(members) < 2:
+            return None
+        return Communicator(name(getattr(group, "group_desc", "")), brief(sorted(members)))

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_COMMUNICATORS = 8
-"""Told of a window; with more, those that move most."""
+"""Told of a window; with more, the first by kind and ranks."""
 MAX_MEMBERS = 256
 """Characters that a communicator's ranks may take; one with more is not told."""
 MAX_KIND = 32
 """Characters of a kind."""
-OWN = "convoy"
-"""The kind of the groups that the runtime itself agrees in: these are not told."""
+MIN_BYTES = 64 * 1024
+"""Of a collective that is told: a smaller one tells of processors more than of the network."""
 _MESH = "mesh_"
 
 
@@ -24,53 +24,55 @@ class Communicator:
     """Ranks that do collectives together."""
 
     kind: str
-    """`dp` for a wrapped model's gradients; else a device mesh's dimension, or how the program calls it."""
+    """A device mesh's dimension, or how the program calls it; `world` for all, `group` without a name."""
     members: str
-    """See `ranks`."""
+    """See `brief`."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Moved:
-    """What one rank did in one communicator."""
+    """The largest collectives that one rank did in one communicator."""
 
-    bytes: int = 0
-    count: int = 0
-    seconds: float = 0.0
-    """For which it was held up."""
+    bytes: int
+    """Of each."""
+    seconds: float
+    """Of the quickest, from the call to the end of the transfer: who comes last waits for nobody."""
+    count: int = 1
 
-    def add(self, other: Moved) -> None:
-        """Takes more in."""
-        self.bytes += other.bytes
-        self.count += other.count
-        self.seconds += other.seconds
+    def joined(self, other: Moved) -> Moved:
+        """Both; the smaller ones are forgotten."""
+        if self.bytes != other.bytes:
+            return max(self, other, key=lambda one: one.bytes)
+        return Moved(self.bytes, min(self.seconds, other.seconds), self.count + other.count)
 
 
-def kind(description: str) -> str:
-    """What is parallel in a group, from what torch has it described as (`group_desc`)."""
+def name(description: str) -> str:
+    """The kind of a group, from what torch has it described as (`group_desc`)."""
     if description == "default_pg":
         return "world"
     found = description[len(_MESH) :] if description.startswith(_MESH) else description
-    return found[:MAX_KIND] if found and found != "undefined" else "group"
+    # Groups that were split off are called by their parent's own count.
+    return found[:MAX_KIND] if found.isidentifier() and found != "undefined" else "group"
 
 
-def ranks(members: Sequence[int]) -> str:
-    """Ranks in rising order, in brief: `0-3` for four, `0-12:4` for every fourth, `7` for one, by commas."""
+def brief(ranks: Sequence[int]) -> str:
+    """Ranks in rising order: `0-3` for four, `0-12:4` for every fourth, `7` for one, by commas."""
     found, at = [], 0
-    while at < len(members):
+    while at < len(ranks):
         end = at + 1
-        stride = members[end] - members[at] if end < len(members) else 0
-        while end < len(members) and members[end] - members[end - 1] == stride:
+        stride = ranks[end] - ranks[at] if end < len(ranks) else 0
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == stride:
             end += 1
         steps = f":{stride}" if stride > 1 else ""
-        found.append(f"{members[at]}-{members[end - 1]}{steps}" if end - at > 1 else str(members[at]))
+        found.append(f"{ranks[at]}-{ranks[end - 1]}{steps}" if end - at > 1 else str(ranks[at]))
         at = end
     return ",".join(found)
 
 
 def messages(moved: Mapping[Communicator, Moved]) -> list[dict[str, Any]]:
-    """As the agent is told. All members leave out the same ones, since they moved as much."""
-    told = [one for one in moved if one.kind != OWN and len(one.members) <= MAX_MEMBERS]
-    told.sort(key=lambda one: (-moved[one].bytes, one.kind, one.members))
+    """As the agent is told."""
+    told = [one for one in moved if len(one.members) <= MAX_MEMBERS]
+    told.sort(key=lambda one: (one.kind, one.members))
     return [
         {
             "kind": one.kind,

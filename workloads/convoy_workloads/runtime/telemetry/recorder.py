@@ -25,8 +25,6 @@ class Passes:
     """Seconds from the first forward pass until the last gradient of this rank was there."""
     wait: float
     """Seconds from then until the gradients of all ranks were."""
-    moved: dict[Communicator, Moved] = field(default_factory=dict)
-    """The collectives of that wait."""
 
 
 @dataclass
@@ -101,9 +99,9 @@ class Recorder:
         self._open.passed = self._open.passed or self._open.other
 
     def moved(self, communicator: Communicator, moved: Moved) -> None:
-        """A collective of the open step; what it held this rank up for is spent on `wait` besides."""
-        if self.tell is not None and threading.get_ident() == self._thread:
-            self._open.spent.moved.setdefault(communicator, Moved()).add(moved)
+        """A collective that is over in the open step."""
+        if self.tell is not None:
+            self._open.spent.add_moved({communicator: moved})
 
     def tokens(self, count: int) -> None:
         """So many tokens, or samples, this rank has worked through in the open step."""
@@ -141,7 +139,6 @@ class Recorder:
         step.spent.compute = sum(micro)
         step.spent.micro = micro if len(micro) > 1 else []
         step.spent.wait += passes.wait
-        step.spent.add_moved(passes.moved)
         self._close(step)
 
     def _close(self, step: _Step) -> None:

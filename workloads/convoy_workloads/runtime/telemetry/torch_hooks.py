@@ -3,7 +3,8 @@
 - The passes: `DistributedDataParallel` keeps times of its own (torch/csrc/distributed/c10d/logger.cpp): when
   this rank's last gradient was there and when all ranks' were. Patching `dist.all_reduce` would see nothing,
   since its reducer calls gloo or NCCL itself; a communication hook would change the bits of the average.
-- Other collectives: every one that Python waits for goes through `Work.wait`; see `collectives`.
+- Other collectives: every one that Python waits for goes through `Work.wait`. Some are timed one by one
+  besides, by communicator: see `collectives`.
 - Input: each `next` of a DataLoader. Optimizer: torch's global hooks. The host: Python's garbage collector.
 """
 
@@ -13,12 +14,10 @@ import functools
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
-from convoy_workloads.runtime.telemetry.collectives import Collectives, DeviceTimes
-from convoy_workloads.runtime.telemetry.communicators import Communicator, Moved
+from convoy_workloads.runtime.telemetry.collectives import Collectives, RealTorch
 from convoy_workloads.runtime.telemetry.recorder import Passes, Recorder
 
 _recorder: Recorder | None = None
@@ -91,27 +90,37 @@ def _watch_groups(recorder: Recorder) -> None:
 
     if not dist.is_available():
         return
-    collectives = Collectives(recorder, DeviceTimes(_mark))
-    collectives.watch(dist.ProcessGroup, dist.Work)
+    _only_itself(dist.Work, "wait", lambda wait: _timed(wait, recorder, "wait"))
+    collectives = Collectives(recorder, RealTorch())
+    collectives.watch(dist, dist.distributed_c10d)
     recorder.collect = collectives.collect
-    _watch_passes(recorder, collectives)
+    _watch_passes(recorder)
 
 
-def _mark() -> Any:
-    import torch  # noqa: PLC0415
+def _only_itself(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wraps a method of a class of torch's that classes of the program may derive from: these keep the one
+    that C++ knows. A wrapper that they inherited it would take for theirs, and call it for ever.
+    """
+    native = vars(owner)[name]
 
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
+    def keep(cls: Any, /, **named: Any) -> None:
+        super(owner, cls).__init_subclass__(**named)
+        if all(name not in vars(one) for one in cls.__mro__[: cls.__mro__.index(owner)]):
+            setattr(cls, name, native)
+
+    for cls in owner.__subclasses__():
+        keep(cls)  # and with it what derives from it
+    setattr(owner, name, wrap(getattr(owner, name)))
+    owner.__init_subclass__ = classmethod(keep)
 
 
-def _watch_passes(recorder: Recorder, collectives: Collectives) -> None:
+def _watch_passes(recorder: Recorder) -> None:
     import torch  # noqa: PLC0415
     from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
     wrapper: Any = DistributedDataParallel
     original = wrapper.__init__
-    models = _Models(collectives)
+    models = _Models()
 
     @functools.wraps(original)
     def made(self: Any, *args: Any, **named: Any) -> None:
@@ -130,28 +139,21 @@ def _watch_passes(recorder: Recorder, collectives: Collectives) -> None:
 class _Models:
     """The wrapped models of this process."""
 
-    def __init__(self, collectives: Collectives) -> None:
-        self._collectives = collectives
-        self._moved: WeakKeyDictionary[Any, tuple[Communicator, int]] = WeakKeyDictionary()
+    def __init__(self) -> None:
+        self._models: WeakSet[Any] = WeakSet()
 
     def add(self, model: Any) -> None:
         """Has a model time its passes."""
         model._set_ddp_runtime_logging_sample_rate(1)
-        members = self._collectives.communicator(model.process_group).members
-        gradients = sum(one.nbytes for one in model.parameters() if one.requires_grad)
-        self._moved[model] = (Communicator("dp", members), gradients)
+        self._models.add(model)
 
     def measure(self, began_ns: int) -> Passes | None:
         """The passes of the last step that is whole; None where no model can tell."""
-        read = [(model, model._get_ddp_logging_data()) for model in list(self._moved)]
-        if len(read) == 1 and next(read[0][0].parameters()).device.type == "cpu":
-            passes = _by_clock(read[0][1], began_ns)
-        else:
-            passes = _by_duration([data for _, data in read])
-        if passes is None or len(read) != 1:
-            return passes  # of several models it is not known whose gradients were waited for
-        communicator, gradients = self._moved[read[0][0]]
-        return replace(passes, moved={communicator: Moved(gradients, 1, passes.wait)})
+        models = list(self._models)
+        read = [model._get_ddp_logging_data() for model in models]
+        if len(read) == 1 and next(models[0].parameters()).device.type == "cpu":
+            return _by_clock(read[0], began_ns)
+        return _by_duration(read)
 
 
 def _by_clock(data: dict[str, Any], began_ns: int) -> Passes | None:

@@ -62,7 +62,8 @@ class Spent:
     def add_moved(self, moved: Mapping[Communicator, Moved]) -> None:
         """Takes collectives in."""
         for communicator, one in moved.items():
-            self.moved.setdefault(communicator, Moved()).add(one)
+            before = self.moved.get(communicator)
+            self.moved[communicator] = before.joined(one) if before else one
 
     def message(self, first: int, last: int) -> dict[str, Any]:
         """As the agent is told; what is 0 is left out."""
