@@ -272,7 +272,7 @@ class HubLink:
             if now >= beat:
                 beat = now + HEARTBEAT_SECONDS
                 yield hub_pb2.AgentMessage(heartbeat=self._heartbeat())
-                if telemetry := self._pods.telemetry():
+                while telemetry := self._pods.telemetry():
                     yield hub_pb2.AgentMessage(telemetry=telemetry)
             if self._holdings_due:
                 self._holdings_due = False

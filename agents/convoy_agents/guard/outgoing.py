@@ -9,6 +9,11 @@ from convoy_agents.wire import hub_pb2
 MAX_WINDOWS = 32
 """Of one rank; the oldest are dropped. A hub that was away so long judges by what comes then."""
 
+ENOUGH_BYTES = 4 * 2**20
+"""Of a message; the next pod goes with another one. The hub refuses those of more than 16 MiB, and one pod
+cannot have 8.
+"""
+
 
 class Outgoing:
     """By pod and rank what was not sent yet."""
@@ -31,13 +36,13 @@ class Outgoing:
         self._pods.pop(uid, None)
 
     def take(self) -> hub_pb2.Telemetry | None:
-        """All of it; None when there is nothing."""
-        if not self._pods:
-            return None
-        told = hub_pb2.Telemetry()
-        for uid, (incarnation, ranks) in self._pods.items():
+        """What of it fits into one message; None when there is nothing."""
+        told, size = hub_pb2.Telemetry(), 0
+        while self._pods and size < ENOUGH_BYTES:
+            uid = next(iter(self._pods))
+            incarnation, ranks = self._pods.pop(uid)
             pod = told.pods.add(pod_uid=uid, incarnation=incarnation)
             for rank in sorted(ranks):
                 pod.windows.extend(ranks[rank])
-        self._pods.clear()
-        return told
+            size += pod.ByteSize()
+        return told if told.pods else None

@@ -110,6 +110,14 @@ def test_what_was_said_goes_once() -> None:
     assert outgoing.take() is None
 
 
+def test_what_does_not_fit_into_one_message_goes_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoy_agents.guard.outgoing.ENOUGH_BYTES", 10)
+    outgoing = Outgoing()
+    for uid in "abc":
+        outgoing.put(uid, 1, (window(0, 3), window(1, 3)))
+    assert [list(sent(outgoing)) for _ in range(4)] == [["a"], ["b"], ["c"], []]
+
+
 def test_what_an_incarnation_said_goes_with_it() -> None:
     outgoing = Outgoing()
     outgoing.put("a", 1, (window(0, 3),))

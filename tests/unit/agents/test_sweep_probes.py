@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import stat
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -258,10 +259,16 @@ def test_the_torch_that_measures_is_part_of_the_class(
 ) -> None:
     own = inventory.torch("")
     assert own and inventory.torch(sys.executable) == own
-    assert inventory.torch("/bin/false") == ""
+    with pytest.raises(subprocess.SubprocessError):
+        inventory.torch("/bin/false")
     before = inventory.common(tmp_path)
-    monkeypatch.setenv("CONVOY_PROBE_PYTHON", "/bin/false")
-    assert inventory.digest(inventory.common(tmp_path)) != inventory.digest(before)
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 1.0\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("CONVOY_PROBE_PYTHON", str(other))
+    found = inventory.common(tmp_path)
+    assert found["library.torch"] == "1.0"
+    assert inventory.digest(found) != inventory.digest(before)
 
 
 def test_an_empty_node_has_an_inventory(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from convoy_agents.guard.sweep.provenance import driver
 PYTHON = "CONVOY_PROBE_PYTHON"
 """Environment variable: the interpreter that has torch, if it is not this one."""
 _DIGITS = 32
+_ASK = "from importlib.metadata import distributions as all; print(*(d.version for d in all(name='torch')))"
 _ASK_SECONDS = 10.0
 _GIB = 2**20
 """In KiB."""
@@ -64,17 +65,16 @@ def common(root: Path) -> dict[str, str]:
 
 def torch(python: str) -> str:
     """The version that an interpreter has, this one if it is empty; empty without. OSError,
-    subprocess.SubprocessError: it cannot be asked.
+    subprocess.SubprocessError: it cannot be asked, and of which class the node is is not known.
     """
     if not python:
         with contextlib.suppress(PackageNotFoundError):
             return version("torch")
         return ""
-    ask = "from importlib.metadata import version; print(version('torch'))"
     told = subprocess.run(
-        [python, "-P", "-c", ask], capture_output=True, text=True, timeout=_ASK_SECONDS, check=False
+        [python, "-P", "-c", _ASK], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
     )
-    return told.stdout.strip() if told.returncode == 0 else ""
+    return told.stdout.strip()
 
 
 def own(root: Path) -> dict[str, str]:
