@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +18,10 @@ from tests.unit.agents.test_tiercheck_stores import (
     s3_place,
     server,
     shard,
+    volume_place,
 )
 
-from convoy_agents.tiercheck.stores import s3
+from convoy_agents.tiercheck.stores import s3, volume
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.retention import Keep
 
@@ -41,6 +43,25 @@ def test_what_goes_from_a_bucket_is_told_by_the_bucket_s_clock(
     there.age_all()
     store.sweep(Keep(last=1))
     assert there.held("chunks") == {chunk_of(noise(2)).digest}
+
+
+@pytest.mark.parametrize("off", [-0.45 * GRACE, 0.45 * GRACE], ids=["behind", "ahead"])
+def test_a_volume_is_used_while_clocks_agree_within_half_the_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float
+) -> None:
+    there = volume_place(tmp_path)
+    monkeypatch.setattr(volume, "time", SimpleNamespace(time=lambda: time.time() + off))
+    store = there.store()
+    for step in (1, 2):
+        assert store.commit(record_of(put(store, shard(step, [noise(step)]), [noise(step)])))
+    unfinished = put(store, shard(3, [noise(3)]), [noise(3)])
+    store.sweep(Keep(last=1))
+    assert there.held("records") == {"gen-1-2"}
+    assert there.held("chunks") == {chunk_of(noise(step)).digest for step in (1, 2, 3)}, "all is young"
+    assert store.commit(record_of(unfinished)), "what was under way is whole"
+    there.age_all()
+    store.sweep(Keep(last=1))
+    assert there.held("chunks") == {chunk_of(noise(3)).digest}
 
 
 def test_the_newest_is_told_by_incarnation_and_step(place: Place) -> None:

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from grpc import aio
 
 from convoy_agents.channels import Identity as AgentIdentity
@@ -80,6 +81,21 @@ def test_the_hubs_certificate_is_a_servers_alone(authority: Authority) -> None:
     uses = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert names.get_values_for_type(x509.DNSName) == [HUB_SERVER_NAME]
     assert list(uses) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+@pytest.mark.parametrize(("off", "believed"), [(0, True), (-299, True), (-301, False)])
+def test_whose_clock_is_behind_by_up_to_five_minutes_believes_what_was_just_issued(
+    authority: Authority, off: float, believed: bool
+) -> None:
+    issued = x509.load_pem_x509_certificate(authority.server(DAY, NOW).certificate_pem)
+    trusted = x509.load_pem_x509_certificate(authority.certificate_pem)
+    there = PolicyBuilder().store(Store([trusted])).time(NOW + timedelta(seconds=off))
+    verifier = there.build_server_verifier(x509.DNSName(HUB_SERVER_NAME))
+    if believed:
+        assert verifier.verify(issued, [])
+    else:
+        with pytest.raises(VerificationError):
+            verifier.verify(issued, [])
 
 
 def test_no_certificate_outlives_the_ca(authority: Authority) -> None:
