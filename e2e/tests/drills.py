@@ -79,9 +79,17 @@ class Drill:
         finally:
             self.node.run(["rm", "-f", f"{folder}/{name}"])
 
-    def lasting(self) -> list[dict[str, Any]]:
-        """What makes the job slower than it could be, for long."""
-        return [one for one in self.jobs.status(self.name).get("stragglers", []) if one["persistent"]]
+    def told(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
+        """What is said of these ranks for this cause. That nobody else is named is seen to: what is said of
+        all together may be of the test's own making, who holds their processors.
+        """
+        found = self.jobs.status(self.name).get("stragglers", [])
+        assert [one for one in found if one["ranks"] not in ([], culprits)] == []
+        return [one for one in found if (one["cause"], one["ranks"]) == (cause, culprits)]
+
+    def lasting(self, cause: str, culprits: list[int]) -> bool:
+        """Whether that has been so for long."""
+        return any(one["persistent"] for one in self.told(cause, culprits))
 
 
 def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:

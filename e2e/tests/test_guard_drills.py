@@ -36,15 +36,13 @@ def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
     sweeps: dict[str, Any] = {"sweeps": {}} if kind == "loader" else {}
     with policy(cluster, kind, {**POLICY, **sweeps}), drilled(cluster, jobs, kind) as drill:
         with drill.trouble(kind, size):
-            jobs.wait(drill.lasting, 400, f"{kind} is told as lasting")
-            found = drill.lasting()
-            assert [(one["cause"], one["ranks"]) for one in found] == [(cause, culprits)], found
+            jobs.wait(lambda: drill.lasting(cause, culprits), 400, f"{kind} is told as lasting")
             # As long as a slow processor takes to have its node quarantined.
             step = jobs.status(kind)["progress"]["step"]
             jobs.wait(lambda: jobs.status(kind)["progress"]["step"] > step + 20, 300, "it goes on")
             assert touched(cluster) == set() and jobs.status(kind)["restarts"]["total"] == 0
             assert bool(health(cluster, drill.node.name).get("noticed")) is bool(sweeps)
-        jobs.wait(lambda: not jobs.status(kind).get("stragglers"), 600, "it is over")
+        jobs.wait(lambda: not drill.told(cause, culprits), 600, "it is over")
         if sweeps:
             jobs.delete(kind)
             found = jobs.wait(lambda: cluster.get("healthsweeps")["items"], 60, "its node is to be tested")
@@ -55,9 +53,7 @@ def test_a_hog_beside_a_rank_is_named_and_nobody_else(cluster: Cluster, jobs: Jo
     with policy(cluster, "hogged", POLICY), drilled(cluster, jobs, "hogged") as drill:
         slow = drill.node.name
         with drill.trouble("hog", 1.0):
-            jobs.wait(drill.lasting, 400, "it is told as lasting")
-            found = drill.lasting()
-            assert [(one["cause"], one["ranks"]) for one in found] == [("Compute", [SLOW])], found
+            jobs.wait(lambda: drill.lasting("Compute", [SLOW]), 400, "it is told as lasting")
             jobs.wait(lambda: jobs.status("hogged")["restarts"]["total"] > 0, 600, "it is moved")
         assert jobs.status("hogged")["restarts"]["last"]["node"] == slow
         jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 400, "the move did it good")
