@@ -33,7 +33,7 @@ class Run:
 
     def __init__(self, device: str | None = None) -> None:
         self.now, self.stream, self.passed, self.fails = 100.0, 0.0, -1.0, ""
-        self.device, self.capturing = device, False
+        self.device, self.capturing, self.traced = device, False, False
         self.told: list[dict[str, Any]] = []
         self.asked: list[Any] = []
         self.recorder = Recorder(lambda: self.now)
@@ -56,6 +56,9 @@ class Run:
         self.collectives.watch(self.module, self.other)
         self.recorder.collect = self.collectives.collect
         self.recorder.step(1)
+
+    def compiling(self) -> bool:
+        return self.traced
 
     def call(self, group: Any, moved: Any) -> Call | None:
         self.asked.append((group, moved))
@@ -100,6 +103,13 @@ def test_what_is_not_told(how: str) -> None:
         run.module.all_reduce(how)
         run.recorder.tell = tell
     assert run.step(2) == []
+
+
+def test_what_is_traced_is_the_function_that_torch_knows() -> None:
+    run = Run()
+    run.traced = True
+    run.module.all_reduce("tensor")
+    assert run.asked == []
 
 
 def test_arguments_are_found_by_place_and_by_name() -> None:

@@ -194,6 +194,32 @@ def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:
         one.kill()
 
 
+def test_a_collective_is_compiled_as_without_the_measuring(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    out: Any = context.Queue()
+    one = context.Process(target=compiled, args=(tmp_path, out))
+    one.start()
+    try:
+        assert out.get(timeout=120) == [2.0, 2.0]
+    finally:
+        one.join(60)
+        one.kill()
+
+
+def compiled(folder: Path, out: Any) -> None:
+    torch_hooks.install().tell = lambda _: None
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def reduced(values: torch.Tensor) -> torch.Tensor:
+        values = values * 2
+        dist.all_reduce(values)
+        return values
+
+    out.put(reduced(torch.ones(2)).tolist())
+    dist.destroy_process_group()
+
+
 def derived(out: Any) -> None:
     class Before(dist.Work):
         pass

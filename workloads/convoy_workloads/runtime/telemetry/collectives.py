@@ -66,6 +66,10 @@ class Call:
 class Torch(Protocol):
     """What is asked of torch about a call."""
 
+    def compiling(self) -> bool:
+        """Whether a graph is being traced, in which torch replaces the functions that it knows."""
+        ...
+
     def call(self, group: Any, moved: Any) -> Call | None:
         """None for one that is not told. `moved`: a tensor, or a list of them."""
         ...
@@ -109,8 +113,12 @@ class Collectives:
                 self._tell(call, began.elapsed_time(ended) / 1000)
 
     def _timed(self, function: Callable[..., Any], where: tuple[int, str]) -> Callable[..., Any]:
+        compiling = self._torch.compiling
+
         @functools.wraps(function)
         def timed(*args: Any, **named: Any) -> Any:
+            if compiling():
+                return function(*args, **named)
             begun = self._begun(where, args, named)
             found = function(*args, **named)
             if begun is not None and found is None:  # else it is asynchronous after all
@@ -160,13 +168,11 @@ class RealTorch:
         import torch.distributed as dist  # noqa: PLC0415
 
         self._cuda, self._tensor, self._dist = torch.cuda, torch.Tensor, dist
-        self._compiling: Callable[[], bool] = torch.compiler.is_compiling
+        self.compiling = torch.compiler.is_compiling
         self._known: WeakKeyDictionary[Any, tuple[Communicator | None]] = WeakKeyDictionary()
 
     def call(self, group: Any, moved: Any) -> Call | None:
-        """None for one that is small, of other processes than the job's ranks, traced, or put off."""
-        if self._compiling():
-            return None
+        """None for one that is small, of other processes than the job's ranks, or put off."""
         group = group or self._dist.group.WORLD
         tensors = [moved] if isinstance(moved, self._tensor) else list(moved or ())
         world = self._dist.distributed_c10d._world
