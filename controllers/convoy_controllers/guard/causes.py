@@ -25,6 +25,8 @@ _MOST_OF_A_NODE = 0.6
 _MOST_OF_A_RACK = 0.6
 _STORAGE = 0.8
 """Share of ranks that wait for input, from which on it is the storage."""
+_BESIDE = 3.0
+"""Where all wait for their input: how many times as long one waits to be told of besides."""
 _EXPLAINS = 0.5
 """Share of the slowness that clock or host must explain to be its cause."""
 _OFTEN = 0.7
@@ -57,11 +59,13 @@ def report(state: State, table: Table, too_few: Bools) -> Report:
 def _input(state: State, table: Table) -> list[Finding]:
     ranks, job = state.watches["data"], state.watches["job data"]
     waiting = np.nan_to_num(table.data) > state.setting.rules.delta * busy(table)
-    if job.alarmed[0] and waiting[table.heard].mean() >= _STORAGE:
-        lost = float(np.nanmedian(table.data))
-        return [_everybody(Cause.INPUT, job, lost, state)]
     accused = ranks.alarmed & ~_too_many(ranks.alarmed, state, table)
-    return _by_node(state, table, ranks, {Cause.INPUT: accused}, table.data - others_median(table.data))
+    usual, all_wait = float(np.nanmedian(table.data)), []
+    if job.alarmed[0] and waiting[table.heard].mean() >= _STORAGE:
+        accused &= np.nan_to_num(table.data) > _BESIDE * usual
+        all_wait = [_everybody(Cause.INPUT, job, usual, state)]
+    own = _by_node(state, table, ranks, {Cause.INPUT: accused}, table.data - others_median(table.data))
+    return [*own, *all_wait]
 
 
 def _compute_and_host(state: State, table: Table) -> list[Finding]:

@@ -67,9 +67,10 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     while left:
         best = max((len(numbers & left) for numbers in fit.values()), default=0)
         equal = [part for part, numbers in fit.items() if len(numbers & left) == best and best]
-        chosen = _one(equal)
+        number = min(set().union(*(fit[part] & left for part in equal)) or left)
+        # Others explain other communicators: they come next.
+        chosen = _one([part for part in equal if number in fit[part]])
         if chosen is None:
-            number = min(left)
             nodes = nodes_of(groups[number], layout)
             answer.append((Part("group", tuple(nodes)), [number]))
             left.discard(number)

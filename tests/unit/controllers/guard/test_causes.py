@@ -256,3 +256,9 @@ def test_a_transfer_that_hardly_counts_is_not_told() -> None:
         state, report = advance(state, replace(table, groups=tuple(groups)))
         found.append(report)
     assert [one for one in told(found) if one.cause is Cause.COMMUNICATION] == []
+
+
+def test_who_waits_for_input_far_longer_than_all_the_others_is_told_of_beside_them() -> None:
+    faults = [Fault("storage", (), 0.2, ONSET), Fault("loader", (5,), 1.0, 41)]
+    found = {(one.cause, one.place, one.ranks) for one in told(reports(PIPELINE, faults, windows=80))}
+    assert found == {(Cause.INPUT, "job", ()), (Cause.INPUT, "rank", (5,))}
