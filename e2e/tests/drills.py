@@ -33,12 +33,18 @@ def hold(cluster: Cluster, pod: Any, cores: float) -> None:
     cluster.node(pod.spec.node_name).throttle(pod.metadata.uid, cores)
 
 
-def compared(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
-    """The pods of a job once its ranks, each held to CORES, are found to be alike."""
+def held(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
+    """The pods of a job that runs, each held to CORES."""
     jobs.wait_phase(name, "Running", 120)
     pods = jobs.pods(name)
     for pod in pods:
         hold(cluster, pod, CORES)
+    return pods
+
+
+def compared(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
+    """The pods of a job once its ranks, each held to CORES, are found to be alike."""
+    pods = held(cluster, jobs, name)
     jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
     return pods
 
@@ -59,7 +65,7 @@ class Drill:
 
     def trouble(self, kind: str, size: float) -> AbstractContextManager[None]:
         """Meanwhile one rank, or what is around it, is in trouble: loader, garbage, disk, hog or network."""
-        uid = self.pods[SLOW].metadata.uid
+        uid = self._uid(SLOW)
         match kind:
             case "disk":
                 return faults.slow_disk(self.cluster, self.node, uid, int(size))
@@ -68,16 +74,29 @@ class Drill:
             case "network":
                 return faults.narrow_network(self.node, f"{size:g}mbit")
             case _:
-                return self._file(_VOLUMES.format(uid=uid), kind, size)
+                return self._file(kind, size)
+
+    def begin(self) -> None:
+        """Has all ranks begin to train."""
+        for rank in range(RANKS):
+            self._write(rank, "begin", 1)
+
+    def _uid(self, rank: int) -> str:
+        uid: str = self.pods[rank].metadata.uid
+        return uid
+
+    def _write(self, rank: int, name: str, size: float) -> None:
+        folder = _VOLUMES.format(uid=self._uid(rank))
+        write = 'echo "$2" > "$0/.$1" && mv "$0/.$1" "$0/$1"'
+        self.cluster.node(self.pods[rank].spec.node_name).run(["sh", "-c", write, folder, name, f"{size:g}"])
 
     @contextmanager
-    def _file(self, folder: str, name: str, size: float) -> Iterator[None]:
-        write = 'echo "$2" > "$0/.$1" && mv "$0/.$1" "$0/$1"'
-        self.node.run(["sh", "-c", write, folder, name, f"{size:g}"])
+    def _file(self, name: str, size: float) -> Iterator[None]:
+        self._write(SLOW, name, size)
         try:
             yield
         finally:
-            self.node.run(["rm", "-f", f"{folder}/{name}"])
+            self.node.run(["rm", "-f", f"{_VOLUMES.format(uid=self._uid(SLOW))}/{name}"])
 
     def told(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
         """What is said of these ranks for this cause. That nobody else is named is seen to: what is said of
@@ -119,8 +138,9 @@ def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iter
         roles = [{"name": "worker", "replicas": RANKS, "template": _template(name, environment)}]
         jobs.create(name, engine=None, roles=roles, checkpoint=memory("10s"))
         stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
-        if environment:
-            jobs.wait_phase(name, "Running", 120)
-            yield Drill(cluster, jobs, name, jobs.pods(name))
-        else:
-            yield Drill(cluster, jobs, name, compared(cluster, jobs, name))
+        # Before they train: what they do then is what the guard holds them against.
+        drill = Drill(cluster, jobs, name, held(cluster, jobs, name))
+        drill.begin()
+        if not environment:
+            jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
+        yield drill

@@ -28,7 +28,11 @@ _STORAGE = 0.8
 _BESIDE = 3.0
 """Where all wait for their input: how many times as long one waits to be told of besides."""
 _EXPLAINS = 0.5
-"""Share of the slowness that clock or host must explain to be its cause."""
+"""Share of the slowness that clock or host must explain to be its cause, and all causes together for there
+to be no other.
+"""
+_AROUND = 16
+"""Windows before a slower step is suspected in which its cause may have begun."""
 _OFTEN = 0.7
 """Share of the last windows in which imbalance must have cost as much as is told."""
 _LEAST = 0.002
@@ -186,8 +190,14 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         host = max(slow, key=lambda one: float(one.size[0]), default=None)
         if host is not None:
             findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
-    if wall.persistent(state.setting.rules)[0] and not findings and not known:
-        findings.append(_everybody(_behind(state), wall, step * -np.expm1(-wall.size[0]), state))
+    if wall.persistent(state.setting.rules)[0]:
+        lost = float(np.nanmedian(table.wall - table.save)) * -np.expm1(-wall.size[0])
+        cause, others = _behind(state), [*known, *findings]
+        # What was there before is in the past that the step is held against.
+        fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
+        explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
+        if not others or not (explained or cause is Cause.UNKNOWN):
+            findings.append(_everybody(cause, wall, lost, state))
     return findings
 
 

@@ -102,7 +102,8 @@ def _many(
         "classes": group_medians(shift["compute"], places["classes"][1]),
         "replicas": signals.of_replicas(load, places["replicas"][1]),
     }
-    calm = all(state.watches[name].strength[0] < watch.SUSPECTED for name in JOB)
+    # That all wait for their input may be how the job has always been: it is held against no past.
+    calm = all(state.watches[name].strength[0] < watch.SUSPECTED for name in JOB if name != "job data")
     slow = np.maximum(state.watches["groups"].strength, state.watches["groups past"].strength)
     pasts = {
         name: past.learned(values[name], slow < watch.SUSPECTED if name == "groups" else np.array([calm]))

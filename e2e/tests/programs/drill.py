@@ -1,8 +1,9 @@
 """A small DistributedDataParallel program that gets into trouble on demand.
 
-A trouble is a file in FOLDER with a number in it, written from outside while the program runs:
+It is told by files in FOLDER, each with a number in it, written from outside while the program runs:
 
 - `loader`: seconds that each batch takes longer to load;
+- `begin`: the first incarnation begins to train once this is there;
 - `garbage`: cyclic objects that Python's collector has to go through in each forward pass.
 
 With DRILL_SLOW_RANK, that rank's own forward passes take DRILL_SLOW_SECONDS longer, on whatever node it is.
@@ -85,6 +86,8 @@ def main() -> None:
         model = DistributedDataParallel(plain)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
         job.restore(model=model, optimizer=optimizer)
+        while job.incarnation == 1 and not (FOLDER / "begin").exists():
+            time.sleep(0.1)
         samples = iter(DataLoader(Samples(), batch_size=None))
         for step in job.steps(1_000_000):
             batch = next(samples)

@@ -262,3 +262,9 @@ def test_who_waits_for_input_far_longer_than_all_the_others_is_told_of_beside_th
     faults = [Fault("storage", (), 0.2, ONSET), Fault("loader", (5,), 1.0, 41)]
     found = {(one.cause, one.place, one.ranks) for one in told(reports(PIPELINE, faults, windows=80))}
     assert found == {(Cause.INPUT, "job", ()), (Cause.INPUT, "rank", (5,))}
+
+
+def test_a_job_that_has_always_waited_for_its_input_is_still_held_against_its_past() -> None:
+    faults = [Fault("storage", (), 0.2, 1), Fault("nic", (2,), 20.0, 31)]
+    found = {(one.cause, one.place, one.ranks) for one in told(reports(PLAIN, faults, windows=70))}
+    assert found == {(Cause.INPUT, "job", ()), (Cause.COMMUNICATION, "job", ())}
