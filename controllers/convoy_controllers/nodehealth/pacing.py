@@ -20,6 +20,10 @@ SIGMAS = 2.5
 """Standard errors that a share must be away from `ENOUGH` to be told."""
 FEWEST_WINDOWS = 12
 """Of an incarnation, by which its pace is known."""
+NAMED_WINDOWS = 48
+"""By which a rank that is slow for long has been named: noise is known after 12, and slowness is lasting 16
+after its alarm.
+"""
 _MOST_RANKS = 64
 LEAST_GAIN = 0.02
 """Share of a step below which a gain drowns in noise: nothing is concluded from it."""
@@ -91,13 +95,14 @@ def recovered(action: Action | None, node: str, now: Mapping[str, JobPace]) -> f
     """The share of the predicted gain that the jobs of an action have shown, of the best of them; None while
     it is not known. A job is not judged while it is on that node, or on others that it accused then, nor with
     another number of ranks, nor while noise could have made the difference, nor, unless it has gained enough,
-    while something else holds it up.
+    while something else holds it up, or it is too soon to know that nothing does: the same ranks, elsewhere.
     """
     shares = []
     for one, known in _since(action, node, now):
         share = (one.seconds - known.seconds) / one.gain
         told = abs(share - ENOUGH) >= SIGMAS * math.hypot(one.error, known.error) / one.gain
-        if told and (share >= ENOUGH or not known.slow):
+        alone = not known.slow and known.windows >= NAMED_WINDOWS
+        if told and (share >= ENOUGH or alone):
             shares.append(share)
         elif any(as_before(one, slow) for slow in known.slow):
             shares.append(0.0)

@@ -11,6 +11,7 @@ import pytest
 from convoy_controllers.nodehealth.observed import Facts, Suspicion
 from convoy_controllers.nodehealth.pacing import (
     FEWEST_WINDOWS,
+    NAMED_WINDOWS,
     JobPace,
     Slow,
     error,
@@ -57,7 +58,8 @@ def test_what_is_remembered_is_how_fast_the_job_was_and_whom_else_it_accused() -
         (replace(AFTER, seconds=1.15), 0.7),
         (replace(AFTER, seconds=1.26), None),
         (replace(AFTER, seconds=1.15, error=0.1), None),
-        (replace(AFTER, seconds=1.6), -0.2),
+        (replace(AFTER, seconds=1.6, windows=NAMED_WINDOWS), -0.2),
+        (replace(AFTER, seconds=1.6, windows=NAMED_WINDOWS - 1), None),
         (replace(AFTER, windows=FEWEST_WINDOWS - 1), None),
         (replace(AFTER, incarnation=1), None),
         (replace(AFTER, uid="another"), None),
