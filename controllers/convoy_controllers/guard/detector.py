@@ -79,12 +79,12 @@ def _many(
     """Residuals of the job, of places and of communicators; and the pasts that some are held against."""
     places = state.setting.places
     values = {
-        "compute": np.log(np.maximum(table.compute, 1e-9)),
+        "compute": np.log(np.maximum(table.compute / table.steps, 1e-9)),
         "groups": _as_large(state, table, signals.transfers(table.groups)),
         "job host": _mean(share(table.host, table)),
         "job pauses": _pauses(state),
         "job transfer": share(signals.transfer(table), table),
-        "job wall": np.log(np.maximum(middle(table.wall - table.save), 1e-9)),
+        "job wall": np.log(np.maximum(middle(table.wall - table.save) / table.steps, 1e-9)),
     }
     shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
     load = residuals["peers" if np.isnan(residuals["tokens"]).all() else "tokens"]

@@ -268,3 +268,20 @@ def test_a_job_that_has_always_waited_for_its_input_is_still_held_against_its_pa
     faults = [Fault("storage", (), 0.2, 1), Fault("nic", (2,), 20.0, 31)]
     found = {(one.cause, one.place, one.ranks) for one in told(reports(PLAIN, faults, windows=70))}
     assert found == {(Cause.INPUT, "job", ()), (Cause.COMMUNICATION, "job", ())}
+
+
+def of_two_steps(one: Table, other: Table) -> Table:
+    """One window of the steps of two."""
+    columns = ("wall", "compute", "optimizer", "data", "wait", "save", "host", "tokens")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in columns}
+    return replace(other, first=one.first, micro=None, **sums)
+
+
+def test_windows_of_more_steps_are_no_slower_steps() -> None:
+    state, found = begin(PLAIN.layout()), []
+    tables = list(play(PLAIN, [], 140, seed=1))
+    longer = [of_two_steps(*pair) for pair in zip(tables[40::2], tables[41::2], strict=True)]
+    for table in [*tables[:40], *longer]:
+        state, report = advance(state, table)
+        found.append(report)
+    assert told(found) == []
