@@ -292,10 +292,13 @@ class SlotView:
     pod_uid: str
     node: str
     launcher_connected: bool
+    """Not so where nothing is heard of its agent either."""
     incarnation: int = 0
     master_port: int = 0
     port_incarnation: int = 0
     ranks: tuple[RankView, ...] = ()
+    agent_away: bool = False
+    """Nothing is heard of its agent: this is the last that it told."""
     stepped: float = 0.0
     """Unix seconds, by the operator's clock, at which a step of its ranks was last seen to be over."""
     committed: Mapping[str, CommitView] = field(default_factory=dict)

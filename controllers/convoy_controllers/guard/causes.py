@@ -128,13 +128,13 @@ def _communication(state: State, table: Table) -> list[Finding]:
     sizes = np.maximum(np.where(alike.alarmed, alike.size, 0.0), np.where(past.alarmed, past.size, 0.0))
     never = np.iinfo(np.int64).max
     since = np.minimum(np.where(alike.alarmed, alike.since, never), np.where(past.alarmed, past.since, never))
-    lost = _transferring(table) * -np.expm1(-np.maximum(sizes, 0.0))
-    # What is silent now, or hardly counts, is no reason that the job is slow.
-    slow = np.nonzero((alike.alarmed | past.alarmed) & (lost > _LEAST * np.nanmedian(busy(table))))[
-        0
-    ].tolist()
+    lost = np.asarray(state.transferring) * -np.expm1(-np.maximum(sizes, 0.0))
+    slow = np.nonzero(alike.alarmed | past.alarmed)[0].tolist()
+    least = _LEAST * float(np.nanmedian(busy(table)))
     findings = []
     for part, numbers in _but_all_insides(explain(table.groups, slow, layout), table, layout):
+        if lost[numbers].max() <= least:
+            continue  # it hardly counts
         nodes = set(part.where) if part.kind in ("node", "inside", "link") else set()
         ranks = tuple(np.nonzero(np.isin(layout.node, sorted(nodes)))[0].tolist()) if nodes else ()
         findings.append(
@@ -152,19 +152,13 @@ def _communication(state: State, table: Table) -> list[Finding]:
     return findings
 
 
-def _transferring(table: Table) -> Floats:
-    """By communicator, seconds of the window in its largest transfers; 0 where it is not known."""
-    times = [one.seconds.min() * one.count if len(one.seconds) else np.nan for one in table.groups]
-    return np.nan_to_num(np.array(times, dtype=np.float64))
-
-
 def _but_all_insides(
     found: list[tuple[Part, list[int]]], table: Table, layout: Layout
 ) -> list[tuple[Part, list[int]]]:
     """Where more than half of the nodes are slow inside at once it is no node: the program has changed."""
     inside = {nodes[0] for one in table.groups if len(nodes := nodes_of(one, layout)) == 1}
     slow = {part.where[0] for part, _ in found if part.kind == "inside"}
-    if 2 * len(slow) <= len(inside):
+    if len(inside) < 2 or 2 * len(slow) <= len(inside):
         return found
     numbers = sorted(number for part, several in found if part.kind == "inside" for number in several)
     others = [(part, several) for part, several in found if part.kind != "inside"]
@@ -196,7 +190,8 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         # What was there before is in the past that the step is held against.
         fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]
         explained = sum(one.lost for one in fresh) >= _EXPLAINS * lost
-        if not others or not (explained or cause is Cause.UNKNOWN):
+        told = any((one.cause, one.place) == (cause, "job") for one in others)
+        if not told and (not fresh or not (explained or cause is Cause.UNKNOWN)):
             findings.append(_everybody(cause, wall, lost, state))
     return findings
 

@@ -17,7 +17,7 @@ from convoy_controllers.guard.residuals import FEWEST, MODELS, compute_residuals
 from convoy_controllers.guard.robust import group_medians, others_median
 from convoy_controllers.guard.signals import Past, against_all, busy, middle, share
 from convoy_controllers.guard.state import JOB, State
-from convoy_controllers.guard.telemetry import Floats, Ints, Table
+from convoy_controllers.guard.telemetry import Floats, Group, Ints, Table
 
 _BETTER = 0.8
 """Noise of another model to that of plain peers, from which on it is used."""
@@ -138,10 +138,20 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
         past = state.pasts["groups"].rearranged(order)
         state = replace(state, watches={**state.watches, **watches}, pasts={**state.pasts, "groups": past})
     groups = (*(known[number] for number in kept), *fresh)
+    now = tuple(told.get(one.name, one) for one in groups)
+    before = (*(state.transferring[number] for number in kept), *[0.0] * len(fresh))
     state = replace(
-        state, communicators=groups, quiet=(*(quiet[number] for number in kept), *[0] * len(fresh))
+        state,
+        communicators=groups,
+        quiet=(*(quiet[number] for number in kept), *[0] * len(fresh)),
+        transferring=tuple(_transferring(one, last) for one, last in zip(now, before, strict=True)),
     )
-    return state, replace(table, groups=tuple(told.get(one.name, one) for one in groups))
+    return state, replace(table, groups=now)
+
+
+def _transferring(group: Group, last: float) -> float:
+    least = float(group.seconds.min()) if len(group.seconds) else np.nan
+    return last if np.isnan(least) else least * group.count
 
 
 def _model(watches: Mapping[str, watch.Watch], state: State) -> str:

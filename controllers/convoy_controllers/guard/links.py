@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
+
 from convoy_controllers.guard.telemetry import Group, Layout
 
 _MOST_PAIRS = 64
@@ -55,8 +57,9 @@ def explain(groups: Sequence[Group], slow: Iterable[int], layout: Layout) -> lis
     passes = [parts(group, layout) for group in groups]
     through: dict[Part, set[int]] = {}
     for number, found in enumerate(passes):
-        for part in found:
-            through.setdefault(part, set()).add(number)
+        if number in left or not np.isnan(groups[number].seconds).all():  # of silent ones nothing is known
+            for part in found:
+                through.setdefault(part, set()).add(number)
     sick = set(left)
     fit = {
         part: numbers

@@ -65,6 +65,8 @@ class State:
     """In the order in which they became known, with the size they had then; nothing else is said in them."""
     quiet: tuple[int, ...] = ()
     """Windows for which each has been silent."""
+    transferring: tuple[float, ...] = ()
+    """Seconds of a window in the largest transfers of each, when it was last known."""
     paused: tuple[float, ...] = ()
     """What ranks that stand out had of the host, as share of a step, in the last windows."""
     model: str = MODELS[0]

@@ -89,7 +89,7 @@ class Window:
 def members(told: str, size: int) -> tuple[range, ...] | None:
     """The ranks of a communicator: `0-3`, `0-12:4` for every fourth, `7`, by commas, rising.
 
-    None: it is not said like this, or not of ranks of a world of `size`.
+    None: it is not said like this, or not of several ranks of a world of `size`.
     """
     found: list[range] = []
     for part in told.split(","):
@@ -101,7 +101,7 @@ def members(told: str, size: int) -> tuple[range, ...] | None:
         if not (found[-1][-1] if found else -1) < first <= last < size or not stride:
             return None
         found.append(range(first, last + 1, stride))
-    return tuple(found)
+    return tuple(found) if sum(map(len, found)) > 1 else None
 
 
 def joined(windows: Sequence[Window]) -> Window:

@@ -154,7 +154,7 @@ class Hub:
             if link.up:
                 slot = self._stepped(pod.uid, slot, self._kernel.now - self._latencies.progress)
             elif slot.launcher_connected and not self.presence.present(pod.node or ""):
-                slot = replace(slot, launcher_connected=False)
+                slot = replace(slot, launcher_connected=False, agent_away=True)
             found[pod.uid] = slot
         return found
 

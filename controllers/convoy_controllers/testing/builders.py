@@ -260,7 +260,7 @@ class ToyCluster:
             self._cluster.machines.set(node, control_cut=dead)
         for uid, view in self.views.items():
             if view.node == node:
-                self.views[uid] = replace(view, launcher_connected=False)
+                self.views[uid] = replace(view, launcher_connected=False, agent_away=True)
         return self
 
     def exit(self, number: int, code: int = 0, **facts: Any) -> Self:

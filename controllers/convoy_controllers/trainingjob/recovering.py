@@ -97,7 +97,7 @@ def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
     most = CONTAINER_SECONDS if gone else ECHO_SECONDS
     left = fault.at + most - now.timestamp()
     # More than that is the other clock's doing.
-    return left if 0 < left <= 2 * most else 0.0
+    return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
 def launcher_gone(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
@@ -107,7 +107,11 @@ def launcher_gone(observed: Observed, layout: Iterable[Slot], own: Mapping[str, 
     there = (own[slot.pod] for slot in layout if slot.pod in own)
     views = (observed.slots.get(pod.uid) for pod in there if not ended(pod) and not pod.deleting)
     incarnation = observed.job.status.incarnation
-    return any(view and view.incarnation == incarnation and not view.launcher_connected for view in views)
+    return any(
+        view.incarnation == incarnation and not (view.launcher_connected or view.agent_away)
+        for view in views
+        if view is not None
+    )
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:

@@ -28,10 +28,9 @@ def say(draft: Draft) -> None:
             draft.drop(ConditionType.STRAGGLER_DETECTED)
             status.stragglers = []
         return
-    status.stragglers = _kept(status.stragglers, view.slow[:MOST])
-    accused = sorted(
-        (one for one in view.slow if one.ranks), key=lambda one: (-one.persistent, -one.slowdown, one.ranks)
-    )
+    slow = sorted(view.slow, key=lambda one: (not one.ranks, not one.persistent, -one.slowdown, one.ranks))
+    status.stragglers = _kept(status.stragglers, slow[:MOST])
+    accused = [one for one in slow if one.ranks]
     if accused:
         message = _words(draft, accused)
         if accused[0].persistent and not _told(draft):

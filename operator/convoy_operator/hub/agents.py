@@ -410,4 +410,4 @@ class Agents:
 
 def _disconnected(view: SlotView) -> SlotView:
     """The last report of an agent that fell silent."""
-    return replace(view, launcher_connected=False)
+    return replace(view, launcher_connected=False, agent_away=True)

@@ -115,9 +115,18 @@ def test_a_recovered_rank_is_named_no_more() -> None:
 
 def test_lists_have_bounds() -> None:
     cluster = job()
-    whole = replace(SLOW, ranks=tuple(range(200)), nodes=tuple(f"n{n}" for n in range(200)))
+    whole = replace(SLOW, slowdown=0.9, ranks=tuple(range(200)), nodes=tuple(f"n{n}" for n in range(200)))
     found = told(cluster, whole, *[replace(SLOW, ranks=(n,)) for n in range(40)])
     assert found is not None
     assert len(found.message) < 1000
     assert len(cluster.job.status.stragglers) == 16
     assert len(cluster.job.status.stragglers[0].ranks) == 64
+
+
+def test_who_is_named_is_among_those_that_are_kept() -> None:
+    cluster = job()
+    together = [SlowView("Communication", "group", (), (), since=1, slowdown=9.0)] * 20
+    lasting = replace(SLOW, persistent=True)
+    found = told(cluster, *together, *[replace(SLOW, ranks=(n,)) for n in range(20)], lasting)
+    assert found is not None and found.message.startswith("rank 3 on node-1")
+    assert cluster.job.status.stragglers[0].ranks == [3]

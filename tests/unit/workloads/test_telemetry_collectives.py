@@ -49,6 +49,14 @@ class Run:
                 return "work" if async_op or tensor == "later" else None
 
             @staticmethod
+            def all_gather_into_tensor(output_tensor: Any, input_tensor: Any) -> None:
+                run.module.all_gather_single(output_tensor, input_tensor)
+
+            @staticmethod
+            def all_gather_single(output_tensor: Any, input_tensor: Any) -> None:
+                run.now += 0.125
+
+            @staticmethod
             def reduce_scatter_tensor(output: Any, input: Any, group: Any = None) -> None:
                 run.now += 0.125
 
@@ -114,12 +122,19 @@ def test_what_is_traced_is_the_function_that_torch_knows() -> None:
 
 def test_arguments_are_found_by_place_and_by_name() -> None:
     run = Run()
-    group = type("Group", (), {"group_name": "0"})()
+    group = object()
     run.module.all_reduce("a", None, group)
     run.module.all_reduce(tensor="b", group="g")
     run.module.reduce_scatter_tensor("out", "c")
     run.module.reduce_scatter_tensor(output="out", input="d", group=group)
     assert run.asked == [(group, "a"), ("g", "b"), (None, "c"), (group, "d")]
+
+
+def test_a_function_that_calls_another_is_told_once() -> None:
+    run = Run()
+    run.module.all_gather_into_tensor("out", "in")
+    assert run.step(2) == said(0.125)
+    assert run.asked == [(None, "out")]
 
 
 def test_a_device_tells_later_how_long_it_took() -> None:

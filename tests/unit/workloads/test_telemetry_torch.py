@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -179,6 +180,42 @@ def test_each_of_several_passes_is_measured(tmp_path: Path) -> None:
     )
     assert found[0]["compute"] < 2 * SLOW
     assert found[0]["data"] >= 2 * LOADING
+
+
+def test_what_shards_a_model_is_seen(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    out: Any = context.Queue()
+    ranks = [context.Process(target=sharded, args=(rank, tmp_path, out)) for rank in (0, 1)]
+    for one in ranks:
+        one.start()
+    try:
+        found = [out.get(timeout=120) for _ in ranks]
+    finally:
+        for one in ranks:
+            one.join(60)
+            one.kill()
+    weights = 4 * 256 * 256
+    assert found == [[{"kind": "world", "members": "0-1", "bytes": weights, "count": 2}]] * 2
+
+
+def sharded(rank: int, folder: Path, out: Any) -> None:
+    """A layer is gathered for its forward pass, and its gradients are scattered after its backward pass."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    told: list[dict[str, Any]] = []
+    recorder = torch_hooks.install()
+    recorder.tell = told.append
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    model = nn.Linear(256, 256, bias=False)
+    fully_shard(model, mesh=dist.init_device_mesh("cpu", (2,)))
+    for number in (1, 2):
+        recorder.step(number)
+        model(torch.ones(2, 256)).sum().backward()
+    recorder.step(3)
+    dist.destroy_process_group()
+    (last,) = [one for one in told if one["first"] == 2]
+    out.put([{key: one[key] for key in ("kind", "members", "bytes", "count")} for one in last["collectives"]])
 
 
 def test_classes_of_the_program_keep_the_wait_that_torch_knows() -> None:

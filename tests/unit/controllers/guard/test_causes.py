@@ -285,3 +285,26 @@ def test_windows_of_more_steps_are_no_slower_steps() -> None:
         state, report = advance(state, table)
         found.append(report)
     assert told(found) == []
+
+
+def test_who_is_silent_or_hardly_counts_is_no_witness_against_a_neighbour() -> None:
+    layout = Layout.of([0] * 4, range(4))
+    pairs = [(1, 0), (2, 0), (2, 1), (3, 1), (3, 2)]
+    groups = [Group(str(pair), "pp", np.array(pair), 1, 1, np.ones(2)) for pair in pairs]
+    assert [part for part, _ in explain(groups, [0, 1], layout)] == [Part("node", (0,))]
+    groups[1] = groups[1].silent()
+    assert [part for part, _ in explain(groups, [0, 1], layout)] == [Part("node", (0,))]
+    groups[2] = groups[2].silent()
+    assert [part for part, _ in explain(groups, [0, 1], layout)] == [Part("node", (0,))]
+
+
+def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
+    def slower(table: Table) -> Table:
+        more = 2.0 * (table.first > 60)
+        return replace(table, wall=table.wall + more, save=table.save)
+
+    state, found = begin(PLAIN.layout()), []
+    for table in play(PLAIN, [Fault("storage", (), 0.2, 1)], 110, seed=1):
+        state, report = advance(state, slower(table))
+        found.append(report)
+    assert {(one.cause, one.place) for one in told(found)} == {(Cause.INPUT, "job"), (Cause.UNKNOWN, "job")}

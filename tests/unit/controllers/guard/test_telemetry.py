@@ -100,6 +100,7 @@ def test_who_moved_something_else_is_not_compared() -> None:
         "00",
         "0-03",
         "0" * 99,
+        "5",
     ],
 )
 def test_what_are_no_ranks_of_the_job_is_not_read(told: str) -> None:

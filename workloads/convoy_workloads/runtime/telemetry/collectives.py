@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import threading
 import time
@@ -26,17 +27,17 @@ from convoy_workloads.runtime.telemetry.communicators import MIN_BYTES, Communic
 from convoy_workloads.runtime.telemetry.recorder import Recorder
 
 MUTUAL = {
-    "all_reduce": (0, "tensor"),
-    "all_gather": (0, "tensor_list"),
-    "all_gather_into_tensor": (0, "output_tensor"),
-    "reduce_scatter": (1, "input_list"),
-    "reduce_scatter_tensor": (1, "input"),
-    "all_to_all": (1, "input_tensor_list"),
-    "all_to_all_single": (1, "input"),
+    "all_reduce": "tensor",
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "all_gather_single": "output_tensor",
+    "reduce_scatter": "input_list",
+    "reduce_scatter_tensor": "input",
+    "reduce_scatter_single": "input",
+    "all_to_all": "input_tensor_list",
+    "all_to_all_single": "input",
 }
-"""Functions in which every member waits for all; which of their arguments, by place and by name, has all that
-moves.
-"""
+"""Functions in which every member waits for all, and which of their arguments has all that moves."""
 MAX_PENDING = 1024
 """Times that a device has not told yet; the oldest is forgotten first."""
 
@@ -90,16 +91,18 @@ class Collectives:
         self._clock = clock
         self._thread = threading.get_ident()
         self._pending: deque[tuple[Call, Event, Event]] = deque(maxlen=MAX_PENDING)
+        self._inside = False
         self.broken = False
         """Something went wrong: nothing is measured any more."""
 
     def watch(self, *modules: Any) -> None:
         """Wraps the functions, wherever the program looks for them."""
-        for function, where in MUTUAL.items():
+        for function, moved in MUTUAL.items():
             wrapped: dict[Any, Any] = {}
             for module in modules:
                 if (found := getattr(module, function, None)) is not None:
-                    wrapped.setdefault(found, self._timed(found, where))
+                    if found not in wrapped:
+                        wrapped[found] = self._timed(found, moved)
                     setattr(module, function, wrapped[found])
 
     def collect(self) -> None:
@@ -112,31 +115,34 @@ class Collectives:
                     break
                 self._tell(call, began.elapsed_time(ended) / 1000)
 
-    def _timed(self, function: Callable[..., Any], where: tuple[int, str]) -> Callable[..., Any]:
-        compiling = self._torch.compiling
+    def _timed(self, function: Callable[..., Any], moved: str) -> Callable[..., Any]:
+        compiling, places = self._torch.compiling, list(inspect.signature(function).parameters)
 
         @functools.wraps(function)
         def timed(*args: Any, **named: Any) -> Any:
-            if compiling():
+            if compiling() or self._inside or not self._measures():
                 return function(*args, **named)
-            begun = self._begun(where, args, named)
-            found = function(*args, **named)
+            begun = self._begun({**dict(zip(places, args)), **named}, moved)  # noqa: B905 - Python 3.9
+            self._inside = True  # one function may call another
+            try:
+                found = function(*args, **named)
+            finally:
+                self._inside = False
             if begun is not None and found is None:  # else it is asynchronous after all
                 self._ended(*begun)
             return found
 
         return timed
 
-    def _begun(
-        self, where: tuple[int, str], args: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[Call, Any] | None:
-        if self.broken or self._recorder.tell is None or threading.get_ident() != self._thread:
-            return None
+    def _measures(self) -> bool:
+        return not self.broken and self._recorder.tell is not None and threading.get_ident() == self._thread
+
+    def _begun(self, given: dict[str, Any], moved: str) -> tuple[Call, Any] | None:
         with self._guarded():
-            at, argument = where
-            moved = args[at] if len(args) > at else named.get(argument)
-            group = named.get("group") or next((one for one in args if hasattr(one, "group_name")), None)
-            if named.get("async_op") or (call := self._torch.call(group, moved)) is None:
+            if (
+                given.get("async_op")
+                or (call := self._torch.call(given.get("group"), given.get(moved))) is None
+            ):
                 return None
             return call, self._clock() if call.device is None else self._torch.mark(call.device)
         return None
@@ -173,10 +179,12 @@ class RealTorch:
 
     def call(self, group: Any, moved: Any) -> Call | None:
         """None for one that is small, of other processes than the job's ranks, or put off."""
-        group = group or self._dist.group.WORLD
+        group = self._dist.group.WORLD if group is None else group
         tensors = [moved] if isinstance(moved, self._tensor) else list(moved or ())
         world = self._dist.distributed_c10d._world
-        if group is None or not tensors or group in world.pg_coalesce_state:
+        if not tensors or not isinstance(group, self._dist.ProcessGroup):
+            return None  # this rank is no member, or there is nothing to move
+        if group not in world.pg_group_ranks or group in world.pg_coalesce_state:
             return None
         device = tensors[0].device
         if device.type not in ("cpu", "cuda") or any(one.is_sparse for one in tensors):

@@ -19,7 +19,10 @@ from convoy_agents.guard.sweep.provenance import driver
 PYTHON = "CONVOY_PROBE_PYTHON"
 """Environment variable: the interpreter that has torch, if it is not this one."""
 _DIGITS = 32
-_ASK = "from importlib.metadata import distributions as all; print(*(d.version for d in all(name='torch')))"
+_ASK = """
+from importlib.metadata import distributions
+print(next((one.version for one in distributions(name="torch")), ""))
+"""
 _ASK_SECONDS = 10.0
 _GIB = 2**20
 """In KiB."""
