@@ -10,13 +10,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from convoy_agents.guard.sweep import catalogue, memory, provenance
 from convoy_agents.guard.sweep.finding import Finding, Outcome
-from convoy_agents.guard.sweep.probe import MOST_SAMPLES, Probe, Takes, Tier, until
+from convoy_agents.guard.sweep.probe import MOST_SAMPLES, NotAvailable, Probe, Takes, Tier, until
 from convoy_agents.guard.sweep.probes import disk, fingerprint, inventory, memory_copy, nvidia
 from convoy_agents.guard.sweep.process import Children, Ended
 from convoy_agents.guard.sweep.runner import Launch, Result, Runner
@@ -142,6 +143,29 @@ def test_the_training_goes_on_moving_to_its_end(monkeypatch: pytest.MonkeyPatch)
     fingerprint.train(fingerprint.STEPS)
     assert np.isfinite(sizes).all()
     assert len(set(sizes)) == fingerprint.STEPS
+
+
+@pytest.mark.parametrize(("cache", "buffer"), [(0, 32), (40, 80), (600, 960)])
+def test_copies_are_of_more_than_caches_hold(
+    cache: int, buffer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def ones(size: int, _: object) -> list[int]:
+        sizes.append(size >> 20)
+        return []
+
+    monkeypatch.setattr(memory_copy, "last_level_cache", lambda: cache << 20)
+    monkeypatch.setattr(memory_copy, "np", SimpleNamespace(ones=ones, zeros=ones, copyto=print, uint8=None))
+    monkeypatch.setattr(memory_copy.memory, "left", lambda: None)
+    memory_copy.run(0, 0.0)
+    assert sizes == [buffer, buffer]
+
+
+def test_what_caches_could_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_copy, "last_level_cache", lambda: 1000 << 20)
+    with pytest.raises(NotAvailable, match="caches hold 1000 MiB"):
+        memory_copy.run(0, 0.0)
 
 
 def test_the_biggest_cache_counts(tmp_path: Path) -> None:

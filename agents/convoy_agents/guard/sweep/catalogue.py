@@ -22,7 +22,7 @@ ALL: dict[str, Probe] = {
         Probe("inventory", Tier.L0, "", True, 20, f"{_PROBES}.inventory:run", memory=0),
         # A product of many cores reserves address space for each of them, which it does not use.
         Probe("cpu-gemm", Tier.L1, "GFLOP/s", True, 10, f"{_PROBES}.gemm:run", memory=0),
-        Probe("memory-copy", Tier.L1, "GB/s", True, 5, f"{_PROBES}.memory_copy:run", memory=2**30),
+        Probe("memory-copy", Tier.L1, "GB/s", True, 5, f"{_PROBES}.memory_copy:run", memory=2**31),
         Probe("jitter", Tier.L1, "us", False, 5, f"{_PROBES}.jitter:run"),
         Probe("loopback", Tier.L1, "MB/s", True, 5, f"{_PROBES}.loopback:run"),
         Probe("disk-write", Tier.L1, "MB/s", True, 10, f"{_PROBES}.disk:write"),

@@ -12,16 +12,22 @@ from convoy_agents.guard.sweep.probe import Measured, NotAvailable, until
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-_LEAST = 32 * 2**20
-"""Bytes of a buffer."""
+_LEAST, _MOST = 32 * 2**20, 960 * 2**20
+"""Bytes of a buffer; the probe may take 2 GiB."""
 
 
 def run(accelerator: int, seconds: float) -> Measured:
     """GB/s that are copied by one core; reading and writing are counted once together.
 
-    The two buffers are four times the core's last-level cache. NotAvailable where that does not fit.
+    The two buffers are four times the core's last-level cache, or twice a very large one. NotAvailable where
+    that does not fit.
     """
-    size = max(_LEAST, 2 * last_level_cache())
+    cache = last_level_cache()
+    size = min(_MOST, max(_LEAST, 2 * cache))
+    if cache > size:
+        raise NotAvailable(
+            f"caches hold {cache >> 20} MiB, and 2 x {size >> 20} MiB are the most that is copied"
+        )
     if (left := memory.left()) is not None and left < 2 * size:
         raise NotAvailable(f"2 x {size >> 20} MiB are needed, the agent has {left >> 20} MiB left")
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
