@@ -18,6 +18,8 @@ RANKS, SLOW = 5, 3
 CORES = 0.15
 """Processors of each rank: with the nodes' own needs all together stay below what the machine has, else
 nobody is any faster without the slow one."""
+SETTLED = 250
+"""Steps; a second has about four, and is a window."""
 _PROGRAM = Path(__file__).parent / "programs" / "drill.py"
 _VOLUMES = "/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/drill"
 
@@ -143,4 +145,6 @@ def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iter
         drill.begin()
         if not environment:
             jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
+            # What all have at once is told from the noise of the job's own past, which must be known.
+            jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED, 300, "its past is known")
         yield drill
