@@ -47,8 +47,13 @@ def held(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
 def compared(cluster: Cluster, jobs: Jobs, name: str) -> list[Any]:
     """The pods of a job once its ranks, each held to CORES, are found to be alike."""
     pods = held(cluster, jobs, name)
-    jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
+    alike(jobs, name)
     return pods
+
+
+def alike(jobs: Jobs, name: str) -> None:
+    """Waits until the ranks of a job have been compared and none was slow."""
+    jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iter
         drill = Drill(cluster, jobs, name, held(cluster, jobs, name))
         drill.begin()
         if not environment:
-            jobs.wait(lambda: straggler(jobs, name).get("status") == "False", 120, "ranks are compared")
+            alike(jobs, name)
             # What all have at once is told from the noise of the job's own past, which must be known.
             jobs.wait(lambda: jobs.status(name)["progress"]["step"] > SETTLED, 300, "its past is known")
         yield drill

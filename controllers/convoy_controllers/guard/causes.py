@@ -14,7 +14,7 @@ from convoy_controllers.guard.findings import Cause, Finding, Report, Verdict
 from convoy_controllers.guard.links import Part, explain, nodes_of
 from convoy_controllers.guard.loss import IMBALANCED, mended
 from convoy_controllers.guard.robust import others_median
-from convoy_controllers.guard.signals import busy
+from convoy_controllers.guard.signals import busy, stepping
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Bools, Floats, Layout, Table
 from convoy_controllers.guard.watch import Watch
@@ -185,7 +185,7 @@ def _shifts(state: State, table: Table, known: list[Finding]) -> list[Finding]:
         if host is not None:
             findings.append(_everybody(Cause.HOST, host, step * float(np.expm1(host.size[0])), state))
     if wall.persistent(state.setting.rules)[0]:
-        lost = float(np.nanmedian(table.wall - table.save)) * -np.expm1(-wall.size[0])
+        lost = float(stepping(table)[0]) * table.steps * -np.expm1(-wall.size[0])
         cause, others = _behind(state), [*known, *findings]
         # What was there before is in the past that the step is held against.
         fresh = [one for one in others if one.since > wall.since[0] - _AROUND * table.steps]

@@ -78,19 +78,20 @@ def _many(
 ) -> tuple[dict[str, Floats], dict[str, Past]]:
     """Residuals of the job, of places and of communicators; and the pasts that some are held against."""
     places = state.setting.places
+    times = signals.transfers(table.groups)
     values = {
         "compute": np.log(np.maximum(table.compute / table.steps, 1e-9)),
-        "groups": _as_large(state, table, signals.transfers(table.groups)),
+        "groups": _as_large(state, table, times),
         "job host": _mean(share(table.host, table)),
         "job pauses": _pauses(state),
         "job transfer": share(signals.transfer(table), table),
-        "job wall": np.log(np.maximum(middle(table.wall - table.save) / table.steps, 1e-9)),
+        "job wall": np.log(np.maximum(signals.stepping(table), 1e-9)),
     }
     shift = {name: state.pasts[name].shift(value) for name, value in values.items()}
     load = residuals["peers" if np.isnan(residuals["tokens"]).all() else "tokens"]
     like = signals.likes(table.groups)
     found = {
-        "groups": signals.slow_transfers(signals.transfers(table.groups), like),
+        "groups": signals.slow_transfers(times, like),
         "groups past": shift["groups"],
         "job compute": middle(shift["compute"]),
         "job data": middle(share(table.data, table)),
@@ -150,8 +151,7 @@ def _known_communicators(state: State, table: Table) -> tuple[State, Table]:
 
 
 def _transferring(group: Group, last: float) -> float:
-    least = float(group.seconds.min()) if len(group.seconds) else np.nan
-    return last if np.isnan(least) else least * group.count
+    return last if np.isnan(group.transfer) else group.transfer * group.count
 
 
 def _model(watches: Mapping[str, watch.Watch], state: State) -> str:
@@ -180,7 +180,7 @@ def _paused(state: State, table: Table) -> tuple[float, ...]:
     found = share(signals.pauses(table.host), table)[0]
     past = state.pasts["job wall"]
     if past.count[0]:
-        longer = middle(table.wall - table.save) - np.exp(past.mean)
+        longer = (signals.stepping(table) - np.exp(past.mean)) * table.steps
         found = np.fmin(found, share(longer, table)[0])
     return (*state.paused, float(np.nan_to_num(found)))[-_PAUSED:]
 

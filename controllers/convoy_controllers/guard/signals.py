@@ -71,6 +71,11 @@ def middle(values: Floats) -> Floats:
     return np.array([np.median(known) if len(known) else np.nan])
 
 
+def stepping(table: Table) -> Floats:
+    """Seconds of one step without what it saves, the median of the ranks, as an array of one."""
+    return middle(table.wall - table.save) / table.steps
+
+
 def pauses(values: Floats) -> Floats:
     """What ranks that stand out have beyond the others, summed, as an array of one.
 
@@ -122,9 +127,8 @@ def transfers(groups: Sequence[Group]) -> Floats:
     """
     times = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
-        least = group.seconds.min() if len(group.seconds) else np.nan
-        if least > 0:
-            times[number] = np.log(least)
+        if group.transfer > 0:
+            times[number] = np.log(group.transfer)
     return times
 
 

@@ -203,6 +203,11 @@ class Group:
     seconds: Floats
     """Of the quickest of them, by member; NaN: not heard."""
 
+    @property
+    def transfer(self) -> float:
+        """Seconds of the transfer itself; NaN unless all members were heard."""
+        return float(self.seconds.min()) if len(self.seconds) else np.nan
+
     def silent(self) -> Group:
         """It in a window in which nobody told of it."""
         return replace(self, count=0, seconds=np.full(len(self.members), np.nan))

@@ -308,3 +308,14 @@ def test_what_nothing_explains_is_said_beside_what_has_always_been() -> None:
         state, report = advance(state, slower(table))
         found.append(report)
     assert {(one.cause, one.place) for one in told(found)} == {(Cause.INPUT, "job"), (Cause.UNKNOWN, "job")}
+
+
+def test_a_pause_in_a_longer_window_counts_no_more_than_its_steps_have_become_longer() -> None:
+    state = begin(PLAIN.layout())
+    tables = list(play(PLAIN, [], 42, seed=1))
+    for table in tables[:40]:
+        state, _ = advance(state, table)
+    last = of_two_steps(*tables[40:])
+    host = last.host + np.where(np.arange(PLAIN.size) == 3, 1.0, 0.0)
+    state, _ = advance(state, replace(last, host=host))
+    assert state.paused[-1] < 0.05
