@@ -275,6 +275,8 @@ class NodeHealthStatus(StatusModel):
     """When the evidence became enough to act on."""
     noticed: Notice | None = None
     """Until a sweep has looked into it."""
+    looked_at: datetime | None = None
+    """When one last did."""
     history: Annotated[list[Turn], Field(max_length=MOST_HISTORY)] = Field(default_factory=list)
     """The newest last."""
     quarantines: Annotated[list[datetime], Field(max_length=16)] = Field(default_factory=list)

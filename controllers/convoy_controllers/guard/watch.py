@@ -34,7 +34,7 @@ class Rules:
     share: float = 0.7
     """Of those windows, how many must have been slow."""
     clear: float = 1e3
-    """Evidence against slowness at which an alarm ends."""
+    """Evidence against slowness, or against half of it being left, at which an alarm ends."""
 
 
 _MEMORY = 32
@@ -47,7 +47,7 @@ SUSPECTED = float(np.log(30.0))
 _WARM_UP = 12
 """Residuals from which noise is known well enough for a verdict."""
 _FEW = 8
-"""Units, too few for a median to be blind to one of them."""
+"""Units, too few for a median to be blind to one of them; and windows, for a mean to be one."""
 _LEAST_TAU = 0.002
 _PRIOR_TAUS = 2.0
 _BASELINE_TAUS = 3.0
@@ -77,7 +77,9 @@ class Watch:
     strength: Floats
     """Logarithm of the evidence that it is slow."""
     against: Floats
-    """Of evidence that an alarm is over, shifts by units."""
+    """Of evidence that nothing is slow any more, shifts by units."""
+    fading: Floats
+    """Of evidence that less than half of the slowness is left, shifts by units."""
     since: Ints
     """First step of the present suspicion; 0: none."""
     told: Ints
@@ -89,6 +91,8 @@ class Watch:
     """How many of them were slow."""
     size: Floats
     """Mean residual since the suspicion began, above its baseline."""
+    worst: Floats
+    """The most that `size` has been, once it came from enough windows."""
     episodes: Ints
     """Alarms so far."""
 
@@ -108,12 +112,14 @@ class Watch:
             sums=evidence.none(units),
             strength=np.full(units, -np.inf),
             against=evidence.none(units),
+            fading=evidence.none(units),
             since=numbers,
             told=numbers,
             alarmed=np.zeros(units, dtype=np.bool_),
             after=numbers,
             hits=numbers,
             size=zeros,
+            worst=zeros,
             episodes=numbers,
         )
 
@@ -173,40 +179,50 @@ def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rule
     heard = ~np.isnan(residual)
     alarmed = watch.alarmed | (strength >= np.log(family * rules.run_length))
     suspected = (strength > 0) | alarmed
-    against, over = _endings(watch, z, rules)
+    against, fading, over = _endings(watch, residual - allowed, rules)
     again = watch.alarmed & heard
     stays = alarmed & ~over
     excess = residual - allowed + np.log1p(rules.delta)
     told = np.where(watch.since > 0, watch.told, 0) + heard
     weight = np.where(heard, 1 / np.clip(told, 1, _MEMORY), 0.0)
     size = watch.size + weight * (np.where(heard, excess, 0.0) - watch.size)
+    worst = np.where(told >= _FEW, np.maximum(watch.worst, size), 0.0)
     sums[:, over] = -np.inf
     moved = replace(
         watch,
         sums=sums,
         strength=np.where(over, -np.inf, strength),
         against=against,
+        fading=fading,
         since=np.where(suspected & ~over, np.where(watch.since > 0, watch.since, first), 0),
         told=np.where(suspected & ~over, told, 0),
         alarmed=stays,
         after=np.where(stays, watch.after + again, 0),
         hits=np.where(stays, watch.hits + (again & (z > 0)), 0),
         size=np.where(suspected & ~over, size, 0.0),
+        worst=np.where(suspected & ~over, worst, 0.0),
         episodes=watch.episodes + (alarmed & ~watch.alarmed),
     )
     return _learned(moved, residual, rules)
 
 
-def _endings(watch: Watch, z: Floats, rules: Rules) -> tuple[Floats, Bools]:
-    """Evidence against the alarms there are, and which of them end."""
-    over = np.zeros(len(z), dtype=np.bool_)
-    against = evidence.none(len(z))
+def _endings(watch: Watch, beyond: Floats, rules: Rules) -> tuple[Floats, Floats, Bools]:
+    """Evidence against the alarms there are, of both kinds, and which of them end.
+
+    `beyond`: residuals above what is allowed. To show that nothing at all is left takes for ever where noise
+    is many times what is allowed; and what is slow scatters by more than what is not.
+    """
+    over = np.zeros(len(beyond), dtype=np.bool_)
+    against, fading = evidence.none(len(beyond)), evidence.none(len(beyond))
     ranks = np.nonzero(watch.alarmed)[0]
     if len(ranks):
-        sums = evidence.gather(watch.against[:, ranks], -z[ranks])
-        over[ranks] = evidence.mixed(sums) >= np.log(rules.clear)
-        against[:, ranks] = sums
-    return against, over
+        noise, half = watch.noise(rules), np.maximum(0.0, watch.worst[ranks] / 2 - np.log1p(rules.delta))
+        against[:, ranks] = evidence.gather(watch.against[:, ranks], -beyond[ranks] / noise)
+        left = (half - beyond[ranks]) / np.maximum(noise, half)
+        fading[:, ranks] = evidence.gather(watch.fading[:, ranks], left)
+        most = np.maximum(evidence.mixed(against[:, ranks]), evidence.mixed(fading[:, ranks]))
+        over[ranks] = most >= np.log(rules.clear)
+    return against, fading, over
 
 
 def _learned(watch: Watch, residual: Floats, rules: Rules) -> Watch:

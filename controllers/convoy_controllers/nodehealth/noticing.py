@@ -20,8 +20,9 @@ _OPEN = (State.UNVERIFIED, State.QUALIFIED)
 def with_notice(
     status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """The status with what is seen now, if that lasts and no sweep has looked into the node lately; without
-    what no sweep will look into.
+    """The status with what is seen now, if that lasts, began after the last sweep of the node, and no sweep
+    has looked into such a thing lately: a slow loader comes with its job again and again. Without what no
+    sweep will look into.
     """
     known, kept = status.noticed, length(spec.qualification.suspect_clears)
     sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _OPEN
@@ -29,9 +30,13 @@ def with_notice(
         if sweeps and (status.sweep is not None or now - known.at < kept):
             return status
         return status.model_copy(update={"noticed": None})
-    if not sweeps or not facts.heard or (status.swept is not None and now - status.swept < kept):
+    if not sweeps or not facts.heard or (status.looked_at is not None and now - status.looked_at < kept):
         return status
-    lasting = [one for one in facts.noticed if evidence.counts(one, spec.detection, now)]
+    lasting = [
+        one
+        for one in facts.noticed
+        if evidence.counts(one, spec.detection, now) and (status.swept is None or one.since > status.swept)
+    ]
     if not lasting:
         return status
     worst = max(lasting, key=lambda one: one.slowdown)

@@ -61,6 +61,7 @@ def _released(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
         "evidence": [],
         "confirmed_at": None,
         "noticed": None,
+        "looked_at": None,
         "quarantines": [],
         "lemon_score": 0.0,
         "failures": 0,

@@ -52,7 +52,7 @@ def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: d
         if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
         result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
-    status = status.model_copy(update={"sweep": None, "swept": result.at, "noticed": None})
+    status = _looked(status, result).model_copy(update={"sweep": None})
     if result.verdict is Verdict.INCONCLUSIVE and ref.cause in UNASKED:
         return status
     if result.verdict is Verdict.PASS:
@@ -72,9 +72,15 @@ def _asked_for(
         return status
     if status.swept is not None and result.at <= status.swept:
         return status
-    status = status.model_copy(update={"swept": result.at, "noticed": None})
+    status = _looked(status, result)
     heard = _passed if result.verdict is Verdict.PASS else _failed
     return heard(status, result, spec, now)
+
+
+def _looked(status: NodeHealthStatus, result: SweepResult) -> NodeHealthStatus:
+    """With what was noticed looked into."""
+    looked_at = result.at if status.noticed is not None else status.looked_at
+    return status.model_copy(update={"swept": result.at, "noticed": None, "looked_at": looked_at})
 
 
 def _passed(

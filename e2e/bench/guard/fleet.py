@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play
@@ -69,9 +70,10 @@ def harms(seed: int) -> tuple[Harm, ...]:
     return tuple(found)
 
 
-def guarded(seed: int) -> Season:
-    """Convoy's arm."""
-    setup = Setup(harms(seed), JOB, spares=MACHINES - NODES, young=True, policy=POLICY, every=120.0)
+def guarded(seed: int, **policy: Any) -> Season:
+    """Convoy's arm. `policy`: what is otherwise in the GuardPolicy."""
+    whole = POLICY | policy
+    setup = Setup(harms(seed), JOB, spares=MACHINES - NODES, young=True, policy=whole, every=120.0)
     world, chance = GuardWorld(setup, seed), _chance(seed)
     world.run(SWEPT * 60, 300.0)
     walls: list[list[float]] = []
@@ -154,6 +156,8 @@ ARMS: dict[str, Callable[[int], Season]] = {
     "no guard": unguarded,
     "no machine bad": lambda seed: unguarded(seed, well=True),
     "min-reference 0.75, acted on": lambda seed: unguarded(seed, nvrx),
+    "Convoy without its loss rule": lambda seed: guarded(seed, drain={"moveCost": "1s"}),
+    "Convoy without sweeps": lambda seed: guarded(seed, onJoin="Accept", sweeps={}),
 }
 
 

@@ -6,190 +6,134 @@ Parameters were frozen on seeds 0 to 9; what is told comes from seeds from 10 on
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
-from convoy_controllers.guard.detector import advance
-from convoy_controllers.guard.faults import KINDS, Fault
-from convoy_controllers.guard.findings import Finding
-from convoy_controllers.guard.state import begin
-from convoy_controllers.guard.synthetic import Job, play
 from e2e.bench.figures import Figures, Metric
+from e2e.bench.guard.lives import TRANSIENT, Life, live, scenarios
+from e2e.bench.sweeping.intervals import share
 from e2e.cluster import machine
 from e2e.cluster.progress import Progress
 
 FIRST_SEED = 10
-ONSET, WINDOWS = 25, 60
-SECONDS = 1.0
-"""Of a window: what node-hours are counted by."""
-
-
-@dataclass(frozen=True)
-class Life:
-    """One job with one fault or none, and what was said of it."""
-
-    scenario: str
-    cause_right: bool
-    first_right: bool
-    """The culprits first accused are the right ones."""
-    named: int
-    """True culprits with a persistent verdict at the end."""
-    culprits: int
-    false: int
-    """Persistent verdicts on healthy ranks' nodes."""
-    node_hours: float
-
-
-def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
-    """By name; jobs of 64 to 256 ranks, whose culprits and sizes are drawn."""
-    replicas = int(rng.choice([16, 32, 64]))
-    plain = Job(stages=4, replicas=replicas, work=float(rng.choice([0.0, 0.15])))
-    lanes = Job(stages=4, replicas=replicas // 2, lanes=2)
-    nodes, racks = plain.size // plain.per_node, lanes.size // lanes.per_node // lanes.per_rack
-    rank, node, rack = int(rng.integers(plain.size)), int(rng.integers(nodes)), int(rng.integers(racks))
-    size, traffic = float(rng.uniform(0.08, 0.3)), float(rng.uniform(0.3, 1.0))
-
-    def one(kind: str, *where: int, by: float = size) -> list[Fault]:
-        return [Fault(kind, where, by, ONSET)]
-
-    found = {
-        "calm": (plain, []),
-        "slow": (plain, one("slow", rank)),
-        "two in one column": (plain, one("slow", rank, (rank + replicas) % plain.size)),
-        "thermal": (plain, one("thermal", rank, by=2 * size)),
-        "nic": (lanes, one("nic", node, by=traffic)),
-        "storage": (plain, one("storage")),
-        "loader": (plain, one("loader", rank)),
-        "hog": (plain, one("hog", node)),
-        "pauses": (plain, one("pauses", by=0.3)),
-        "checkpoint": (plain, one("checkpoint", by=2.0)),
-        "sequences": (Job(stages=4, replicas=replicas, work=0.2), []),
-        "cap": (plain, one("cap")),
-        "bursts": (plain, one("bursts", rank)),
-        "lost telemetry": (plain, [*one("slow", rank), Fault("lost telemetry", (), 0.05)]),
-    }
-    if racks > 2:
-        found["hot rack"] = (lanes, one("hot rack", rack))
-    return found
-
-
-_CAUSES = {
-    "calm": "",
-    "two in one column": "Compute",
-    "lost telemetry": "Compute",
-    "bursts": "",
-}
-_TRANSIENT = ("bursts",)
-_SLIGHT = ("pauses",)
-"""So rare that nothing need be told; but nothing else may be."""
-
-
-def live(scenario: str, seed: int) -> Life:
-    """Plays one job."""
-    job, faults = scenarios(np.random.default_rng(seed))[scenario]
-    layout, state = job.layout(), begin(job.layout())
-    cause = _CAUSES.get(scenario, KINDS.get(scenario, ("", ""))[0])
-    culprits = _culprits(scenario, faults, layout.node)
-    first: set[int] | None = None
-    findings: tuple[Finding, ...] = ()
-    for table in play(job, faults, WINDOWS, seed):
-        state, report = advance(state, table)
-        findings = report.findings
-        accused = {rank for finding in findings for rank in finding.ranks}
-        if first is None and accused:
-            first = accused
-    # Work that differs costs something besides in every job that has it.
-    told = {
-        one.cause.value
-        for one in findings
-        if one.cause != "Imbalance" or not job.work or cause == "Imbalance"
-    }
-    persistent = {rank for one in findings if one.persistent for rank in one.ranks}
-    true = set() if scenario in _TRANSIENT else culprits
-    wrong = {int(node) for node in layout.node[sorted(persistent - true)]}
-    return Life(
-        scenario=scenario,
-        cause_right=scenario in _TRANSIENT or told == ({cause} - {""}) or (not told and scenario in _SLIGHT),
-        first_right=not culprits or (first is not None and first <= culprits),
-        named=len(persistent & true),
-        culprits=len(true),
-        false=len(wrong),
-        node_hours=len(np.unique(layout.node)) * WINDOWS * SECONDS / 3600,
-    )
-
-
-def _culprits(scenario: str, faults: list[Fault], node: np.ndarray) -> set[int]:
-    for fault in faults:
-        match KINDS[fault.kind][1]:
-            case "ranks":
-                return set(fault.where)
-            case "nodes":
-                return set(np.nonzero(np.isin(node, fault.where))[0].tolist())
-    return set()
 
 
 def bench(seeds: int, figures: Figures) -> None:
     """Plays all scenarios with that many seeds."""
     progress, lives = Progress(), list[Life]()
-    names = [*scenarios(np.random.default_rng(0)), "hot rack"]
     tasks = [
         (name, seed)
         for seed in range(FIRST_SEED, FIRST_SEED + seeds)
-        for name in dict.fromkeys(names)
-        if name in scenarios(np.random.default_rng(seed))
+        for name in scenarios(np.random.default_rng(seed))
     ]
     with ProcessPoolExecutor(machine.cores()) as pool:
-        for life in pool.map(_live, tasks, chunksize=4):
+        for life in pool.map(_live, tasks, chunksize=2):
             lives.append(life)
             if len(lives) % 100 == 0:
                 progress.say(f"{len(lives)} of {len(tasks)} jobs")
-    _tell(lives, figures)
+    tell(lives, figures)
 
 
 def _live(task: tuple[str, int]) -> Life:
     return live(*task)
 
 
-def _tell(lives: list[Life], figures: Figures) -> None:
-    with_culprits = [life for life in lives if life.culprits]
-    named, false = sum(life.named for life in lives), sum(life.false for life in lives)
-    hours = sum(life.node_hours for life in lives)
-    add = figures.add
-    add(
-        _least("jobs with the right cause and no other", "share of jobs", 0.98),
-        _mean([life.cause_right for life in lives]),
-    )
+def tell(lives: Sequence[Life], figures: Figures) -> None:
+    """Rows: causes, culprits, delays, false verdicts, and the rules of others on the jobs they can judge."""
+    table = _Table(figures)
+    table.share("jobs with the right cause and no other", lives, _right, 0.98)
     for name in sorted({life.scenario for life in lives}):
-        mine = [life.cause_right for life in lives if life.scenario == name]
-        add(_least(f"{name}: the right cause and no other", "share of jobs"), _mean(mine))
-    first = [life.first_right for life in with_culprits]
-    add(_least("jobs whose first accused are culprits", "share of jobs", 0.98), _mean(first))
-    add(
-        _least("persistent verdicts that are right", "share", 0.99),
-        named / (named + false) if named else None,
+        mine = [life for life in lives if life.scenario == name]
+        table.share(f"{name}: the right cause and no other", mine, _right)
+    guilty = [life for life in lives if life.culprits]
+    table.share("jobs whose first accused are culprits", guilty, lambda one: (one.first_right, 1), 0.98)
+    table.share("verdicts acted on that are right", lives, _precise, 0.99)
+    table.share("culprits acted on", lives, lambda one: (one.acted.culprits, one.culprits), 0.95)
+    for size in sorted({_size(life) for life in lives}):
+        mine = [life for life in lives if _size(life) == size]
+        table.share(f"jobs of {size} ranks: the right cause and no other", mine, _right)
+    _delays(guilty, figures)
+    _false(lives, figures)
+    compared = [life for life in lives if life.others]
+    for rule in compared[0].others if compared else ():
+        words = f"computing slowly or nobody's fault, {rule or 'Convoy'}"
+        table.share(f"{words}: verdicts acted on that are right", compared, _precision_of(rule))
+        table.share(f"{words}: culprits acted on", compared, _recall_of(rule))
+
+
+def _right(life: Life) -> tuple[int, int]:
+    return life.cause_right, 1
+
+
+def _precise(life: Life) -> tuple[int, int]:
+    return life.acted.culprits, life.acted.culprits + life.acted.healthy
+
+
+def _precision_of(rule: str) -> Callable[[Life], tuple[int, int]]:
+    def count(life: Life) -> tuple[int, int]:
+        one = life.others[rule]
+        return one.culprits, one.culprits + one.healthy
+
+    return count
+
+
+def _recall_of(rule: str) -> Callable[[Life], tuple[int, int]]:
+    return lambda life: (life.others[rule].culprits, life.culprits)
+
+
+def _size(life: Life) -> str:
+    return "64 to 256" if life.ranks <= 256 else "1,024 to 4,096"
+
+
+def _delays(guilty: Sequence[Life], figures: Figures) -> None:
+    """From the fault to the first word on a culprit; who is never named counts as later than all."""
+    delays = sorted(
+        math.inf if one.delay is None else one.delay for one in guilty if one.scenario not in TRANSIENT
     )
-    add(
-        _least("culprits with a persistent verdict", "share", 0.95),
-        named / sum(life.culprits for life in lives),
-    )
-    add(Metric("nodes with a false persistent verdict", "nodes", kind="simulated"), false)
-    add(Metric("node-hours of these jobs", "hours", kind="simulated"), hours)
+    for part, target in ((0.5, None), (0.9, 15.0), (0.99, None)):
+        value = delays[math.ceil(part * len(delays)) - 1]
+        metric = Metric(
+            f"from the fault to the first word on a culprit: p{100 * part:.0f}",
+            "steps of a second",
+            target,
+            kind="simulated",
+            spread=f"of {len(delays)} jobs",
+        )
+        figures.add(metric, value if math.isfinite(value) else None)
+
+
+def _false(lives: Sequence[Life], figures: Figures) -> None:
+    false, hours = sum(one.acted.healthy for one in lives), sum(one.node_hours for one in lives)
+    figures.add(Metric("healthy nodes that were ever to be acted on", "nodes", kind="simulated"), false)
+    figures.add(Metric("node-hours of these jobs", "hours", kind="simulated"), hours)
     # Poisson, 95 %, one-sided: what none in so many hours allows to say.
-    add(
-        Metric("false verdicts, upper bound", "1/node-hour", 1 / 20_000, kind="simulated"),
-        _upper(false) / hours,
+    bound = 3.0 if not false else false + 1.645 * math.sqrt(false) + 1.9
+    figures.add(
+        Metric("false verdicts, upper bound", "1/node-hour", 1 / 20_000, kind="simulated"), bound / hours
     )
 
 
-def _upper(count: int) -> float:
-    return 3.0 if not count else count + 1.645 * math.sqrt(count) + 1.9
+class _Table:
+    """Shares over lives, with intervals in which those of one seed count as one cluster."""
 
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
 
-def _mean(values: list[bool]) -> float:
-    return sum(values) / len(values)
-
-
-def _least(name: str, unit: str, target: float | None = None) -> Metric:
-    return Metric(name, unit, target, kind="simulated", least=True)
+    def share(
+        self,
+        name: str,
+        lives: Sequence[Life],
+        count: Callable[[Life], tuple[int, int]],
+        target: float | None = None,
+    ) -> None:
+        by_seed: dict[int, tuple[int, int]] = {}
+        for life in lives:
+            before, now = by_seed.get(life.seed, (0, 0)), count(life)
+            by_seed[life.seed] = before[0] + now[0], before[1] + now[1]
+        one = share(list(by_seed.values()))
+        spread = f"95 % interval {one.low:.3g} to {one.high:.3g}, {len(lives)} jobs"
+        if one.value is not None:
+            metric = Metric(name, "share", target, kind="simulated", least=True, spread=spread)
+            self._figures.add(metric, one.value)

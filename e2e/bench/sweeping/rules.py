@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from convoy_controllers.guard.sweep import judging, pairs
-from convoy_controllers.guard.sweep.measuring import Better, Measured, Member
-from convoy_controllers.guard.sweep.state import Settings
+from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, Pair
+from convoy_controllers.guard.sweep.state import PairState, Settings
 from convoy_controllers.guard.sweep.verdict import Outcome
 from e2e.bench.sweeping.fleets import RACK, Fleet
 
@@ -28,17 +28,32 @@ Rule = Callable[[Fleet, int], Said]
 
 def convoy(fleet: Fleet, seed: int) -> Said:
     """Two matchings, confirmed by good partners; limits from the fleet itself."""
-    members = [Member(f"{at:04d}", f"rack-{at // RACK}") for at in range(fleet.count)]
-    state = pairs.start(members, Settings(better=Better.LOWER), seed)
-    rounds = 0
+    state, rounds = _begin(fleet, seed), 0
     while todo := pairs.next_round(state):
         rounds += 1
-        took = fleet.run([(int(one), int(other)) for one, other in todo])
-        state = pairs.heard(state, [Measured(*one) for one in zip(todo, took, strict=True)])
+        state = _run(fleet, state, todo)
     said: dict[Outcome, set[int]] = {outcome: set() for outcome in Outcome}
     for one in judging.verdicts(state)[: fleet.count]:
         said[one.outcome].add(int(one.subject))
     return Said(frozenset(said[Outcome.FAIL]), frozenset(said[Outcome.INCONCLUSIVE]), rounds)
+
+
+def unconfirmed(fleet: Fleet, seed: int) -> Said:
+    """Ablation of Convoy's: who is suspected after two matchings fails."""
+    state = _begin(fleet, seed)
+    for _ in range(2):
+        state = _run(fleet, state, pairs.next_round(state))
+    return Said(frozenset(int(one) for one in state.suspects), rounds=2)
+
+
+def _begin(fleet: Fleet, seed: int) -> PairState:
+    members = [Member(f"{at:04d}", f"rack-{at // RACK}") for at in range(fleet.count)]
+    return pairs.start(members, Settings(better=Better.LOWER), seed)
+
+
+def _run(fleet: Fleet, state: PairState, todo: Sequence[Pair]) -> PairState:
+    took = fleet.run([(int(one), int(other)) for one, other in todo])
+    return pairs.heard(state, [Measured(*one) for one in zip(todo, took, strict=True)])
 
 
 def second_pass(margin: float) -> Rule:
@@ -85,4 +100,5 @@ RULES: dict[str, Rule] = {
     "10 % margin and second pass": second_pass(0.10),
     "30 % margin and second pass": second_pass(0.30),
     "two rounds, 2 x median": twice_median,
+    "not confirmed": unconfirmed,
 }

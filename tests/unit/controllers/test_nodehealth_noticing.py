@@ -23,11 +23,14 @@ BUSY = Facts(replace(NODE, pods=2, jobs=("ns/j",)), noticed=(LATE,))
 
 
 def after(
-    facts: Facts, status: NodeHealthStatus | None = None, policy: GuardPolicy = POLICY
+    facts: Facts,
+    status: NodeHealthStatus | None = None,
+    policy: GuardPolicy = POLICY,
+    now: datetime = NOW,
 ) -> NodeHealthStatus:
     stored = status or NodeHealthStatus(state=State.UNVERIFIED, since=NOW - HOUR, clean_since=NOW - HOUR)
     found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "status": stored.to_dict()})
-    return noted(Member(found, facts), policy, NOW)
+    return noted(Member(found, facts), policy, now)
 
 
 def wants(facts: Facts, status: NodeHealthStatus) -> list[Want]:
@@ -48,17 +51,37 @@ def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> Non
         (replace(BUSY, noticed=(replace(LATE, since=NOW - HOUR / 60),)), {}, True),
         (replace(BUSY, noticed=(replace(LATE, slowdown=1.01),)), {}, True),
         (replace(BUSY, node=replace(NODE, telemetry=False)), {}, True),
-        (BUSY, {"swept": NOW - 23 * HOUR}, True),
+        (BUSY, {"looked_at": NOW - 23 * HOUR}, True),
+        (BUSY, {"swept": NOW - HOUR / 2}, True),
         (BUSY, {"state": State.SUSPECT}, True),
         (BUSY, {}, False),
     ],
-    ids=["short", "little", "not heard", "swept lately", "suspect anyway", "no sweeps"],
+    ids=["short", "little", "not heard", "looked into lately", "swept since", "suspect anyway", "no sweeps"],
 )
 def test_what_is_not_worth_a_sweep(facts: Facts, status: dict[str, Any], sweeps: bool) -> None:
     stored = {"state": State.UNVERIFIED, "since": NOW - HOUR, "clean_since": NOW - HOUR, **status}
     spec = {"mode": "Act", **({"sweeps": {}} if sweeps else {})}
     policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "spec": spec})
     assert after(facts, NodeHealthStatus.model_validate(stored), policy).noticed is None
+
+
+@pytest.mark.parametrize(("looked_at", "noticed"), [(NOW, False), (NOW - 24 * HOUR, True), (None, True)])
+def test_a_job_whose_loader_is_slow_has_its_nodes_tested_now_and_then(
+    looked_at: datetime | None, noticed: bool
+) -> None:
+    stored = NodeHealthStatus(
+        state=State.QUALIFIED, since=NOW, clean_since=NOW, swept=NOW, looked_at=looked_at
+    )
+    late = replace(LATE, since=NOW + HOUR, seen=NOW + 3 * HOUR)
+    found = after(replace(BUSY, noticed=(late,)), stored, now=NOW + 3 * HOUR)
+    assert (found.noticed is not None) is noticed
+
+
+def test_a_sweep_of_before_says_nothing_of_it() -> None:
+    stored = NodeHealthStatus(
+        state=State.QUALIFIED, since=NOW - 9 * HOUR, clean_since=NOW - 9 * HOUR, swept=NOW - 2 * HOUR
+    )
+    assert after(BUSY, stored).noticed is not None
 
 
 @pytest.mark.parametrize(
@@ -80,5 +103,5 @@ def test_its_verdict_decides_and_none_is_no_doubt(before: State, verdict: Verdic
     begun = granted(seen, IDLE, "hw", wish, NOW)
     assert begun.sweep is not None
     found = after(replace(IDLE, sweep=SweepResult(begun.sweep.name, NOW, verdict)), begun)
-    assert (found.state, found.noticed, found.sweep) == (state, None, None)
+    assert (found.state, found.noticed, found.sweep, found.looked_at) == (state, None, None, NOW)
     assert wants(IDLE, found) == []

@@ -125,6 +125,20 @@ def test_an_alarm_ends_when_the_slowness_does() -> None:
     assert not watch.persistent(RULES).any()
 
 
+@pytest.mark.parametrize(("left", "over"), [(-0.05, True), (0.0, True), (0.45, False), (0.6, False)])
+def test_where_noise_is_great_an_alarm_ends_with_most_of_the_slowness(left: float, over: bool) -> None:
+    watch, slow = Watch.begin(8), 0.6 * (np.arange(8) == 3)
+    for step in range(64):
+        watch = advance(watch, noise(step, 8, 0.25), step + 1, 8, RULES)
+    for step in range(60):
+        watch = advance(watch, noise(100 + step, 8, 0.25) + slow, 65 + step, 8, RULES)
+    assert watch.alarmed[3]
+    for step in range(40):
+        now = left * (np.arange(8) == 3)
+        watch = advance(watch, noise(200 + step, 8, 0.25) + now, 125 + step, 8, RULES)
+    assert watch.alarmed[3] is np.bool_(not over)
+
+
 def test_silence_tells_nothing() -> None:
     watch = calm(16)
     before = watch.strength.copy()

@@ -1,0 +1,174 @@
+"""One synthetic job with one fault or none, and what each rule says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.faults import KINDS, Fault
+from convoy_controllers.guard.findings import Finding
+from convoy_controllers.guard.state import begin
+from convoy_controllers.guard.synthetic import Job, play
+from convoy_controllers.guard.telemetry import Layout
+from e2e.bench.guard import judges
+from e2e.bench.guard.judges import Judge
+
+ONSET, WINDOWS = 25, 60
+SECONDS = 1.0
+"""Of a window: what node-hours and delays are counted by."""
+SETTLED = 8
+"""Windows before a rule of others is believed."""
+LARGE = 1024
+"""Ranks from which on only Convoy's own detector plays: its ablations say the same of smaller jobs."""
+SIZES = ((16, 0.35), (32, 0.3), (64, 0.2), (256, 0.1), (1024, 0.05))
+"""Replicas of four stages, and how often: 64 to 4,096 ranks."""
+CAUSES = {"calm": "", "two in one column": "Compute", "lost telemetry": "Compute", "bursts": ""}
+"""Of scenarios that are not called as their fault is."""
+TRANSIENT = ("bursts",)
+"""Culprits that nothing may be done about."""
+_SLIGHT = ("pauses",)
+"""So rare that nothing need be told; but nothing else may be."""
+_ARGUABLE = ("hot rack",)
+"""Whoever accuses a node of a rack that is too hot is not quite wrong."""
+UNCONFIRMED = "no persistence"
+
+
+@dataclass(frozen=True)
+class Accused:
+    """Whom a rule would have acted on, by the end."""
+
+    culprits: int
+    """Ranks."""
+    healthy: int
+    """Nodes."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """What came of one job. Persistent verdicts are what may lead to action."""
+
+    scenario: str
+    seed: int
+    ranks: int
+    culprits: int
+    node_hours: float
+    cause_right: bool
+    """At the end: that cause, and no other."""
+    first_right: bool
+    """Whoever was first accused is a culprit."""
+    delay: float | None
+    """Seconds from the onset until a culprit was first accused; None: never."""
+    acted: Accused
+    others: dict[str, Accused] = field(default_factory=dict)
+    """By rule; of jobs whose culprits compute slowly, which all rules look for, or that have none."""
+
+
+def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
+    """By name; culprits and sizes are drawn."""
+    replicas = int(rng.choice([size for size, _ in SIZES], p=[often for _, often in SIZES]))
+    plain = Job(stages=4, replicas=replicas, work=float(rng.choice([0.0, 0.15])))
+    lanes = Job(stages=4, replicas=replicas // 2, lanes=2)
+    nodes, racks = plain.size // plain.per_node, lanes.size // lanes.per_node // lanes.per_rack
+    rank, node, rack = int(rng.integers(plain.size)), int(rng.integers(nodes)), int(rng.integers(racks))
+    size, traffic = float(rng.uniform(0.08, 0.3)), float(rng.uniform(0.3, 1.0))
+
+    def one(kind: str, *where: int, by: float = size) -> list[Fault]:
+        return [Fault(kind, where, by, ONSET)]
+
+    found = {
+        "calm": (plain, []),
+        "slow": (plain, one("slow", rank)),
+        "two in one column": (plain, one("slow", rank, (rank + replicas) % plain.size)),
+        "thermal": (plain, one("thermal", rank, by=2 * size)),
+        "nic": (lanes, one("nic", node, by=traffic)),
+        "storage": (plain, one("storage")),
+        "loader": (plain, one("loader", rank)),
+        "hog": (plain, one("hog", node)),
+        "pauses": (plain, one("pauses", by=0.3)),
+        "checkpoint": (plain, one("checkpoint", by=2.0)),
+        "sequences": (Job(stages=4, replicas=replicas, work=0.2), []),
+        "cap": (plain, one("cap")),
+        "bursts": (plain, one("bursts", rank)),
+        "lost telemetry": (plain, [*one("slow", rank), Fault("lost telemetry", (), 0.05)]),
+    }
+    if racks > 2:
+        found["hot rack"] = (lanes, one("hot rack", rack))
+    return found
+
+
+def live(scenario: str, seed: int) -> Life:
+    """Plays one job."""
+    job, faults = scenarios(np.random.default_rng(seed))[scenario]
+    layout, state = job.layout(), begin(job.layout())
+    culprits = _culprits(faults, layout)
+    rules = _rules(layout) if job.size <= LARGE else {}
+    accused: dict[str, set[int]] = {name: set() for name in rules}
+    anybody, persistent = set[int](), set[int]()
+    first: set[int] | None = None
+    seen: int | None = None
+    findings: tuple[Finding, ...] = ()
+    for window, table in enumerate(play(job, faults, WINDOWS, seed), start=1):
+        state, report = advance(state, table)
+        findings = report.findings
+        now = {rank for one in findings for rank in one.ranks}
+        first = now if first is None and now else first
+        seen = window if seen is None and window >= ONSET and now & culprits else seen
+        anybody |= now
+        persistent |= {rank for one in findings if one.persistent for rank in one.ranks}
+        for name, judge in rules.items():
+            said = judge(table)
+            accused[name] |= said if window > SETTLED else set()
+    told = _told(findings, job, scenario)
+    cause = CAUSES.get(scenario, KINDS.get(scenario, ("", ""))[0])
+    right = scenario in TRANSIENT or told == {cause} - {""} or (not told and scenario in _SLIGHT)
+    true = set() if scenario in TRANSIENT else culprits
+    comparable = job.size <= LARGE and scenario not in _ARGUABLE
+    comparable &= not culprits or KINDS[faults[0].kind][0] in ("Compute", "Thermal")
+    return Life(
+        scenario=scenario,
+        seed=seed,
+        ranks=job.size,
+        culprits=len(true),
+        node_hours=len(np.unique(layout.node)) * WINDOWS * SECONDS / 3600,
+        cause_right=right,
+        first_right=not culprits or (first is not None and first <= culprits),
+        delay=(seen - ONSET + 1) * SECONDS if seen is not None else None,
+        acted=_accused(persistent, true, layout),
+        others={
+            name: _accused(ranks, true, layout)
+            for name, ranks in {"": persistent, UNCONFIRMED: anybody, **accused}.items()
+            if comparable
+        },
+    )
+
+
+def _rules(layout: Layout) -> dict[str, Judge]:
+    """Ablations, which act on what persists, and others' rules, which act at once."""
+    ours = {
+        "no curve over stages": judges.convoy(judges.without_curve(layout), persistent=True),
+        "no strata": judges.convoy(judges.without_strata(layout), persistent=True),
+    }
+    return ours | {name: make() for name, make in judges.OTHERS.items()}
+
+
+def _told(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:
+    """Causes; that work differs costs something besides in every job that has it."""
+    plain = not job.work or scenario == "sequences"
+    return {one.cause.value for one in findings if one.cause != "Imbalance" or plain}
+
+
+def _accused(ranks: set[int], true: set[int], layout: Layout) -> Accused:
+    return Accused(len(ranks & true), len(np.unique(layout.node[sorted(ranks - true)])))
+
+
+def _culprits(faults: list[Fault], layout: Layout) -> set[int]:
+    for fault in faults:
+        match KINDS[fault.kind][1]:
+            case "ranks":
+                return set(fault.where)
+            case "nodes":
+                return set(np.nonzero(np.isin(layout.node, fault.where))[0].tolist())
+    return set()
