@@ -17,6 +17,10 @@ from e2e.tests.survival import ENDLESS, apart, step
 
 SLOWED = 0.07
 """Processors of a rank that is held back."""
+LONG = {**ENDLESS, "batch": 16, "context": 64, "layers": 4, "width": 128}
+"""A step's own work is many of the tenths of a second by which processors are dealt out, and far more than
+what ranks wait for each other: who has fewer processors takes longer by as much.
+"""
 
 
 @contextmanager
@@ -30,7 +34,7 @@ def throttled(
 ) -> Iterator[list[Any]]:
     """The pods of a job of ranks that were alike before one of them is held back."""
     roles = [{"name": "worker", "replicas": RANKS, **({"template": template} if template else {})}]
-    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, roles=roles, checkpoint=checkpoint)
+    jobs.create(name, engine={"name": "gpt", "params": LONG}, roles=roles, checkpoint=checkpoint)
     pods = compared(cluster, jobs, name)
     hold(cluster, pods[SLOW], cores)
     yield pods
