@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from convoy_agents.guard.sweep.probes.memory_copy import last_level_cache
 from e2e.cluster.cluster import Cluster
 from e2e.tests.drills import CORES, RANKS, SLOW, compared, hold, straggler
 from e2e.tests.healths import POLICY, health, judged, policy, sweep, swept, taints, touched
@@ -98,7 +99,9 @@ def test_real_nodes_measure_themselves_and_each_other(cluster: Cluster, jobs: Jo
         for one in cluster.get("hardwareclasses")["items"]:
             for metric in one["status"]["metrics"]:
                 measured.setdefault(metric["name"], []).extend(metric["recent"])
-        expected = {"cpu-gemm", "memory-copy", "jitter", "loopback", "disk-write", "disk-read", "fingerprint"}
+        expected = {"cpu-gemm", "jitter", "loopback", "disk-write", "disk-read", "fingerprint"}
+        if 4 * last_level_cache() < 2**30:
+            expected.add("memory-copy")  # what is copied fits into the agent's memory
         assert {name: len(rows) for name, rows in measured.items()} == dict.fromkeys(expected, len(names))
         assert len({row["digest"] for row in measured["fingerprint"]}) == 1, "all compute the same bits"
 
