@@ -151,10 +151,11 @@ def _season(walls: list[list[float]], wrong: int) -> Season:
     return Season(middles, sum(map(len, counted)) / hours, wrong)
 
 
+WELL = "no machine bad"
 ARMS: dict[str, Callable[[int], Season]] = {
     "Convoy": guarded,
     "no guard": unguarded,
-    "no machine bad": lambda seed: unguarded(seed, well=True),
+    WELL: lambda seed: unguarded(seed, well=True),
     "min-reference 0.75, acted on": lambda seed: unguarded(seed, nvrx),
     "Convoy without its loss rule": lambda seed: guarded(seed, drain={"moveCost": "1s"}),
     "Convoy without sweeps": lambda seed: guarded(seed, onJoin="Accept", sweeps=None),
@@ -189,6 +190,7 @@ def tell(found: dict[str, list[Season]], figures: Figures) -> None:
             target = 1.5 if ours else None
             metric = Metric(name, "times", target, kind="simulated", least=True, spread=words(gains))
             figures.add(metric, statistics.fmean(gains))
+            _bound(arm, found, figures)
         spreads = [_variation(one.walls[-COUNTED:]) for one in seasons]
         name = f"bad fleet, {arm}: steps of one run to another's"
         baseline = "bad fleet, no guard: steps of one run to another's" if ours else ""
@@ -207,6 +209,17 @@ def tell(found: dict[str, list[Season]], figures: Figures) -> None:
             Metric(name, "nodes a season", 0 if ours else None, kind="simulated", spread=words(wrong)),
             statistics.fmean(wrong),
         )
+
+
+def _bound(arm: str, found: dict[str, list[Season]], figures: Figures) -> None:
+    """How much of what bad machines cost is won back: no arm can win more than there is."""
+    if arm == WELL:
+        return
+    rows = zip(found[arm], found["no guard"], found[WELL], strict=True)
+    shares = [(one.pace - none.pace) / (well.pace - none.pace) for one, none, well in rows]
+    name = f"bad fleet, {arm}: of what bad machines cost, won back"
+    metric = Metric(name, "share", kind="simulated", least=True, spread=words(shares))
+    figures.add(metric, statistics.fmean(shares))
 
 
 def _variation(values: tuple[float, ...]) -> float:

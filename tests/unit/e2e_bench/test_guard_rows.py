@@ -23,11 +23,13 @@ def rows(figures: Figures) -> dict[str, tuple[object, object]]:
 def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tuple[bool, ...]) -> None:
     figures = Figures()
     found = {arm: [Season(UNSTEADY, 10.0, 0)] * 3 for arm in fleet.ARMS}
+    found[fleet.WELL] = [Season(STEADY, 30.0, 0)] * 3
     fleet.tell({**found, "Convoy": [Season(walls, pace, wrong)] * 3}, figures)
     told = rows(figures)
     assert told["bad fleet, Convoy: throughput against no guard"] == (pace / 10, met[0])
     assert told["bad fleet, Convoy: steps of one run to another's"][1] is met[1]
     assert told["bad fleet, Convoy: healthy nodes taken out of service"] == (wrong, met[2])
+    assert told["bad fleet, Convoy: of what bad machines cost, won back"] == ((pace - 10) / 20, None)
     assert told["bad fleet, no guard: steps of one run to another's"][1] is None
     (row,) = [row for row in figures.rows() if row["metric"].startswith("bad fleet, Convoy: steps")]
     assert row["baseline"] == pytest.approx(0.356, abs=0.001)
