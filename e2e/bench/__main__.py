@@ -13,6 +13,7 @@ from e2e.bench import figures, guard_sweep, scale, schedules, soak, survival, ti
 from e2e.bench.guard import burst as guard_burst
 from e2e.bench.guard import fleet as guard_fleet
 from e2e.bench.guard import jobs as guard_jobs
+from e2e.bench.guard import large as guard_large
 from e2e.bench.guard import replay as guard_replay
 from e2e.bench.guard import speed as guard_speed
 from e2e.bench.guard import storm as guard_storm
@@ -133,7 +134,7 @@ def tiercheck_(
         _tell(found, tiercheck.NAME, tiercheck.COMMAND, whole)
 
 
-GUARD = ("replay", "jobs", "fleet", "storm", "speed", "telemetry", "burst")
+GUARD = ("replay", "jobs", "fleet", "storm", "speed", "telemetry", "burst", "large")
 
 
 @app.command(name="guard")
@@ -157,6 +158,8 @@ def guard_(
             guard_storm.bench(seeds, found)
         elif name == "burst":
             guard_burst.bench(found)
+        elif name == "large":
+            guard_large.bench(found)
         elif name == "telemetry":
             guard_telemetry.bench(found)
         else:
