@@ -31,10 +31,14 @@ def throttled(
     name: str,
     cores: float = SLOWED,
     checkpoint: dict[str, Any] | None = None,
-    template: dict[str, Any] | None = None,
 ) -> Iterator[list[Any]]:
-    """The pods of a job of ranks that were alike before one of them is held back."""
-    roles = [{"name": "worker", "replicas": RANKS, **({"template": template} if template else {})}]
+    """The pods of a job of ranks, each on a node of its own, that were alike before one of them is held
+    back.
+    """
+    # Each node takes both processors to be its own: of two threads a rank, one would spin for the other.
+    environment = [{"name": "OMP_NUM_THREADS", "value": "1"}]
+    template = {"spec": {**apart(name)["spec"], "containers": [{"name": "worker", "env": environment}]}}
+    roles = [{"name": "worker", "replicas": RANKS, "template": template}]
     jobs.create(name, engine={"name": "gpt", "params": LONG}, roles=roles, checkpoint=checkpoint)
     pods = compared(cluster, jobs, name)
     hold(cluster, pods[SLOW], cores)
@@ -116,10 +120,9 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(
     if len(cluster.nodes) <= RANKS:
         pytest.skip("a node for each rank and a spare: CONVOY_E2E_NODES=6")
     name = "swapped"
-    spread = {"checkpoint": memory("10s"), "template": apart(name)}
     with (
         policy(cluster, "swap", POLICY),
-        throttled(cluster, jobs, name, share * CORES, **spread) as pods,
+        throttled(cluster, jobs, name, share * CORES, checkpoint=memory("10s")) as pods,
     ):
         slow = pods[SLOW].spec.node_name
         others = {pod.spec.node_name for pod in pods} - {slow}
