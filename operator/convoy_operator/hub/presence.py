@@ -175,7 +175,9 @@ class Presence:
                 due = self._clock() + LOOK_SECONDS
                 self.look()
                 await asyncio.sleep(LOOK_SECONDS)
-                if (late := self._clock() - due) > _LATE_SECONDS:
+                late = self._clock() - due
+                self._metrics.loop_late_seconds.observe(max(0.0, late))
+                if late > _LATE_SECONDS:
                     log.warning("the operator stood still", seconds=round(late, 1))
                     self.liveness.excuse(late, self._clock())
         finally:

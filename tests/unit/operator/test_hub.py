@@ -204,6 +204,7 @@ class TestMessages:
             checkpoint_ms=2250,
             save_ms=12,
             copy_ms=700,
+            restore_ms=1500,
         )
         view = messages.slot_view(
             report(
@@ -230,6 +231,7 @@ class TestMessages:
         (one,) = view.ranks
         assert (view.node, view.incarnation, view.master_port) == ("n0", 2, 29500)
         assert (view.interval_seconds, one.save_seconds, one.copy_seconds) == (42, 0.012, 0.7)
+        assert one.restore_seconds == 1.5
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
