@@ -105,6 +105,13 @@ class Presence:
         """An agent announced that it exits."""
         self.liveness.farewell(node, self._clock())
 
+    def forget(self, node: str) -> None:
+        """The node is no more, and its agent is not awaited."""
+        self.liveness.forget(node)
+        self._clocks.pop(node, None)
+        self._present.discard(node)
+        self._silent.discard(node)
+
     # What reconciles ask.
 
     def connected(self, node: str) -> bool:
@@ -194,7 +201,4 @@ class Presence:
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
-            self.liveness.forget(before.name)
-            self._clocks.pop(before.name, None)
-            self._present.discard(before.name)
-            self._silent.discard(before.name)
+            self.forget(before.name)

@@ -708,3 +708,22 @@ class TestAgents:
         self.world.nodes.upsert(views.node(raw))
         self.world.nodes.remove(views.node(raw))
         assert self.agents.slots((self.pod,)) == {} and not self.agents.presence.liveness.known("n0")
+
+    async def test_an_agent_that_dials_once_more_after_its_node_is_deleted_is_forgotten(self) -> None:
+        raw = {"metadata": {"name": "n2", "uid": "x", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+        first = self.join("n2")
+        self.world.nodes.remove(views.node(raw))
+        assert first.superseded.is_set()
+        again = self.join("n2")
+        self.agents.clear()
+        assert self.agents.peer_address("n2"), "it may be faster than the watch"
+        self.agents.leave(again)
+        self.now += 20
+        self.agents.presence.look()
+        silent = self.agents._metrics.nodes_silent
+        assert silent._value.get() == 1
+        self.agents.clear()
+        self.agents.presence.look()
+        assert silent._value.get() == 0
+        assert not self.agents.peer_address("n2") and not [*self.agents.sweeps.all()]
