@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.process_collector import ProcessCollector
 
@@ -16,6 +16,8 @@ from convoy_controllers.checkpoint.commit import Verdict
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
+# Half of all series would be times at which others began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
@@ -56,11 +58,11 @@ RANK_START_SECONDS = _all(
     Histogram(
         "convoy_agent_rank_start_seconds",
         "From the order to start a rank to its process, in a fresh pod or in one kept by a restart.",
-        ["pod"],
+        ["start"],
         buckets=_STARTS,
         registry=REGISTRY,
     ),
-    tally.PODS,
+    tally.STARTS,
 )
 RANK_EXITS = _all(
     Counter("convoy_agent_rank_exits", "Ranks that ended on this node, by how.", ["kind"], registry=REGISTRY),

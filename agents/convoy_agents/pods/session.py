@@ -124,15 +124,15 @@ class PodSession:
         return outcome.problem
 
     def _tally(self, event: Event, older: PodState) -> None:
-        before = self._told
-        self._told = tally.told(before, event, older, self.state, time.time())
-        if self._told is not None and self._told is not before and self._told.kept:
+        before, last = self._told, tally.told(self._told, event, older, self.state, time.time())
+        self._told = last
+        if last is not before and last is not None and last.in_place:
             metrics.RESTARTS_IN_PLACE.inc()
         if self.state.ranks is older.ranks:
             return
-        for seconds in tally.start(self._told, older, self.state):
-            pod = "kept" if self._told is not None and self._told.kept else "fresh"
-            metrics.RANK_START_SECONDS.labels(pod).observe(seconds)
+        if last is not None:
+            for seconds in tally.start(last, older, self.state):
+                metrics.RANK_START_SECONDS.labels(last.how).observe(seconds)
         for kind in tally.exits(self._opened, older, self.state):
             metrics.RANK_EXITS.labels(kind).inc()
 

@@ -10,8 +10,8 @@ from convoy_agents.pods.state import Event, PodState
 STATES = ("STARTING", "RUNNING", "EXITED")
 EXITS = ("done", "failed", "killed", "out_of_memory", "hung", "command_not_found")
 """How a rank ends."""
-PODS = ("fresh", "kept")
-"""Of a start: whether the pod has had ranks of an earlier incarnation, and with them a warm process."""
+STARTS = ("fresh", "in_place")
+"""How ranks start: as the first ones of their pod, or anew in it, where a process may be warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,24 @@ class Told:
     incarnation: int
     at: float
     """Unix seconds."""
-    kept: bool
+    in_place: bool
     """Whether its ranks ran in an earlier one."""
+
+    @property
+    def how(self) -> str:
+        """One of `STARTS`."""
+        return STARTS[self.in_place]
 
 
 def told(before: Told | None, event: Event, older: PodState, newer: PodState, now: float) -> Told | None:
     """What the launcher has been told once an event has made `newer` of `older`."""
     known = event.incarnation if isinstance(event, LauncherHello) else older.told
-    return Told(newer.told, now, kept=known > 0) if newer.told > known else before
+    return Told(newer.told, now, in_place=known > 0) if newer.told > known else before
 
 
-def start(last: Told | None, older: PodState, newer: PodState) -> list[float]:
+def start(last: Told, older: PodState, newer: PodState) -> list[float]:
     """Of the ranks that are now known to have begun: seconds since the launcher was told to start them."""
-    if last is None or last.incarnation != newer.current:
+    if last.incarnation != newer.current:
         return []
     began = [
         rank.update.started_ms

@@ -361,8 +361,9 @@ class Agents:
                     self._put(agent.stream, messages.forget(uid))
 
     def _stray(self, node: str, agent: _Agent) -> bool:
-        """Whether an agent has dialled once more after its node was deleted, and is gone: where nodes come and
-        go, there would be ever more of them.
+        """Whether an agent has dialled once more after its node was deleted, and is gone.
+
+        Where nodes come and go, there would be ever more of them.
         """
         return agent.stream is None and self._world.nodes.get("", node) is None
 

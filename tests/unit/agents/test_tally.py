@@ -53,8 +53,8 @@ class Pod:
             older, self.state = self.state, reduce(self.state, event).state
             before, self.told = self.told, tally.told(self.told, event, older, self.state, self.now)
             if self.told is not before and self.told is not None:
-                self.in_place += self.told.kept
-            self.starts += tally.start(self.told, older, self.state)
+                self.in_place += self.told.in_place
+            self.starts += tally.start(self.told, older, self.state) if self.told else []
             self.exits += tally.exits(100.0, older, self.state)
             self.now += 1
         return self
