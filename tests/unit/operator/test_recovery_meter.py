@@ -92,6 +92,7 @@ def test_a_restart_in_place_schedules_nothing() -> None:
     it.pod("u0", 1, "n0")
     it.restarts(10.25, struck=10.0)
     assert it.found() == approx(detect=0.25)
+    it.pod("u0", 1, "n0")
     it.meter.look(it.job("Restarting", 2))
     it.rank("u0", 2, started=10.5)
     it.meter.look(it.job("Restarting", 2, membership="m"))
@@ -117,6 +118,7 @@ def test_a_pod_that_is_replaced_is_fenced_and_scheduled() -> None:
     it.pod("forged", 2, "n1", namespace="elsewhere")
     it.time = 13.0
     it.pod("u1", 2, "n1")
+    assert it.meter._open["job"].placings.keys() == {"u1"}, "anybody may name the job as an owner"
     it.rank("u0", 2, started=14.0, first_step=15.0)
     it.rank("u1", 2, started=14.25, first_step=15.0)
     it.meter.look(it.job("Running", 2, membership="m"))
