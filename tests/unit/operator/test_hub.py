@@ -463,6 +463,31 @@ class TestAgents:
         await sessions._listen(Context(), first)  # type: ignore[arg-type]
         assert self.agents.slots((self.pod,))["u"].incarnation == 9
 
+    async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
+        left = [wire.AgentMessage(telemetry=told)]
+        order: list[str] = []
+        monkeypatch.setattr(self.agents.watches, "heard", lambda node, pod: order.append(pod.pod_uid))
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                return left.pop(0) if left else None
+
+        metrics = Metrics()
+        sessions = Sessions(
+            self.agents, metrics, leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+
+        async def other() -> None:
+            order.append("other")
+
+        listening = asyncio.create_task(sessions._listen(Context(), self.join("n0")))
+        await asyncio.gather(listening, asyncio.create_task(other()))
+        assert order == ["a", "other", "b"]
+        assert metrics.agent_messages.labels("telemetry")._value.get() == 1
+
     @pytest.mark.parametrize(
         ("addresses", "unreachable", "dies_at", "leads_at", "found", "seconds"),
         [
