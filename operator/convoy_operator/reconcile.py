@@ -222,6 +222,7 @@ class Reconciler:
             return parent, None
         if wait := self._throttle.wait(key, parent.status, patch, self._world.active, self._clock()):
             return parent, wait
+        self._recoveries.deciding(parent, plan)
         try:
             raw = await self._gateway.patch_status(
                 PARENTS[key.kind], parent.namespace or None, parent.name, str(parent.version), patch
@@ -231,8 +232,6 @@ class Reconciler:
             raise
         self._throttle.written(key, self._clock())
         stored = views.parent(raw)
-        if _restarts(stored) > _restarts(parent):
-            self._recoveries.decided(stored, plan.struck)
         self._world.parents(key.kind).upsert(stored, own=True)
         return stored, None
 
@@ -244,7 +243,3 @@ class Reconciler:
         except (errors.NotFound, errors.Conflict):
             log.info("already deleted")
         self._world.parents(key.kind).remove(parent)
-
-
-def _restarts(job: Parent) -> int:
-    return int((job.status.get("restarts") or {}).get("total", 0))

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic import ValidationError
 
-from convoy_controllers.plan import PodView, SlotView
+from convoy_controllers.plan import Plan, PodView, SlotView
 from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
 from convoy_controllers.trainingjob.pods import birth
@@ -55,13 +56,21 @@ class RecoveryMeter:
         self._wall = wall
         self._open: dict[str, _Open] = {}
         """By uid of the job."""
-        world.jobs.listen(self._gone)
+        self._deciding: dict[str, tuple[int, float]] = {}
+        """By uid of the job: the number of the restart that is being stored, and when its fault happened."""
+        world.jobs.listen(self._job)
         world.pods.listen(self._placed)
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def decided(self, job: Parent, struck: float) -> None:
+    def deciding(self, job: Parent, plan: Plan) -> None:
+        """The plan's status is about to be stored. It counts once it is seen to be: answers get lost."""
+        total = _restarts(plan.status or {})
+        if total > _restarts(job.status):
+            self._deciding[job.uid] = total, plan.struck
+
+    def _decided(self, job: Parent, struck: float) -> None:
         """A restart has been stored; `struck`: Unix seconds of its fault, 0 where that is not known."""
         try:
             status = TrainingJobStatus.model_validate(job.status)
@@ -127,6 +136,16 @@ class RecoveryMeter:
         known = self._open.get(pod.view.owner_uid or "")
         return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None
 
-    def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+    def _job(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._open.pop(before.uid, None)
+            self._deciding.pop(before.uid, None)
+        if after is not None and (waits := self._deciding.get(after.uid)) is not None:
+            total, struck = waits
+            if _restarts(after.status) >= total:
+                del self._deciding[after.uid]
+                self._decided(after, struck)
+
+
+def _restarts(status: Mapping[str, Any]) -> int:
+    return int((status.get("restarts") or {}).get("total", 0))

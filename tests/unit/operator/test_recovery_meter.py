@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import PodView, RankView, SlotView
+from convoy_controllers.plan import Plan, PodView, RankView, SlotView
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_crds.terms import ANNOTATION_BORN
 from convoy_operator.metrics import Metrics
@@ -55,8 +55,11 @@ class Harness:
         """A restart to incarnation 2 is stored."""
         last = {"reason": "RankKilled", "at": (BEGIN + timedelta(seconds=decided)).isoformat()}
         self.time = decided
-        job = self.job("Restarting", 2, restarts={"total": 1, "last": last}, **more)
-        self.meter.decided(job, self.at(struck) if struck else 0.0)
+        restarts = {"total": 1, "last": last}
+        before = self.job("Running", 1, **more)
+        plan = Plan(status={"restarts": restarts}, struck=self.at(struck) if struck else 0.0)
+        self.meter.deciding(before, plan)
+        self.job("Restarting", 2, restarts=restarts, **more)
 
     def pod(self, uid: str, born: int, node: str | None, owner: str = "job", namespace: str = "ns") -> None:
         self.version += 1
@@ -154,6 +157,26 @@ def test_a_job_that_is_gone_or_made_anew_leaves_nothing() -> None:
     it.restarts(10.5, struck=10.0)
     it.job("Pending", 0, uid="another")
     assert len(it.meter) == 0
+
+
+def test_a_restart_that_is_not_stored_is_none_and_one_whose_answer_is_lost_counts_once() -> None:
+    it = Harness()
+    before = it.job("Running", 1)
+    last = {"reason": "RankKilled", "at": BEGIN.isoformat()}
+    plan = Plan(status={"restarts": {"total": 1, "last": last}}, struck=it.at(-1))
+    value = it.metrics.registry.get_sample_value
+    killed = {"reason": "RankKilled", "counted": "true"}
+    for _ in range(2):
+        it.meter.deciding(before, plan)
+        it.job("Running", 1, progress={"step": 4})
+    assert value("convoy_restarts_total", killed) == 0
+    for _ in range(2):
+        it.job("Restarting", 2, restarts={"total": 1, "last": last})
+    assert value("convoy_restarts_total", killed) == 1
+    it.meter.deciding(before, plan)
+    it.world.jobs.remove(before)
+    it.job("Restarting", 2, restarts={"total": 1, "last": last}, uid="another")
+    assert value("convoy_restarts_total", killed) == 1
 
 
 def test_a_restart_is_counted_with_what_it_throws_away() -> None:

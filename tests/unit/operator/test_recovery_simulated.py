@@ -64,10 +64,9 @@ class Watched:
                 self.seen = happening
                 self.pods(happening.observed.pods)
                 self.meter.look(self.parent(happening.observed.job))
+                self.meter.deciding(self.parent(happening.observed.job), happening.plan)
             case StatusStored():
-                after = self.parent(happening.after)
-                if happening.after.status.restarts.total > happening.before.status.restarts.total:
-                    self.meter.decided(after, self.seen.plan.struck if self.seen else 0.0)
+                self.parent(happening.after)
             case FirstStep():
                 self.steps.append(self.cluster.kernel.now)
 
