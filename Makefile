@@ -25,10 +25,11 @@ binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (c
 	@folder=$$($(BIN)/python -m e2e.cluster binaries); echo "binaries: $$folder"
 
 .PHONY: generate
-generate: venv ## Write the CRDs, the chart's copies, the Engines and the gRPC stubs from their sources.
+generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and the page of metrics from their sources.
 	@$(BIN)/python -m convoy_crds.generate
 	@$(BIN)/python -m convoy_agents.wire.generate
 	@$(BIN)/python -m convoy_workloads.engines.catalogue
+	@$(BIN)/python -m e2e.metrics_page
 
 .PHONY: lint
 lint: venv ## Style, types, layers and generated files.
@@ -39,6 +40,7 @@ lint: venv ## Style, types, layers and generated files.
 	@$(BIN)/python -m convoy_crds.generate --check
 	@$(BIN)/python -m convoy_agents.wire.generate --check
 	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
+	@$(BIN)/python -m e2e.metrics_page --check
 
 .PHONY: unit
 unit: venv ## Unit tests.

@@ -30,6 +30,7 @@ from convoy_agents.isolation import Isolation, boottime
 from convoy_agents.negotiate import Negotiator
 from convoy_agents.outbox import Outbox
 from convoy_agents.peer import PeerClient, PeerServer
+from convoy_agents.pods import tally
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.registry import Pods
 from convoy_agents.pods.session import Hooks
@@ -138,6 +139,9 @@ class Agent:
             self.enrolment,
             settings.peer_port,
         )
+        metrics.BUILD.labels(version()).set(1)
+        for state in tally.STATES:
+            metrics.RANKS.labels(state).set_function(partial(self.pods.ranks, state))
         self._health = HealthServer(metrics.REGISTRY, self.not_ready)
 
     def leave(self, reason: str) -> None:

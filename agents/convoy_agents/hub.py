@@ -227,14 +227,18 @@ class HubLink:
             raise ConnectionError(f"the hub ended the session: {code.name}: {await call.details()}")
 
     def _perform(self, message: hub_pb2.HubMessage) -> None:
-        if message.WhichOneof("body") == "forget":
+        kind = message.WhichOneof("body") or ""
+        if kind == "forget":
             self._pods.forget(message.forget.job_uid)
-        elif message.WhichOneof("body") == "store":
+        elif kind == "store":
             self._pods.store(message.store)
-        elif (message.WhichOneof("body") or "").startswith("sweep_"):
+        elif kind.startswith("sweep_"):
             self._pods.sweep(message)
         else:
+            # It counts itself: there are more ways for it to end.
             self._pods.command(message)
+            return
+        metrics.COMMANDS.labels(kind, "done").inc()
 
     async def _write(self, call: Call) -> None:
         async for message in self._messages():
@@ -261,6 +265,7 @@ class HubLink:
 
     def _answered(self, sent_unix_ms: int) -> None:
         if (sent := self._beats.pop(sent_unix_ms, None)) is not None:
+            metrics.HEARTBEAT_SECONDS.observe(max(0.0, boottime() - sent))
             self._pods.reached(sent)
 
     async def _messages(self) -> AsyncIterator[hub_pb2.AgentMessage]:

@@ -140,6 +140,8 @@ class Plan:
     commands: tuple[Command, ...] = ()
     requeue_after: float | None = None
     """Seconds until time alone would change the plan."""
+    struck: float = 0.0
+    """Of a plan that answers a fault: when that happened, in Unix seconds; 0 where it is not known."""
 
 
 ENDED_PHASES = ("Failed", "Succeeded")
@@ -239,6 +241,8 @@ class RankView:
     copy_seconds: float = 0.0
     """For which that save, or one before it, kept memory and links busy: until its copies were made, or
     without copies until it was committed. 0 before the first."""
+    restore_seconds: float = 0.0
+    """For which it read what this incarnation goes on from; 0 where it does not tell, or read nothing."""
     started: float = 0.0
     """Unix seconds at which its process began; 0 before. So for the other two."""
     first_step: float = 0.0

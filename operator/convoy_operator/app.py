@@ -24,6 +24,7 @@ from convoy_crds.terms import LABEL_JOB, LEASE_NAME
 from convoy_operator import catalogue, errors, http, shell, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
+from convoy_operator.gauges import show_jobs
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.guarding.keeper import Keeper
 from convoy_operator.guarding.seeing import Sight
@@ -169,6 +170,7 @@ class Operator:
             watchdog=self.watchdog,
         )
         self.goodput = GoodputMeter(metrics.goodput_seconds)
+        world.jobs.listen(self._forget)
         self.leads = False
         self.hub: HubServer | None = None
         self.kopf_ready = asyncio.Event()
@@ -205,7 +207,8 @@ class Operator:
         # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
         await asyncio.gather(_list(self.pods), _list(self.nodes))
         self.presence.begin()
-        self.goodput.begin(datetime.now(UTC))
+        now = datetime.now(UTC)
+        self.goodput.begin(self.world.jobs, min(self.elector.before or now, now))
         self.leads = True
         self.metrics.leader.set(1)
         self._look_at_all()
@@ -238,7 +241,7 @@ class Operator:
         await asyncio.Event().wait()
 
     async def _count_goodput(self) -> None:
-        """Counts the jobs' seconds, also those of jobs that are gone at the next scrape."""
+        """Counts the jobs' seconds, whether or not anybody asks for them."""
         while True:
             self.goodput.count(self.world.jobs, datetime.now(UTC))
             await asyncio.sleep(GOODPUT_SECONDS)
@@ -278,7 +281,7 @@ class Operator:
             renewals=lambda: self.elector.renewals,
             own_address=self.settings.hub_address,
         )
-        return HubServer(self.settings, authority, enrolment, sessions)
+        return HubServer(self.settings, authority, enrolment, sessions, self.metrics)
 
     def _checks(self) -> http.Checks:
         return {
@@ -288,10 +291,15 @@ class Operator:
             "lease": self.elector.observed.is_set,
         }
 
+    def _forget(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if self.leads and before is not None and (after is None or after.uid != before.uid):
+            self.goodput.gone(before, datetime.now(UTC))
+
     def _refresh(self) -> None:
-        for phase, count in self.world.phases.items():
-            # Of the leader alone, so that a sum over replicas counts each job once.
-            self.metrics.jobs.labels(phase).set(count if self.leads else 0)
+        """Of the leader alone, so that a sum over replicas counts each job once."""
+        if self.leads:
+            self.goodput.count(self.world.jobs, datetime.now(UTC))
+        show_jobs(self.metrics, (job.status for job in self.world.jobs if self.leads))
         self.metrics.queue_depth.set(self.queue.depth)
 
 

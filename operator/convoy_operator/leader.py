@@ -148,6 +148,9 @@ class Elector:
         self.observed = asyncio.Event()
         """Set once the Lease was read or written."""
         self.leading = False
+        self.before: datetime | None = None
+        """When the last leader's hold on the Lease was last renewed, by its clock; None when there was none.
+        Known once this one leads."""
 
     @property
     def address(self) -> str:
@@ -209,7 +212,9 @@ class Elector:
             self._see(record)
             if self._holder != lock.identity and not self._expired(record):
                 return False
-            held = await lock.update(lock.name, lock.namespace, self._record())
+            before = self.before if self._holder == lock.identity else _moment(record.renew_time)
+            if held := await lock.update(lock.name, lock.namespace, self._record()):
+                self.before = before
         if held:
             self._holder = lock.identity
             self.observed.set()
@@ -248,3 +253,11 @@ class Elector:
             return
         if await lock.update(lock.name, lock.namespace, self._record(lease_seconds=1)):
             log.info("gave the Lease back")
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time of a record, which is without its zone; None for one that cannot be read."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else None
+    except ValueError:
+        return None

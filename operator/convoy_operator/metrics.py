@@ -2,40 +2,99 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
+from collections.abc import Iterable
+from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.guard.canary import Sight
+from convoy_controllers.trainingjob import attention
+from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_controllers.trainingjob.timeline import RecoveryPhase
+from convoy_crds.goodput import Cause
+from convoy_crds.nodehealth import State, Verdict
 from convoy_crds.trainingjob import Phase
+from convoy_operator.resources import (
+    GUARD_POLICIES,
+    HARDWARE_CLASSES,
+    HEALTH_SWEEPS,
+    NODE_HEALTHS,
+    NODES,
+    PARENTS,
+    PODS,
+)
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_RECOVERY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+_AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
+_WATCHED = (PODS, NODES, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS, HARDWARE_CLASSES)
+
+VERBS = ("get", "list", "create", "delete", "patch", "patch_status", "apply", "evict")
+"""What is asked of the API server, but for watches, which have no end."""
+
+# Half of all series would be times at which others began.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Metrics:
     """All metrics of one operator process, in a registry of their own."""
 
     def __init__(self, version: str = "") -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
         self.build_info = Gauge(
-            "convoy_build_info", "1, with the version as a label.", ["version", "python"], registry=registry
+            "convoy_build_info",
+            "1, with the versions of the operator and of Python as labels.",
+            ["version", "python"],
+            registry=self.registry,
         )
         self.build_info.labels(version, platform.python_version()).set(1)
-        self.reconcile_seconds = Histogram(
-            "convoy_reconcile_seconds",
-            "Time of one reconcile.",
-            ["kind"],
+        self._process()
+        self._hub()
+        self._jobs()
+        self._guard()
+
+    def _process(self) -> None:
+        """Reconciles, the API server, watches, the event loop."""
+        registry, kinds = self.registry, [*PARENTS]
+        listed = [resource.plural for resource in (*_WATCHED, *PARENTS.values())]
+        watched = [resource.plural for resource in _WATCHED]
+        self.leader = Gauge("convoy_leader", "1 while this replica leads.", registry=registry)
+        self.loop_late_seconds = Histogram(
+            "convoy_event_loop_late_seconds",
+            "By how much the leader's event loop was late for a task due five times a second.",
             buckets=_SECONDS,
             registry=registry,
         )
-        self.reconcile_errors = Counter(
-            "convoy_reconcile_errors",
-            "Reconciles that did not finish, by cause: api, conflict or bug.",
-            ["kind", "cause"],
-            registry=registry,
+        self.reconcile_seconds = _all(
+            Histogram(
+                "convoy_reconcile_seconds",
+                "Time of one reconcile.",
+                ["kind"],
+                buckets=_SECONDS,
+                registry=registry,
+            ),
+            kinds,
+        )
+        self.reconcile_errors = _all(
+            Counter(
+                "convoy_reconcile_errors",
+                "Reconciles that did not finish, by cause: api, conflict or bug.",
+                ["kind", "cause"],
+                registry=registry,
+            ),
+            kinds,
+            ["api", "conflict", "bug"],
         )
         self.queue_depth = Gauge("convoy_queue_depth", "Keys that wait for a worker.", registry=registry)
         self.queue_seconds = Histogram(
@@ -50,22 +109,61 @@ class Metrics:
             ["verb", "resource", "code"],
             registry=registry,
         )
-        self.api_seconds = Histogram(
-            "convoy_api_request_seconds",
-            "Time of a request to the API server.",
-            ["verb"],
-            buckets=_SECONDS,
-            registry=registry,
+        self.api_seconds = _all(
+            Histogram(
+                "convoy_api_request_seconds",
+                "Time of a request to the API server, without the wait for the client's own limit.",
+                ["verb"],
+                buckets=_SECONDS,
+                registry=registry,
+            ),
+            VERBS,
         )
         self.api_wait_seconds = Counter(
             "convoy_api_throttle_seconds",
             "Time requests waited for the client's own limit.",
             registry=registry,
         )
-        self.relists = Counter(
-            "convoy_watch_relists", "LISTs made to repair or begin a watch.", ["resource"], registry=registry
+        self.relists = _all(
+            Counter(
+                "convoy_watch_relists",
+                "LISTs made to repair or begin a watch.",
+                ["resource"],
+                registry=registry,
+            ),
+            listed,
         )
-        self.leader = Gauge("convoy_leader", "1 while this replica leads.", registry=registry)
+        self.watch_errors = _all(
+            Counter(
+                "convoy_watch_errors",
+                "Watches, and LISTs that begin them, that were refused, cut off or silent.",
+                ["resource"],
+                registry=registry,
+            ),
+            watched,
+        )
+        self.watch_heard = _all(
+            Gauge(
+                "convoy_watch_heard_timestamp_seconds",
+                "When the API server last told something of a resource that is watched; it does each minute.",
+                ["resource"],
+                registry=registry,
+            ),
+            watched,
+        )
+        self.events_dropped = _all(
+            Counter(
+                "convoy_events_dropped",
+                "Events not posted: repeated, too many, or refused.",
+                ["cause"],
+                registry=registry,
+            ),
+            ["repeated", "too_many", "queue_full", "refused"],
+        )
+
+    def _hub(self) -> None:
+        """What comes from agents and goes to them."""
+        registry = self.registry
         self.agents = Gauge("convoy_agents_connected", "Node agents with a live session.", registry=registry)
         self.agents_alarm = Gauge(
             "convoy_agents_silent_alarm",
@@ -77,27 +175,54 @@ class Metrics:
             "Nodes whose agent is silent and believed to be.",
             registry=registry,
         )
-        self.agent_messages = Counter(
-            "convoy_agent_messages", "Messages from node agents by type.", ["type"], registry=registry
+        self.agent_messages = _all(
+            Counter(
+                "convoy_agent_messages", "Messages from node agents by type.", ["type"], registry=registry
+            ),
+            [*(one.name for one in wire.AgentMessage.DESCRIPTOR.oneofs_by_name["body"].fields), "unknown"],
         )
-        self.enrolments = Counter(
-            "convoy_enrolments", "Certificates asked for by outcome.", ["outcome"], registry=registry
+        self.enrolments = _all(
+            Counter(
+                "convoy_enrolments", "Certificates asked for by outcome.", ["outcome"], registry=registry
+            ),
+            ["issued", "refused", "failed"],
         )
         self.commands_dropped = Counter(
             "convoy_agent_commands_dropped", "Commands an agent could not be given.", registry=registry
         )
-        self.events_dropped = Counter(
-            "convoy_events_dropped",
-            "Events not posted: repeated, too many, or refused.",
-            ["cause"],
-            registry=registry,
+        self.certificate_expiry = _all(
+            Gauge(
+                "convoy_hub_certificate_expiry_timestamp_seconds",
+                "When the hub's certificate ends, which a restart makes anew, and its authority's.",
+                ["certificate"],
+                registry=registry,
+            ),
+            ["hub", "authority"],
         )
-        self.jobs = Gauge("convoy_jobs", "TrainingJobs by phase.", ["phase"], registry=registry)
-        self.goodput_seconds = Counter(
-            "convoy_goodput_seconds",
-            "Seconds of all TrainingJobs by their one cause, see status.goodput.",
-            ["cause"],
-            registry=registry,
+
+    def _jobs(self) -> None:
+        """TrainingJobs: where they stand, what their time goes to, how they recover."""
+        registry = self.registry
+        self.jobs = _all(
+            Gauge("convoy_jobs", "TrainingJobs by phase.", ["phase"], registry=registry), [*Phase]
+        )
+        self.jobs_waiting = _all(
+            Gauge(
+                "convoy_jobs_need_attention",
+                "TrainingJobs that wait for a person, by the reason that a condition of theirs carries.",
+                ["reason"],
+                registry=registry,
+            ),
+            sorted(attention.REASONS),
+        )
+        self.goodput_seconds = _all(
+            Counter(
+                "convoy_goodput_seconds",
+                "Seconds of all TrainingJobs by their one cause, see status.goodput.",
+                ["cause"],
+                registry=registry,
+            ),
+            [*Cause],
         )
         self.restarts = Counter(
             "convoy_restarts",
@@ -105,35 +230,74 @@ class Metrics:
             ["reason", "counted"],
             registry=registry,
         )
+        for name, policy in POLICIES.items():
+            if not policy.terminal:
+                self.restarts.labels(name, "true" if policy.counted else "false")
+        self.recovery_seconds = _all(
+            Histogram(
+                "convoy_recovery_seconds",
+                "Time of a TrainingJob's restart from the fault to the end of the next step, by phase.",
+                ["phase"],
+                buckets=_RECOVERY_SECONDS,
+                registry=registry,
+            ),
+            [*RecoveryPhase],
+        )
+        self.lost_steps = Histogram(
+            "convoy_restart_lost_steps",
+            "Steps between the newest checkpoint and a restart, of jobs with spec.checkpoint.tiers.",
+            buckets=_LOST_STEPS,
+            registry=registry,
+        )
+        self.checkpoint_age = Histogram(
+            "convoy_restart_checkpoint_age_seconds",
+            "Age of the newest checkpoint at the fault behind a restart.",
+            buckets=_AGES,
+            registry=registry,
+        )
+
+    def _guard(self) -> None:
+        """Slow nodes."""
+        registry = self.registry
         self.guard_windows = Counter(
             "convoy_guard_windows", "Windows of steps that ranks have told of.", registry=registry
         )
         self.guard_seconds = Counter(
             "convoy_guard_detector_seconds", "Time spent on looking for stragglers.", registry=registry
         )
-        self.guard_canaries = Counter(
-            "convoy_guard_canaries",
-            "Turns of whether a rank that was made up to be slow was found: Sees, Blind, Untried.",
-            ["sight"],
-            registry=registry,
+        self.guard_canaries = _all(
+            Counter(
+                "convoy_guard_canaries",
+                "Turns of whether a rank that was made up to be slow was found: Sees, Blind, Untried.",
+                ["sight"],
+                registry=registry,
+            ),
+            [*Sight],
         )
-        self.guard_nodes = Gauge(
-            "convoy_guard_nodes", "Nodes' hardware by its state of health.", ["state"], registry=registry
+        self.guard_nodes = _all(
+            Gauge(
+                "convoy_guard_nodes", "Nodes' hardware by its state of health.", ["state"], registry=registry
+            ),
+            [*State],
         )
         self.guard_breakers = Gauge(
             "convoy_guard_breakers_open", "GuardPolicies whose breaker is not closed.", registry=registry
         )
-        self.guard_sweeps = Counter(
-            "convoy_guard_sweeps", "Nodes that health sweeps have judged.", ["verdict"], registry=registry
+        self.guard_sweeps = _all(
+            Counter(
+                "convoy_guard_sweeps", "Nodes that health sweeps have judged.", ["verdict"], registry=registry
+            ),
+            [*Verdict],
         )
         self.guard_evictions = Counter(
             "convoy_guard_evictions", "Pods that were moved off nodes out of service.", registry=registry
         )
-        # A counter that first appears with its first error hides that error from rate().
-        for cause in ("api", "conflict", "bug"):
-            for kind in ("TrainingJob", "Engine"):
-                self.reconcile_errors.labels(kind, cause)
-        for phase in Phase:
-            self.jobs.labels(phase.value)
-        for outcome in ("issued", "refused", "failed"):
-            self.enrolments.labels(outcome)
+
+
+def _all(metric: M, *values: Iterable[str]) -> M:
+    """With a series for each of its labels' values: a counter that first appears with its first error hides
+    that error from rate().
+    """
+    for chosen in itertools.product(*values):
+        metric.labels(*chosen)
+    return metric

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -22,6 +22,7 @@ from convoy_operator.limits import FLOW
 from convoy_operator.metrics import Metrics
 from convoy_operator.perform import Children
 from convoy_operator.queue import WorkQueue
+from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.refusals import Refusals
 from convoy_operator.resources import PARENTS
 from convoy_operator.settings import Settings
@@ -81,6 +82,7 @@ class Reconciler:
         self._clock = clock
         self._children = Children(gateway, world, settings.parallel_creates)
         self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self._recoveries = RecoveryMeter(metrics, world, agents.slots)
         self._throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
         world.jobs.listen(self._gone)
 
@@ -146,7 +148,7 @@ class Reconciler:
         plan = self._plan(key, parent)
         waits = [plan.requeue_after]
         if plan.status_first:
-            parent, wait = await self._store(key, parent, plan.status)
+            parent, wait = await self._store(key, parent, plan)
             waits.append(wait)
         if plan.delete:
             await self._children.delete(parent, plan.delete)
@@ -159,8 +161,9 @@ class Reconciler:
             waits.append(plan.requeue_after)
         waits.append(self._retry(parent, plan))
         if not plan.status_first:
-            parent, wait = await self._store(key, parent, plan.status)
+            parent, wait = await self._store(key, parent, plan)
             waits.append(wait)
+        self._recoveries.look(parent)
         for event in plan.events:
             self._recorder.record(PARENTS[key.kind], dict(parent.raw), event)
         for number, command in enumerate(plan.commands, 1):
@@ -212,15 +215,14 @@ class Reconciler:
             self._refusals.clear(parent.uid)
         return refused
 
-    async def _store(
-        self, key: Key, parent: Parent, status: Mapping[str, Any] | None
-    ) -> tuple[Parent, float | None]:
+    async def _store(self, key: Key, parent: Parent, plan: Plan) -> tuple[Parent, float | None]:
         """Writes the status if it differs: the parent as stored, and seconds to wait if it is too early."""
-        patch = merge_patch(parent.status, status) if status is not None else {}
+        patch = merge_patch(parent.status, plan.status) if plan.status is not None else {}
         if not patch:
             return parent, None
         if wait := self._throttle.wait(key, parent.status, patch, self._world.active, self._clock()):
             return parent, wait
+        self._recoveries.deciding(parent, plan)
         try:
             raw = await self._gateway.patch_status(
                 PARENTS[key.kind], parent.namespace or None, parent.name, str(parent.version), patch
@@ -230,16 +232,8 @@ class Reconciler:
             raise
         self._throttle.written(key, self._clock())
         stored = views.parent(raw)
-        self._count_restart(parent.status, stored.status)
         self._world.parents(key.kind).upsert(stored, own=True)
         return stored, None
-
-    def _count_restart(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        known, restarts = before.get("restarts") or {}, after.get("restarts") or {}
-        last = restarts.get("last") or {}
-        if restarts.get("total", 0) > known.get("total", 0):
-            counted = "true" if last.get("counted") else "false"
-            self._metrics.restarts.labels(last.get("reason", ""), counted).inc()
 
     async def _delete_parent(self, key: Key, parent: Parent) -> None:
         try:

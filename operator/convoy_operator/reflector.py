@@ -63,16 +63,19 @@ class Reflector(Generic[T]):
             try:
                 if not self._version or self._clock() - self._listed_at >= self._resync:
                     await self.list()
+                    self._heard()
                     failures = 0
                 if await self._follow():
                     failures = 0
             except errors.Gone:
+                self._metrics.watch_errors.labels(self._resource.plural).inc()
                 # Our version was compacted away: only a LIST tells what was missed. It is no failure of the
                 # server, but a server that answers so every time must not be asked in a tight loop.
                 self._version = ""
                 failures = min(failures + 1, 2)
                 await asyncio.sleep(backoff(failures, _LEAST / 4, _MOST))
             except errors.ApiError as fault:
+                self._metrics.watch_errors.labels(self._resource.plural).inc()
                 failures += 1
                 if not isinstance(fault, errors.Unavailable | errors.TooManyRequests):
                     self._version = ""
@@ -96,6 +99,7 @@ class Reflector(Generic[T]):
         async for kind, raw in self._gateway.watch(self._resource, self._version, self._selector):
             came = True
             self._version = raw["metadata"]["resourceVersion"]
+            self._heard()
             self._take(kind, raw)
             if self._clock() - self._listed_at >= self._resync:
                 break
@@ -112,6 +116,9 @@ class Reflector(Generic[T]):
         if self._watching is not None:
             self._watching.cancel()
         self.synced.set()
+
+    def _heard(self) -> None:
+        self._metrics.watch_heard.labels(self._resource.plural).set_to_current_time()
 
     def _take(self, kind: str, raw: Mapping[str, Any]) -> None:
         if kind in ("ADDED", "MODIFIED"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from convoy_agents import metrics
 from convoy_agents.wire import hub_pb2
 
 MAX_WINDOWS = 32
@@ -29,7 +30,10 @@ class Outgoing:
             ranks = {}
         self._pods[uid] = (incarnation, ranks)
         for window in windows:
-            ranks.setdefault(window.rank, deque(maxlen=MAX_WINDOWS)).append(window)
+            waiting = ranks.setdefault(window.rank, deque(maxlen=MAX_WINDOWS))
+            if len(waiting) == MAX_WINDOWS:
+                metrics.TELEMETRY_DROPPED.inc()
+            waiting.append(window)
 
     def gone(self, uid: str) -> None:
         """The pod left the node."""

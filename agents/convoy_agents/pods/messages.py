@@ -91,6 +91,8 @@ class Progress:
     """For which its newest save did; 0 before the first."""
     copy_ms: int = 0
     """Until the newest save that has its copies had them; 0 before the first."""
+    restore_ms: int = 0
+    """For which it read what this incarnation goes on from; 0 when it read nothing."""
 
 
 FromLauncher = PortPicked | RankUpdate
@@ -130,6 +132,7 @@ def parse_progress(frame: Mapping[str, Any]) -> Progress:
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
         save_ms=whole(frame, "saveMs", MAX_STEP, 0),
         copy_ms=whole(frame, "copyMs", MAX_STEP, 0),
+        restore_ms=whole(frame, "restoreMs", MAX_STEP, 0),
     )
 
 

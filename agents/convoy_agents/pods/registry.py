@@ -42,6 +42,10 @@ class Pods:
     def __iter__(self) -> Iterator[PodState]:
         return iter([session.state for session in self._sessions.values()])
 
+    def ranks(self, state: str) -> int:
+        """Ranks of this node in a state."""
+        return sum(rank.update.state == state for pod in self for rank in pod.ranks.values())
+
     def get(self, uid: str) -> PodSession | None:
         """The session of a pod of this node."""
         return self._sessions.get(uid)

@@ -89,4 +89,5 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         checkpoint_ms=progress.checkpoint_ms,
         save_ms=progress.save_ms,
         copy_ms=progress.copy_ms,
+        restore_ms=progress.restore_ms,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.guard import windows
-from convoy_agents.pods import limits
+from convoy_agents.pods import limits, tally
 from convoy_agents.pods.connection import Connection, Partial
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.frames import FrameError
@@ -66,6 +67,8 @@ class PodSession:
         self._dials = limits.Bucket(limits.DIALS_PER_SECOND, limits.DIALS_BURST, now)
         self._complaints = limits.Bucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
         self._log = log.bind(pod_uid=state.uid)
+        self._opened = time.time()
+        self._told: tally.Told | None = None
 
     @property
     def connections(self) -> int:
@@ -103,6 +106,7 @@ class PodSession:
         if outcome.save:
             self._hooks.save(outcome.state)
         older, self.state = self.state, outcome.state
+        self._tally(event, older)
         for frame in outcome.to_launcher:
             if self._launcher:
                 self._launcher.send(frame)
@@ -118,6 +122,19 @@ class PodSession:
             self._hooks.advanced(self.state)
         self._hooks.changed(self.state.uid, outcome.urgency)
         return outcome.problem
+
+    def _tally(self, event: Event, older: PodState) -> None:
+        before, last = self._told, tally.told(self._told, event, older, self.state, time.time())
+        self._told = last
+        if last is not before and last is not None and last.in_place:
+            metrics.RESTARTS_IN_PLACE.inc()
+        if self.state.ranks is older.ranks:
+            return
+        if last is not None:
+            for seconds in tally.start(last, older, self.state):
+                metrics.RANK_START_SECONDS.labels(last.how).observe(seconds)
+        for kind in tally.exits(self._opened, older, self.state):
+            metrics.RANK_EXITS.labels(kind).inc()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer, self._partial)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
+from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.alarms import Alarms
@@ -35,7 +37,10 @@ class Copies:
         to send.
         """
         hosts = plan.memory.hosts if plan.memory else ()
+        began = time.monotonic()
         done = await asyncio.gather(*(self._send(plan, host, holding, keys) for host in hosts))
+        if done and all(done):
+            metrics.COPY_SECONDS.observe(time.monotonic() - began)
         return all(done)
 
     async def _send(self, plan: Assignment, host: Place, holding: Holding, keys: Sequence[str]) -> bool:

@@ -33,6 +33,8 @@ class Keeper:
         self._changed = changed
         self._pool = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "digest")
         self._holdings: dict[str, Holding] = {}
+        metrics.CHECKPOINT_BYTES.set_function(lambda: self.budget.used)
+        metrics.CHECKPOINT_LIMIT.set(limit)
 
     @property
     def jobs(self) -> list[str]:
@@ -51,7 +53,7 @@ class Keeper:
         if holding is None:
             holding = Holding(job_uid, self._folder / job_uid, self.budget, self._pool)
             self._holdings[job_uid] = holding
-            self._told()
+            self._changed()
         return holding
 
     async def recover(self) -> None:
@@ -68,7 +70,7 @@ class Keeper:
             except OSError as error:
                 log.error("checkpoints in memory cannot be read", job_uid=folder.name, why=str(error))
             self._holdings[folder.name] = holding
-        self._told()
+        self._changed()
 
     async def forget(self, job_uid: str) -> None:
         """The job is over: its memory is given back."""
@@ -82,12 +84,4 @@ class Keeper:
             return
         log.info("memory given back", job_uid=job_uid)
         self._holdings.pop(job_uid, None)
-        self._told()
-
-    def measure(self) -> None:
-        """Sets the gauge of the memory that jobs have."""
-        metrics.CHECKPOINT_BYTES.set(self.budget.used)
-
-    def _told(self) -> None:
-        self.measure()
         self._changed()

@@ -77,6 +77,8 @@ class Reading:
     """Ranks that have not read everything yet."""
     fetched: set[str] = field(default_factory=set)
     """Shards that were not on this node before."""
+    began: float = field(default_factory=time.monotonic)
+    """When the pod first asked; monotonic seconds."""
 
     @property
     def chosen(self) -> Generation | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
+from convoy_agents import metrics
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.state import PodState
@@ -33,6 +35,7 @@ from convoy_agents.tiercheck.questions import (
 )
 from convoy_agents.tiercheck.restoring import Failed, Reading, Restores
 from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault
+from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import START_STEP, Generation
 from convoy_controllers.checkpoint.records import Record
 
@@ -46,6 +49,11 @@ LOOK_SECONDS = 5.0
 """After which a rank hears how things stand although nothing has changed."""
 WAIT_SECONDS = 5.0
 """A rank whose question takes long is told so this often."""
+_OUTCOMES = {
+    hub_pb2.ResumeReply.FOUND: "found",
+    hub_pb2.ResumeReply.FRESH: "fresh",
+    hub_pb2.ResumeReply.LOST: "lost",
+}
 SAVING, READING = "saving", "reading"
 """What a rank's share of the memory is for."""
 
@@ -156,7 +164,6 @@ class Ranks:
             # Full saves go on without: it is no trouble of the job's.
             await line.send(_shortage(error))
             return
-        self._keeper.measure()
         if kind == BASES:
             self._alarms.room(plan, line.rank, SAVING)
         answer = {"type": "slots", "names": [path.name for path in slots]}
@@ -244,11 +251,26 @@ class Ranks:
                 or known.plan.incarnation != plan.incarnation
                 or known.attempt < question.attempt
             ):
-                known = await self._restores.resume(
-                    plan, question.attempt, question.broken, bases=question.bases
-                )
+                known = await self._asked(plan, question, known)
                 self._readings[uid] = known
             return known
+
+    async def _asked(self, plan: Assignment, question: Restore, before: Reading | None) -> Reading:
+        """`before`: the attempt that came to nothing, if this is not the first."""
+        again = before is not None and before.plan.incarnation == plan.incarnation
+        began = before.began if before is not None and again else time.monotonic()
+        try:
+            reading = await self._restores.resume(
+                plan, question.attempt, question.broken, bases=question.bases
+            )
+        except Failed:
+            metrics.RESTORES.labels("failed").inc()
+            raise
+        outcome = _OUTCOMES.get(reading.reply.outcome)
+        if outcome and not again:
+            metrics.RESTORES.labels(outcome).inc()
+        reading.began = began
+        return reading
 
     async def _shard(self, line: Line, plan: Assignment, shard: str) -> None:
         reading = self._readings.get(plan.pod_uid)
@@ -278,6 +300,8 @@ class Ranks:
             reading.left.discard(line.rank)
             if not reading.left:
                 del self._readings[plan.pod_uid]
+                if reading.chosen is not None:
+                    metrics.RESTORE_SECONDS.observe(time.monotonic() - reading.began)
                 await self._done(reading)
         self._alarms.room(plan, line.rank, READING)
         await line.send({"type": "done"})

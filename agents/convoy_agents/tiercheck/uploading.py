@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.alarms import Alarms
@@ -90,7 +91,8 @@ class Uploads:
         self, plan: Assignment, holding: Holding, generation: Generation, keys: Collection[str]
     ) -> None:
         """Damaged or Stopped when a shard cannot be sent."""
-        deadline = time.monotonic() + UPLOAD_SECONDS
+        began, result = time.monotonic(), "failed"
+        deadline = began + UPLOAD_SECONDS
         pause = Backoff(first=1.0, cap=30.0)
         work = Work(keys)
         full = swept = False
@@ -109,6 +111,7 @@ class Uploads:
                         continue
                     stands = await self._stand(plan, holding, generation)
                 except StoreError as error:
+                    metrics.STORE_ERRORS.inc()
                     log.warning("shard not uploaded", job=plan.job, why=str(error), **generation._asdict())
                     self._alarms.not_stored(plan, generation, error)
                     full = error.full
@@ -116,10 +119,18 @@ class Uploads:
                     if stands is not None:
                         if stands:
                             self._alarms.stored(plan)
+                            metrics.UPLOAD_SECONDS.observe(time.monotonic() - began)
+                        result = "stored" if stands else "refused"
                         return
                     work.open()
                 await asyncio.sleep(pause.next())
+            if not self._lasts(plan):
+                result = "superseded"
+        except asyncio.CancelledError:
+            result = "superseded"
+            raise
         finally:
+            metrics.UPLOADS.labels(result).inc()
             await holding.uploaded(keys)
 
 

@@ -734,6 +734,7 @@ class Progress(_message.Message):
     CHECKPOINT_MS_FIELD_NUMBER: _builtins.int
     SAVE_MS_FIELD_NUMBER: _builtins.int
     COPY_MS_FIELD_NUMBER: _builtins.int
+    RESTORE_MS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     """0 when unknown"""
@@ -747,6 +748,8 @@ class Progress(_message.Message):
     """for which its newest save did; 0 before the first"""
     copy_ms: _builtins.int
     """until the newest save that has its copies had them; 0 before the first"""
+    restore_ms: _builtins.int
+    """for which it read what this incarnation goes on from; 0 when it read nothing"""
     def __init__(
         self,
         *,
@@ -759,10 +762,11 @@ class Progress(_message.Message):
         checkpoint_ms: _builtins.int = ...,
         save_ms: _builtins.int = ...,
         copy_ms: _builtins.int = ...,
+        restore_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "held_out_loss", b"held_out_loss", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "held_out_loss", b"held_out_loss", "loss", b"loss", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "held_out_loss", b"held_out_loss", "loss", b"loss", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held_out_loss: _TypeAlias = _typing.Literal["held_out_loss"]  # noqa: Y015
     _WhichOneofArgType__held_out_loss: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss"]  # noqa: Y015

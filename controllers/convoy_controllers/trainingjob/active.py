@@ -62,7 +62,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         status.restart_id = observed.job.spec.recovery.restart_id
     if fault is not None and (ended := recovering.answer(observed, draft, fault, own, now)):
         return ended
-    return _form(observed, draft, layout, own, lost, now)
+    made = _form(observed, draft, layout, own, lost, now)
+    return replace(made, struck=fault.at) if fault is not None else made
 
 
 def _back(

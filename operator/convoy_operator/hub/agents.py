@@ -340,11 +340,14 @@ class Agents:
             await asyncio.sleep(seconds)
 
     def clear(self) -> None:
-        """Has the memory of jobs that are over or gone given back, and that of nodes which jobs have left."""
+        """Has the memory of jobs that are over or gone given back, and that of nodes which jobs have left;
+        forgets agents of nodes that are gone."""
         now = self._clock()
         if now < self._clear_at:
             return
         self._clear_at = now + _CLEAR_SECONDS
+        for node in [name for name, agent in self._agents.items() if self._stray(name, agent)]:
+            self._drop(node)
         alive = {job.uid: job for job in self._world.jobs if not ended(job)}
         before, self._over = self._over, set()
         for node, agent in self._agents.items():
@@ -356,6 +359,22 @@ class Agents:
                 # Seen twice: what memory held cannot be had back.
                 if (node, uid) in before and agent.stream is not None:
                     self._put(agent.stream, messages.forget(uid))
+
+    def _stray(self, node: str, agent: _Agent) -> bool:
+        """Whether an agent has dialled once more after its node was deleted, and is gone.
+
+        Where nodes come and go, there would be ever more of them.
+        """
+        return agent.stream is None and self._world.nodes.get("", node) is None
+
+    def _drop(self, node: str) -> None:
+        """Nothing is known of a node any more."""
+        agent = self._agents.pop(node, None)
+        self.stores.leave(node)
+        self.sweeps.gone(node)
+        self.presence.forget(node)
+        if agent is not None and agent.stream is not None:
+            agent.stream.superseded.set()
 
     def _left(self, job: Parent, node: str) -> bool:
         """Whether a job goes on without a node, and needs nothing that lies there any more."""
@@ -401,11 +420,7 @@ class Agents:
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
-            agent = self._agents.pop(before.name, None)
-            self.stores.leave(before.name)
-            self.sweeps.gone(before.name)
-            if agent is not None and agent.stream is not None:
-                agent.stream.superseded.set()
+            self._drop(before.name)
 
 
 def _disconnected(view: SlotView) -> SlotView:

@@ -63,6 +63,11 @@ class Authority:
         if key.public_key() != self._certificate.public_key():
             raise ValueError("the key does not belong to the CA's certificate")
 
+    @property
+    def ends(self) -> datetime:
+        """When the CA's own certificate does."""
+        return self._certificate.not_valid_after_utc
+
     def server(self, life: timedelta, now: datetime | None = None) -> Identity:
         """A fresh key and certificate for the hub's ports."""
         key = ec.generate_private_key(ec.SECP256R1())

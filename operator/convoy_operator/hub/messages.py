@@ -57,6 +57,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         checkpoint_seconds=progress.checkpoint_ms / 1000 if progress else 0.0,
         save_seconds=progress.save_ms / 1000 if progress else 0.0,
         copy_seconds=progress.copy_ms / 1000 if progress else 0.0,
+        restore_seconds=progress.restore_ms / 1000 if progress else 0.0,
         started=seconds(report.started_unix_ms),
         first_step=seconds(report.first_step_unix_ms),
         ended=seconds(report.ended_unix_ms),

@@ -105,6 +105,13 @@ class Presence:
         """An agent announced that it exits."""
         self.liveness.farewell(node, self._clock())
 
+    def forget(self, node: str) -> None:
+        """The node is no more, and its agent is not awaited."""
+        self.liveness.forget(node)
+        self._clocks.pop(node, None)
+        self._present.discard(node)
+        self._silent.discard(node)
+
     # What reconciles ask.
 
     def connected(self, node: str) -> bool:
@@ -175,7 +182,9 @@ class Presence:
                 due = self._clock() + LOOK_SECONDS
                 self.look()
                 await asyncio.sleep(LOOK_SECONDS)
-                if (late := self._clock() - due) > _LATE_SECONDS:
+                late = self._clock() - due
+                self._metrics.loop_late_seconds.observe(max(0.0, late))
+                if late > _LATE_SECONDS:
                     log.warning("the operator stood still", seconds=round(late, 1))
                     self.liveness.excuse(late, self._clock())
         finally:
@@ -192,7 +201,4 @@ class Presence:
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
-            self.liveness.forget(before.name)
-            self._clocks.pop(before.name, None)
-            self._present.discard(before.name)
-            self._silent.discard(before.name)
+            self.forget(before.name)

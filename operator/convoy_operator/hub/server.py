@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import grpc
 import structlog
+from cryptography import x509
 from grpc import aio
 
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_operator.hub.ca import Authority
 from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.sessions import Sessions
+from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -36,10 +38,18 @@ class HubServer:
     """Both ports. `start` binds them, `stop` ends all streams."""
 
     def __init__(
-        self, settings: Settings, authority: Authority, enrolment: Enrolment, sessions: Sessions
+        self,
+        settings: Settings,
+        authority: Authority,
+        enrolment: Enrolment,
+        sessions: Sessions,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         identity = authority.server(_SERVER_LIFE)
+        ends = x509.load_pem_x509_certificate(identity.certificate_pem).not_valid_after_utc
+        metrics.certificate_expiry.labels("hub").set(ends.timestamp())
+        metrics.certificate_expiry.labels("authority").set(authority.ends.timestamp())
         pair = [(identity.key_pem, identity.certificate_pem + authority.certificate_pem)]
         self._enrolment_credentials = grpc.ssl_server_credentials(pair)
         self._session_credentials = grpc.ssl_server_credentials(

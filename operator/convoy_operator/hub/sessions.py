@@ -141,7 +141,10 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             elif kind == "store":
                 self._agents.stores.report(node, message.store)
             elif kind == "telemetry":
-                self._agents.watches.heard(node, message.telemetry)
+                for told in message.telemetry.pods:
+                    self._agents.watches.heard(node, told)
+                    # What a pod's ranks have saved up while nobody led may take a tenth of a second.
+                    await asyncio.sleep(0)
             elif kind == "sweep":
                 self._agents.sweeps.heard(node, message.sweep)
 

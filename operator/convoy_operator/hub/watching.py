@@ -166,17 +166,16 @@ class Watches:
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
-    def heard(self, node: str, told: wire.Telemetry) -> None:
-        """Takes in what the ranks on a node have done. A pod is believed what concerns its own ranks."""
-        for one in told.pods:
-            pod = self._world.pods.by_uid(one.pod_uid)
-            if pod is None or pod.view.node != node:
-                continue
-            if (job := self._job(pod, one.incarnation)) is None:
-                continue
-            began = self._clock()
-            self._take(job, pod.name, one)
-            self._metrics.guard_seconds.inc(self._clock() - began)
+    def heard(self, node: str, told: wire.PodTelemetry) -> None:
+        """Takes in what the ranks of a pod have done. It is believed what concerns its own ranks."""
+        pod = self._world.pods.by_uid(told.pod_uid)
+        if pod is None or pod.view.node != node:
+            return
+        if (job := self._job(pod, told.incarnation)) is None:
+            return
+        began = self._clock()
+        self._take(job, pod.name, told)
+        self._metrics.guard_seconds.inc(self._clock() - began)
 
     def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
         own = job.standing.ranks.get(pod, range(0))

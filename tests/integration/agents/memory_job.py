@@ -263,3 +263,24 @@ def travelled(path: str) -> dict[str, float]:
     return {
         kind: metrics.REGISTRY.get_sample_value(name, {"path": path, "bytes": kind}) or 0 for kind in kinds
     }
+
+
+def counted() -> dict[str, float]:
+    """How often all agents here have restored and uploaded, by outcome, and made copies."""
+    value = metrics.REGISTRY.get_sample_value
+    found = {
+        label: value(f"convoy_agent_checkpoint_{what}_total", {name: label}) or 0
+        for what, name, labels in (
+            ("restores", "outcome", ("found", "fresh", "lost")),
+            ("uploads", "result", ("stored",)),
+        )
+        for label in labels
+    }
+    for what in ("copy", "restore", "upload"):
+        found[what] = value(f"convoy_agent_checkpoint_{what}_seconds_count") or 0
+    return found
+
+
+def since(before: dict[str, float]) -> dict[str, float]:
+    """What of that has happened since."""
+    return {what: count - before[what] for what, count in counted().items() if count != before[what]}

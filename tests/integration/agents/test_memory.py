@@ -15,8 +15,10 @@ from tests.integration.agents.memory_job import (
     MemoryJob,
     Rank,
     at,
+    counted,
     damage,
     held,
+    since,
     state,
     until_held,
 )
@@ -81,14 +83,17 @@ async def test_a_node_that_is_lost_is_restored_from_its_peer(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
+    before = counted()
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
+    assert since(before) == {"fresh": 2, "copy": 2}
     await two.stop()  # and never asked again: its memory is gone
     again = await job.form(2, [(A, one), (C, three)])
     answer = await again[0].restore()
     assert (answer["generation"], answer["world"], answer["torch"]) == ([1, 10], 2, "2.13")
     for shards in await restored(again):
         assert shards == {"0": state(10, 0), "1": state(10, 1)}
+    assert since(before).items() >= {"fresh": 2, "found": 2, "restore": 2}.items()
     # Both shards have a copy each again, although nothing was saved since.
     start = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
     for host in (one, three):
@@ -170,8 +175,10 @@ async def test_an_incarnation_that_loses_everything_begins_anew_and_says_so(
         await rank.save(10)
     await ranks[0].stands(Tier.LOCAL, 1, 10)
     await two.stop()
+    before = counted()
     answer = await (await job.form(2, [(A, one), (C, three)]))[0].restore()
     assert answer["generation"] is None and answer["lost"]
+    assert since(before) == {"lost": 1}
     assert "nobody has shard 1 of gen-1-10" in answer["message"]
 
 

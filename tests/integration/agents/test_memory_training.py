@@ -141,7 +141,8 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
         for uid in (A, B):
             report = await hub.report(uid, lambda report: any(rank.progress.copy_ms for rank in report.ranks))
-            assert 0 < report.ranks[0].progress.save_ms < 10_000
+            progress = report.ranks[0].progress
+            assert 0 < progress.save_ms < 10_000 and not progress.restore_ms
         # In place: the processes end, the memory stays.
         for rank in first:
             rank.kill()
@@ -149,6 +150,8 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         ranks.extend(second := await train(folder, 2, 40, [A, B], slow=0.1))
         await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
+        report = await hub.report(A, lambda report: any(rank.progress.restore_ms for rank in report.ranks))
+        assert report.incarnation == 2 and report.ranks[0].progress.restore_ms < 10_000
         # A node goes with its memory.
         for rank in second:
             rank.kill()

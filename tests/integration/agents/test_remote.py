@@ -14,10 +14,12 @@ from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import (
     JOB,
     MemoryJob,
+    counted,
     damage,
     held,
     reads,
     saved,
+    since,
     state,
     travelled,
 )
@@ -87,8 +89,10 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
 ) -> None:
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await tell(hub, proxy, prefix, one, two, three, four)
+    before = counted()
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
+    assert since(before) == {"fresh": 2, "copy": 2, "stored": 2, "upload": 2}
     report = await hub.report(A, lambda report: {commit.tier for commit in report.committed} >= {"remote"})
     assert [commit.step for commit in report.committed if commit.tier == "remote"] == [10]
     await one.stop()

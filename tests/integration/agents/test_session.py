@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -195,7 +196,9 @@ async def test_a_request_names_the_node_s_agent(tmp_path: Path, hub: FakeHub, au
 async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub) -> None:
     host = await make_host("one")
     await host.publish(UID)
-    await hub.until(kind("heartbeat"))
+    first = await hub.until(kind("heartbeat"))
+    # With the next one, the answer to the first is there.
+    await hub.until(kind("heartbeat"), hub.heard.index(("one", first)) + 1)
     assert await _get(host, "/healthz") == (200, "ok\n")
     assert await _get(host, "/readyz") == (200, "ok\n")
     assert (await _get(host, "/secrets"))[0] == 404
@@ -203,6 +206,10 @@ async def test_health_and_metrics_are_served(make_host: HostMaker, hub: FakeHub)
     assert status == 200
     assert "convoy_agent_pods 1.0" in text
     assert "convoy_agent_session_up 1.0" in text
+    assert 'convoy_agent_build_info{version="' in text
+    assert 'convoy_agent_ranks{state="RUNNING"} 0.0' in text
+    assert re.search(r"^convoy_agent_heartbeat_seconds_count [1-9]", text, re.MULTILINE)
+    assert re.search(r"^convoy_agent_checkpoint_memory_limit_bytes [1-9]", text, re.MULTILINE)
     assert all(line.startswith(("#", "convoy_agent_", "process_")) for line in text.splitlines())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.error
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_crds.terms import LABEL_AGENT_READY
 
 from .conftest import FakeAgent, Installation, eventually, running
@@ -147,6 +149,68 @@ async def test_a_job_is_formed_trains_and_succeeds(
                 await eventually(lambda agent=agent: agent.last("shutdown"), what="shutdown")
             ).exit_code == 0
             await agent.hang_up()
+
+
+async def test_what_a_restart_took_is_told_from_the_fault_to_the_next_step(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    kubelet, node = Kubelet(installation, namespace), f"{namespace}-a"
+
+    async with running(installation, monkeypatch) as operator:
+        await installation.node(node)
+        agent = FakeAgent(installation, operator.hub, node)
+        await agent.enrol()
+        await agent.dial()
+        value = operator.metrics.registry.get_sample_value
+
+        async def incarnation(number: int, started: float, stepped: float) -> None:
+            """The pod is given its port and its ranks, which make a step."""
+
+            def asked(kind: str) -> bool:
+                said = agent.last(kind)
+                return said is not None and said.incarnation == number
+
+            known = {"master_port": 29500, "port_incarnation": number, "launcher_connected": True}
+            await eventually(lambda: asked("pick_port"), what="port asked for")
+            await agent.send(pod=wire.PodReport(pod_uid=uid, incarnation=number - 1, **known))
+            await eventually(lambda: asked("assignment"), what="assignment")
+            began = int(1000 * started)
+            for more in (
+                {},
+                {
+                    "first_step_unix_ms": int(1000 * stepped),
+                    "progress": wire.Progress(step=1, time_unix_ms=int(1000 * stepped), restore_ms=125),
+                },
+            ):
+                up = ranks("RUNNING", 0, started_unix_ms=began, **more)
+                await agent.send(pod=wire.PodReport(pod_uid=uid, incarnation=number, ranks=up, **known))
+
+        await installation.call("POST", JOBS.format(namespace), job("train", 1))
+        [pod] = await eventually(lambda: _count(kubelet, 1), what="pod created")
+        uid = pod["metadata"]["uid"]
+        await kubelet.start(pod, node, "10.1.0.1")
+        await agent.send(pod=wire.PodReport(pod_uid=uid, launcher_connected=True))
+        struck = time.time()
+        await incarnation(1, struck - 2, struck - 1)
+
+        def total() -> float:
+            return value("convoy_recovery_seconds_count", {"phase": "total"}) or 0.0
+
+        killed = ranks("EXITED", 0, exit_code=137, signal=9, ended_unix_ms=int(1000 * struck))
+        await agent.send(
+            pod=wire.PodReport(pod_uid=uid, launcher_connected=True, incarnation=1, ranks=killed)
+        )
+        await incarnation(2, struck + 60, struck + 61)
+        await eventually(total, what="a recovery observed")
+        sums = {phase: value("convoy_recovery_seconds_sum", {"phase": phase}) for phase in RecoveryPhase}
+        found = {phase.value: seconds for phase, seconds in sums.items() if seconds}
+        assert found.keys() == {"detect", "start", "restore", "first_step", "total"}, "in place"
+        assert found["total"] == pytest.approx(61, abs=0.01)
+        assert found["detect"] + found["start"] == pytest.approx(60, abs=0.01)
+        assert (found["restore"], found["first_step"]) == (0.125, pytest.approx(0.875, abs=0.01))
+        assert value("convoy_restarts_total", {"reason": "RankKilled", "counted": "true"}) == 1
+        await agent.hang_up()
 
 
 async def _count(kubelet: Kubelet, count: int) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy_agents import metrics
 from convoy_agents.guard.outgoing import MAX_WINDOWS, Outgoing
 from convoy_agents.guard.windows import parse
 from convoy_agents.pods.fields import MessageError
@@ -127,8 +128,10 @@ def test_what_an_incarnation_said_goes_with_it() -> None:
 
 def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
     outgoing = Outgoing()
+    dropped = metrics.TELEMETRY_DROPPED._value.get()
     for last in range(1, MAX_WINDOWS + 11):
         outgoing.put("a", 1, (window(0, last), window(1, last)))
     (_, windows) = sent(outgoing)["a"]
     assert [last for rank, last in windows if rank == 1] == list(range(11, MAX_WINDOWS + 11))
     assert len(windows) == 2 * MAX_WINDOWS
+    assert metrics.TELEMETRY_DROPPED._value.get() - dropped == 20

@@ -255,11 +255,12 @@ class TestRanks:
         outcome = run(says(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)
         assert outcome.urgency is Urgency.NOW
         assert to_wire(outcome.state).ranks[0].first_step_unix_ms == 90
-        told = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70)
+        told = Progress(42, first_step_ms=90, checkpoint_ms=250, save_ms=12, copy_ms=70, restore_ms=33)
         outcome = run(says(0, told), state=outcome.state)
         assert outcome.urgency is Urgency.FOLD
         progress = to_wire(outcome.state).ranks[0].progress
         assert (progress.checkpoint_ms, progress.save_ms, progress.copy_ms) == (250, 12, 70)
+        assert progress.restore_ms == 33
         # A new incarnation has a first step of its own.
         outcome = run(plan(2), says(0, Progress(41, first_step_ms=95), 2), state=outcome.state)
         assert outcome.urgency is Urgency.NOW

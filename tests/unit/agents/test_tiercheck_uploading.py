@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from convoy_agents import metrics
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.budget import Budget
 from convoy_agents.tiercheck.holding import Holding
@@ -80,16 +82,23 @@ class Store:
         self.sent.append(key)
 
 
+def uploads() -> Counter[str]:
+    """By result, all so far."""
+    results = ("stored", "refused", "superseded", "failed")
+    return Counter({result: int(metrics.UPLOADS.labels(result)._value.get()) for result in results})
+
+
 class Slot:
     def __init__(self, error: Exception | None = None) -> None:
         self.told: list[dict[str, str]] = []
-        self.here = True
+        self.here = self.verdict = True
         self.memory, self.store = Memory(), Store(error)
         alarms = Alarms(lambda uid, incarnation, troubles: self.told.append(dict(troubles)))
         self.uploads = Uploads(cast(Remotes, self.store), alarms, self.stand, lambda plan: self.here)
 
     async def stand(self, *_: Any) -> bool | None:
-        return True
+        await asyncio.sleep(0)
+        return self.verdict
 
     async def upload(self, step: int, *keys: str) -> None:
         others = asyncio.all_tasks()
@@ -128,13 +137,28 @@ async def test_an_upload_that_gives_way_leaves_what_its_successor_sends(
 async def test_an_upload_that_ends_early_is_told_of_until_a_generation_is_there(
     error: Exception, words: str
 ) -> None:
-    slot = Slot(error)
+    slot, before = Slot(error), uploads()
     await slot.upload(20, "a")
+    assert uploads() - before == Counter(failed=1)
     assert slot.told == [{"NOT_STORED": words}]
     assert not slot.memory.uploading
     slot.store.error = None
     await slot.upload(30, "a", "b")
     assert slot.store.sent == ["a", "b"] and slot.told[1:] == [{}]
+    assert uploads() - before == Counter(failed=1, stored=1)
+
+
+async def test_an_upload_that_gives_way_is_superseded_and_one_that_is_too_late_refused() -> None:
+    slot, before = Slot(), uploads()
+    first, second = Generation(1, 10), Generation(1, 20)
+    others = asyncio.all_tasks()
+    for generation in (first, second):
+        slot.uploads.begin(cast(Any, Plan()), cast(Holding, slot.memory), generation, {"a"})
+        # It is on its way when the next comes.
+        await asyncio.sleep(0)
+        slot.verdict = False
+    await asyncio.wait(asyncio.all_tasks() - others)
+    assert uploads() - before == Counter(superseded=1, refused=1)
 
 
 @pytest.mark.parametrize("over", ["the memory is given back", "the pod left"])

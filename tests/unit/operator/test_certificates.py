@@ -23,8 +23,11 @@ from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
 from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
 from convoy_operator.hub.enrolment import _MOST_PEERS, Refused, Throttle, reviewed_node
+from convoy_operator.hub.server import HubServer
 from convoy_operator.hub.sessions import peer_node
+from convoy_operator.metrics import Metrics
 from convoy_operator.resources import SECRETS
+from convoy_operator.settings import Settings
 
 from .conftest import FakeApi
 
@@ -262,3 +265,15 @@ def test_the_addresses_remembered_are_bounded() -> None:
     for n in range(_MOST_PEERS + 10):
         throttle.reserve(f"ipv4:10.{n // 256}.{n % 256}.1:1")
     assert len(throttle._buckets) == _MOST_PEERS
+
+
+async def test_the_hub_says_when_its_certificates_end() -> None:
+    metrics = Metrics()
+    authority = Authority(make_authority(datetime.now(UTC)))
+    enrolment, hub = hub_pb2_grpc.EnrolmentServicer(), hub_pb2_grpc.HubServicer()
+    HubServer(Settings(), authority, enrolment, hub, metrics)
+    left = {
+        name: metrics.certificate_expiry.labels(name)._value.get() - datetime.now(UTC).timestamp()
+        for name in ("hub", "authority")
+    }
+    assert 300 * 86_400 < left["hub"] < left["authority"]

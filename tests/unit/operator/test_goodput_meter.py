@@ -5,58 +5,154 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from convoy_crds.goodput import Cause
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.views import Parent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def job(name: str, cause: str, since: float, made: float = -60, **seconds: float) -> Parent:
-    at = (NOW + timedelta(seconds=since)).isoformat().replace("+00:00", "Z")
-    ledger: dict[str, Any] = {"seconds": seconds, "cause": cause, "since": at}
-    metadata = {"creationTimestamp": (NOW + timedelta(seconds=made)).isoformat().replace("+00:00", "Z")}
-    return Parent("ns", name, f"uid-{name}", 1, {"metadata": metadata, "status": {"goodput": ledger}})
+def moment(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
 
 
 class Harness:
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.meter = GoodputMeter(Counter("g", "help", ["cause"], registry=self.registry))
+    """Leaders of the same jobs; seconds are since `NOW`."""
 
-    def count(self, at: float, *jobs: Parent) -> dict[str, float]:
-        self.meter.count(jobs, NOW + timedelta(seconds=at))
-        causes = ("productive", "detect", "restart", "start")
-        found = {cause: self.registry.get_sample_value("g_total", {"cause": cause}) for cause in causes}
-        return {cause: value for cause, value in found.items() if value}
+    def __init__(self) -> None:
+        self.version = 0
+        self.jobs: dict[str, Parent] = {}
+        self.leaders: list[tuple[GoodputMeter, CollectorRegistry]] = []
+        self.lead(0)
+
+    def lead(self, since: float) -> None:
+        registry = CollectorRegistry()
+        meter = GoodputMeter(Counter("g", "help", ["cause"], registry=registry))
+        meter.begin(self.jobs.values(), moment(since))
+        self.leaders.append((meter, registry))
+
+    @property
+    def meter(self) -> GoodputMeter:
+        return self.leaders[-1][0]
+
+    def store(
+        self,
+        name: str,
+        cause: str,
+        since: float,
+        made: float = 0,
+        stepped: float | None = None,
+        **seconds: float,
+    ) -> None:
+        """A job's status is stored."""
+        self.version += 1
+        status: dict[str, Any] = {
+            "goodput": {"seconds": seconds, "cause": cause, "since": moment(since).isoformat()}
+        }
+        if stepped is not None:
+            status["progress"] = {"time": moment(stepped).isoformat()}
+        raw = {"metadata": {"creationTimestamp": moment(made).isoformat()}, "status": status}
+        self.jobs[name] = Parent("ns", name, f"uid-{name}", self.version, raw)
+
+    def delete(self, name: str, at: float) -> None:
+        self.meter.gone(self.jobs.pop(name), moment(at))
+
+    def count(self, at: float) -> dict[str, float]:
+        """The last leader's counters."""
+        self.meter.count(self.jobs.values(), moment(at))
+        return self.counted(self.leaders[-1:])
+
+    def counted(self, leaders: Any) -> dict[str, float]:
+        values = {
+            cause.value: sum(one.get_sample_value("g_total", {"cause": cause}) or 0.0 for _, one in leaders)
+            for cause in Cause
+        }
+        return {cause: value for cause, value in values.items() if value}
 
 
 def test_seconds_are_counted_while_they_pass() -> None:
     it = Harness()
-    assert it.count(0, job("a", "productive", 0, start=5.0)) == {}, "the leader before has counted those"
-    assert it.count(10, job("a", "productive", 0, start=5.0)) == {"productive": 10}
-    assert it.count(20, job("a", "productive", 0, start=5.0)) == {"productive": 20}
+    it.store("a", "start", 0)
+    assert it.count(10) == {"start": 10}
+    assert it.count(10) == {"start": 10}
+    it.store("a", "productive", 12, start=12.0, stepped=18)
+    assert it.count(20) == {"start": 12, "productive": 6}
+    it.store("a", "productive", 12, start=12.0, stepped=28)
+    assert it.count(30) == {"start": 12, "productive": 16}
+
+
+def test_the_time_of_a_hang_is_counted_once_it_is_known_what_it_was() -> None:
+    it = Harness()
+    it.store("a", "productive", 0, stepped=10)
+    assert it.count(600) == {"productive": 10}
+    it.store("a", "restart", 610, stepped=10, productive=10.0, detect=600.0)
+    assert it.count(611) == {"productive": 10, "detect": 600, "restart": 1}
 
 
 def test_what_turns_out_to_be_another_causes_is_not_counted_twice() -> None:
     it = Harness()
-    it.count(0, job("a", "productive", 0))
-    assert it.count(10, job("a", "productive", 0)) == {"productive": 10}
-    assert it.count(12, job("a", "restart", 11, productive=7.0, detect=4.0)) == {
-        "productive": 10, "detect": 4, "restart": 1,
-    }  # fmt: skip
-    later = job("a", "productive", 15, productive=7.0, detect=4.0, restart=4.0)
-    assert it.count(17, later)["productive"] == 10
-    assert it.count(20, later)["productive"] == 12
+    it.store("a", "restart", 0)
+    assert it.count(5) == {"restart": 5}
+    it.store("a", "restart", 5, restart=1.0, detect=4.0)
+    assert sum(it.count(8).values()) == pytest.approx(8)
+    it.delete("a", 9)
+    assert sum(it.count(20).values()) == pytest.approx(9)
 
 
-def test_jobs_come_go_and_may_be_unreadable() -> None:
+def test_the_last_seconds_of_a_job_are_counted_when_it_is_deleted() -> None:
     it = Harness()
-    it.count(0)
-    it.count(1, job("a", "start", 0), Parent("ns", "odd", "u", 1, {"status": {"goodput": {"seconds": 3}}}))
-    assert it.count(5, job("a", "start", 0), job("b", "start", 4)) == {"start": 4}
-    assert it.count(6) == {"start": 4}
-    it.meter.begin(NOW)
-    assert it.count(9, job("b", "start", 4)) == {"start": 4}
-    assert it.count(10, job("b", "unheard of", 4), job("c", "start", 8, made=8)) == {"start": 6}
+    it.store("a", "start", 0)
+    it.count(10)
+    it.delete("a", 13)
+    assert it.count(20) == {"start": 13} and len(it.meter) == 0
+    it.store("b", "start", 21, made=21)
+    it.delete("b", 25)
+    assert it.count(30) == {"start": 17}, "made and deleted between two looks"
+
+
+def test_a_job_of_the_same_name_is_another_one() -> None:
+    it = Harness()
+    it.store("a", "", 5, start=5.0)
+    it.count(10)
+    it.delete("a", 11)
+    it.store("a", "start", 12, made=12)
+    assert it.count(20) == {"start": 13}
+
+
+@pytest.mark.parametrize("last_count", [0, 25, 30])
+def test_leaders_together_count_each_second_once(last_count: float) -> None:
+    """The first leads until 30, when it renews its Lease for the last time; the second from 40 on."""
+    it = Harness()
+    it.store("over", "", 5, start=5.0)
+    it.store("runs", "start", 0)
+    it.store("trains", "productive", 4, start=4.0, stepped=29)
+    it.count(last_count)
+    it.store("young", "start", 35, made=35)
+    it.lead(30)
+    it.store("trains", "restart", 41, stepped=29, start=4.0, productive=26.0, detect=11.0)
+    it.count(50)
+    counted = it.counted(it.leaders[1:])
+    assert sum(counted.values()) == pytest.approx(20 + 21 + 15), "what was after that, and no more"
+    if last_count == 30:
+        assert sum(it.counted(it.leaders).values()) == pytest.approx(5 + 50 + 50 + 15)
+
+
+def test_a_job_that_cannot_be_read_counts_for_nothing_and_hinders_nobody() -> None:
+    it = Harness()
+    it.jobs["odd"] = Parent("ns", "odd", "u", 1, {"metadata": {}, "status": {"goodput": {"seconds": 3}}})
+    it.store("a", "unheard of", 0, start=2.0)
+    assert it.count(10) == {"start": 2}
+    it.delete("odd", 12)
+    assert it.count(13) == {"start": 2}
+
+
+def test_a_replica_that_does_not_lead_counts_nothing() -> None:
+    registry = CollectorRegistry()
+    meter = GoodputMeter(Counter("g", "help", ["cause"], registry=registry))
+    it = Harness()
+    it.store("a", "start", 0)
+    meter.gone(it.jobs["a"], moment(5))
+    assert registry.get_sample_value("g_total", {"cause": "start"}) == 0

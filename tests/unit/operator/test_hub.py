@@ -204,6 +204,7 @@ class TestMessages:
             checkpoint_ms=2250,
             save_ms=12,
             copy_ms=700,
+            restore_ms=1500,
         )
         view = messages.slot_view(
             report(
@@ -230,6 +231,7 @@ class TestMessages:
         (one,) = view.ranks
         assert (view.node, view.incarnation, view.master_port) == ("n0", 2, 29500)
         assert (view.interval_seconds, one.save_seconds, one.copy_seconds) == (42, 0.012, 0.7)
+        assert one.restore_seconds == 1.5
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
@@ -460,6 +462,31 @@ class TestAgents:
         )
         await sessions._listen(Context(), first)  # type: ignore[arg-type]
         assert self.agents.slots((self.pod,))["u"].incarnation == 9
+
+    async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
+        left = [wire.AgentMessage(telemetry=told)]
+        order: list[str] = []
+        monkeypatch.setattr(self.agents.watches, "heard", lambda node, pod: order.append(pod.pod_uid))
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                return left.pop(0) if left else None
+
+        metrics = Metrics()
+        sessions = Sessions(
+            self.agents, metrics, leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+
+        async def other() -> None:
+            order.append("other")
+
+        listening = asyncio.create_task(sessions._listen(Context(), self.join("n0")))
+        await asyncio.gather(listening, asyncio.create_task(other()))
+        assert order == ["a", "other", "b"]
+        assert metrics.agent_messages.labels("telemetry")._value.get() == 1
 
     @pytest.mark.parametrize(
         ("addresses", "unreachable", "dies_at", "leads_at", "found", "seconds"),
@@ -706,3 +733,22 @@ class TestAgents:
         self.world.nodes.upsert(views.node(raw))
         self.world.nodes.remove(views.node(raw))
         assert self.agents.slots((self.pod,)) == {} and not self.agents.presence.liveness.known("n0")
+
+    async def test_an_agent_that_dials_once_more_after_its_node_is_deleted_is_forgotten(self) -> None:
+        raw = {"metadata": {"name": "n2", "uid": "x", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+        first = self.join("n2")
+        self.world.nodes.remove(views.node(raw))
+        assert first.superseded.is_set()
+        again = self.join("n2")
+        self.agents.clear()
+        assert self.agents.peer_address("n2"), "it may be faster than the watch"
+        self.agents.leave(again)
+        self.now += 20
+        self.agents.presence.look()
+        silent = self.agents._metrics.nodes_silent
+        assert silent._value.get() == 1
+        self.agents.clear()
+        self.agents.presence.look()
+        assert silent._value.get() == 0
+        assert not self.agents.peer_address("n2") and not [*self.agents.sweeps.all()]

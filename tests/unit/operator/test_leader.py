@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,6 +126,27 @@ def test_a_leader_that_stops_gives_the_lease_back(virtual: Any) -> None:
         first.cancel()
         assert await until(lambda: b.leading) < 3.5
         second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+
+    virtual(scenario())
+
+
+def test_a_leader_knows_until_when_the_one_before_it_led(virtual: Any) -> None:
+    async def scenario() -> None:
+        lease = Lease()
+        a, b = elector(lease, "a"), elector(lease, "b")
+        first = asyncio.create_task(a.run(forever))
+        await until(lambda: a.leading)
+        await asyncio.sleep(5)
+        assert a.before is None, "it was the first"
+        lease.down.add(a._lock.identity)
+        second = asyncio.create_task(b.run(forever))
+        renewed = datetime.fromisoformat(lease.record.renew_time).replace(tzinfo=UTC)
+        await until(lambda: b.leading)
+        await asyncio.sleep(5)
+        assert b.before == renewed, "its own renewals do not count"
+        for task in (first, second):
+            task.cancel()
         await asyncio.gather(first, second, return_exceptions=True)
 
     virtual(scenario())

@@ -281,9 +281,12 @@ def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api
         it.beating = {"n"}
         await it.until(20.05)
         it.taken()
+        value = it.metrics.registry.get_sample_value
+        assert value("convoy_event_loop_late_seconds_sum") == pytest.approx(0.0, abs=0.01)
         it.loop._virtual += 30  # type: ignore[attr-defined]
         it.beating.clear()
         await asyncio.sleep(1.0)
+        assert value("convoy_event_loop_late_seconds_sum") == pytest.approx(30.0, abs=0.2)
         assert it.taken() == [] and it.presence.nodes((pod,))["n"].silent_seconds == 0.0
         await asyncio.sleep(5.0)
         assert it.presence.nodes((pod,))["n"].silent_seconds > 5.0, "but soon it is"

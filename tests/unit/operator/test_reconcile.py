@@ -357,3 +357,15 @@ async def test_the_refusals_of_a_deleted_job_are_forgotten(it: Harness) -> None:
     assert parent is not None
     it.world.jobs.remove(parent)
     assert it.reconciler._refusals.wait(uid, it.time) is None
+
+
+async def test_a_restart_is_observed_once_it_is_stored(it: Harness) -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    restarts = {"total": 1, "last": {"reason": "RankKilled", "at": at.isoformat()}}
+    status = {"phase": "Restarting", "incarnation": 2, "restarts": restarts}
+    it.plan = lambda parent, refused: Plan(status=status, status_first=True, struck=at.timestamp() - 0.5)
+    value = it.metrics.registry.get_sample_value
+    for _ in range(2):
+        await it.reconciler.handle(KEY)
+    assert value("convoy_restarts_total", {"reason": "RankKilled", "counted": "true"}) == 1
+    assert value("convoy_recovery_seconds_sum", {"phase": "detect"}) == pytest.approx(0.5)

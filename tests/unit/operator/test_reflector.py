@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -51,9 +52,9 @@ class Script:
             yield step
 
 
-async def follow(script: Script) -> Store[Node]:
+async def follow(script: Script, metrics: Metrics | None = None) -> Store[Node]:
     store: Store[Node] = Store()
-    reflector = Reflector(script, NODES, store, views.node, Metrics())  # type: ignore[arg-type]
+    reflector = Reflector(script, NODES, store, views.node, metrics or Metrics())  # type: ignore[arg-type]
     task = asyncio.create_task(reflector.run())
     await asyncio.wait_for(script.over.wait(), 600)
     assert reflector.synced.is_set()
@@ -101,8 +102,13 @@ def test_a_broken_connection_does_not_list_again(virtual: Any) -> None:
                 [errors.Unavailable(0, "refused")],
             ],
         )
-        assert names(await follow(script)) == {"a", "b"}
+        metrics = Metrics()
+        assert names(await follow(script, metrics)) == {"a", "b"}
         assert script.watched_from == ["10", "12", "12"]
+        value, nodes = metrics.registry.get_sample_value, {"resource": "nodes"}
+        assert value("convoy_watch_errors_total", nodes) == 2
+        assert value("convoy_watch_relists_total", nodes) == 1
+        assert time.time() - 60 < (value("convoy_watch_heard_timestamp_seconds", nodes) or 0) <= time.time()
 
     virtual(scenario())
 

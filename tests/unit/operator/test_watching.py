@@ -82,7 +82,7 @@ class Hub:
                 held = transfer + 0.3 * (number > 0)
                 window.collectives.add(kind="dp", members=members, bytes=100, count=1, seconds=held)
             told = wire.PodTelemetry(pod_uid=f"{pod}{number}", incarnation=incarnation, windows=[window])
-            self.watches.heard(f"n{number}", wire.Telemetry(pods=[told]))
+            self.watches.heard(f"n{number}", told)
 
 
 def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
@@ -135,7 +135,7 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
         for number in range(RANKS):
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
             told = wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=[window])
-            hub.watches.heard("n0", wire.Telemetry(pods=[told]))
+            hub.watches.heard("n0", told)
     elif fault == "a stranger's pod":
         for number in range(RANKS):
             raw = hub._pod(number)

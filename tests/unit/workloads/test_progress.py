@@ -10,12 +10,13 @@ from convoy_workloads.runtime.progress import RATE_WINDOW, Meter
 def test_the_newest_value_of_each_quantity_is_told() -> None:
     meter = Meter(total=9)
     meter.first_step_ms, meter.checkpoint_seconds = 70, 0.2504
-    meter.save_seconds, meter.copy_seconds = 0.0002, 0.75
+    meter.save_seconds, meter.copy_seconds, meter.restore_seconds = 0.0002, 0.75, 1.5
     meter.observe(1, 0.0, loss=3.0, samples=8, held_out_loss=4.0)
     meter.observe(2, 2.0, loss=2.5, samples=8)
     assert meter.message(77) == {
         "type": "progress", "step": 2, "totalSteps": 9, "timeMs": 77, "samplesPerSecond": 4.0, "loss": 2.5,
         "heldOutLoss": 4.0, "firstStepMs": 70, "checkpointMs": 250, "saveMs": 1, "copyMs": 750,
+        "restoreMs": 1500,
     }  # fmt: skip
 
 

@@ -130,6 +130,7 @@ class Job(Generic[P]):
         record = self._checkpoints.choose(model, optimizer)
         if record is not None:
             record = self._load(self._checkpoints, record, model, optimizer)
+            self._meter.restore_seconds = time.monotonic() - began
             self._say_restored(record, began, warm is not None)
         self._checkpoints.ready(model, optimizer)
         return self.restored

@@ -29,6 +29,8 @@ class Meter:
         """For which its newest save did; 0 before the first."""
         self.copy_seconds = 0.0
         """Until the newest save that has its copies had them; 0 before the first."""
+        self.restore_seconds = 0.0
+        """For which it read what this incarnation goes on from; 0 when it read nothing."""
         self._samples = 0
         self._marks: deque[tuple[float, int]] = deque(maxlen=1024)
 
@@ -81,6 +83,7 @@ class Meter:
             # Rounded up: a save that took no millisecond is one for all that.
             "saveMs": math.ceil(self.save_seconds * 1000) or None,
             "copyMs": math.ceil(self.copy_seconds * 1000) or None,
+            "restoreMs": math.ceil(self.restore_seconds * 1000) or None,
         }
         known = {name: value for name, value in found.items() if value is not None}
         return {"type": "progress", "step": self.step, "timeMs": time_ms, **known}

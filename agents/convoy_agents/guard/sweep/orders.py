@@ -144,6 +144,7 @@ class Orders:
     def _over(self, now: hub_pb2.SweepReport, task: asyncio.Task[None]) -> None:
         self._running = None
         now.state = hub_pb2.SweepReport.CANCELLED if task.cancelled() else hub_pb2.SweepReport.DONE
+        metrics.SWEEPS.labels("cancelled" if task.cancelled() else "done").inc()
         if not task.cancelled() and (error := task.exception()):
             log.error("sweep failed", name=now.name, exc_info=error)
             now.message = f"{type(error).__name__}: {error}"
@@ -152,6 +153,7 @@ class Orders:
 
     def _refuse(self, name: str, why: str) -> None:
         log.warning("sweep refused", name=name, why=why)
+        metrics.SWEEPS.labels("refused").inc()
         self._tell(report.refused(name, self._node, why))
 
     def _tell(self, what: hub_pb2.SweepReport) -> None:

@@ -1,0 +1,151 @@
+"""Observes how long the recoveries of jobs take, and what they cost, as this leader sees them.
+
+A recovery that another leader has decided on is not observed: its beginning is not known here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from convoy_controllers.plan import Plan, PodView, SlotView
+from convoy_controllers.trainingjob import timeline
+from convoy_controllers.trainingjob.losses import lost
+from convoy_controllers.trainingjob.pods import birth
+from convoy_controllers.trainingjob.timeline import Placing, Timeline
+from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJobStatus
+from convoy_operator import views
+from convoy_operator.metrics import Metrics
+from convoy_operator.views import Parent, Pod
+from convoy_operator.world import World
+
+_OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})
+"""Phases in which nothing is waited for any more."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A recovery that has come to no step yet."""
+
+    namespace: str
+    job: str
+    line: Timeline
+    placings: dict[str, Placing] = field(default_factory=dict)
+    """By uid, the pods that were made for it."""
+
+
+class RecoveryMeter:
+    """Of the leader. Holds one entry for each job that has restarted and made no step since."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        world: World,
+        slots: Callable[[tuple[PodView, ...]], Mapping[str, SlotView]],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`slots`: by pod uid, what agents report of these pods."""
+        self._metrics = metrics
+        self._world = world
+        self._slots = slots
+        self._wall = wall
+        self._open: dict[str, _Open] = {}
+        """By uid of the job."""
+        self._deciding: dict[str, tuple[int, float]] = {}
+        """By uid of the job: the number of the restart that is being stored, and when its fault happened."""
+        world.jobs.listen(self._job)
+        world.pods.listen(self._placed)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def deciding(self, job: Parent, plan: Plan) -> None:
+        """The plan's status is about to be stored. It counts once it is seen to be: answers get lost."""
+        total = _restarts(plan.status or {})
+        if total > _restarts(job.status):
+            self._deciding[job.uid] = total, plan.struck
+
+    def _decided(self, job: Parent, struck: float) -> None:
+        """A restart has been stored; `struck`: Unix seconds of its fault, 0 where that is not known."""
+        try:
+            status = TrainingJobStatus.model_validate(job.status)
+        except ValidationError:
+            return
+        last = status.restarts.last
+        if last is None:
+            return
+        counted = "true" if last.counted else "false"
+        self._metrics.restarts.labels(last.reason, counted).inc()
+        at = datetime.fromtimestamp(struck, UTC) if struck else last.at
+        loss = lost(status, views.saves(job.raw), at)
+        if loss.steps is not None:
+            self._metrics.lost_steps.observe(loss.steps)
+        if loss.seconds is not None:
+            self._metrics.checkpoint_age.observe(loss.seconds)
+        known, pause = self._open.get(job.uid), status.restarts.not_before
+        line = timeline.begin(
+            known.line if known is not None else None,
+            incarnation=status.incarnation,
+            decided=last.at.timestamp(),
+            struck=struck,
+            not_before=pause.timestamp() if pause is not None else 0.0,
+        )
+        self._observe({}, line)
+        self._open[job.uid] = _Open(job.namespace, job.name, line)
+
+    def look(self, job: Parent) -> None:
+        """Takes in how far a job has come that may be recovering."""
+        known = self._open.get(job.uid)
+        if known is None:
+            return
+        status = job.status
+        if status.get("membership"):
+            pods = self._world.pods.indexed((job.namespace, job.name))
+            own = tuple(pod.view for pod in pods if pod.view.owner_uid == job.uid)
+            incarnation = status.get("incarnation", 0)
+            told = self._slots(own)
+            running = status.get("phase") == Phase.RUNNING
+            line = timeline.seen(known.line, incarnation, running, told, known.placings)
+            self._observe(timeline.lengths(known.line), line)
+            known.line = line
+        if known.line.stepped or status.get("phase") in _OVER:
+            del self._open[job.uid]
+
+    def _observe(self, before: Mapping[timeline.RecoveryPhase, float], line: Timeline) -> None:
+        for phase, seconds in timeline.lengths(line).items():
+            if phase not in before:
+                self._metrics.recovery_seconds.labels(phase.value).observe(seconds)
+
+    def _placed(self, before: Pod | None, after: Pod | None, own: bool) -> None:
+        replaced = before is not None and (after is None or after.uid != before.uid)
+        if replaced and before is not None and (known := self._recovery(before)) is not None:
+            known.placings.pop(before.uid, None)
+        if after is None or (known := self._recovery(after)) is None:
+            return
+        if birth(after.view) >= known.line.incarnation:
+            placing = timeline.placed(known.placings.get(after.uid), bool(after.view.node), self._wall())
+            known.placings[after.uid] = placing
+
+    def _recovery(self, pod: Pod) -> _Open | None:
+        """Of the job of a pod. Anybody may give a pod an owner of another namespace."""
+        known = self._open.get(pod.view.owner_uid or "")
+        return known if known and (known.namespace, known.job) == (pod.namespace, pod.job) else None
+
+    def _job(self, before: Parent | None, after: Parent | None, own: bool) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._open.pop(before.uid, None)
+            self._deciding.pop(before.uid, None)
+        if after is not None and (waits := self._deciding.get(after.uid)) is not None:
+            total, struck = waits
+            if _restarts(after.status) >= total:
+                del self._deciding[after.uid]
+                self._decided(after, struck)
+
+
+def _restarts(status: Mapping[str, Any]) -> int:
+    return int((status.get("restarts") or {}).get("total", 0))

@@ -1,0 +1,106 @@
+"""What of a pod's ranks is counted, from what its launcher says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_agents.pods import tally
+from convoy_agents.pods.assignment import Assignment, Member
+from convoy_agents.pods.messages import LauncherHello, RankUpdate
+from convoy_agents.pods.rules import reduce
+from convoy_agents.pods.state import Event, LauncherGone, PodState
+
+
+def plan(incarnation: int) -> Assignment:
+    return Assignment(
+        pod_uid="u",
+        job_uid="j",
+        job="ns/job",
+        incarnation=incarnation,
+        slot=0,
+        rank_offset=0,
+        processes=2,
+        world_size=2,
+        master_addr="10.0.0.1",
+        master_port=29500,
+        hang_seconds=60,
+        role="worker",
+        replica=0,
+        command=("python3", "t.py"),
+        members=(Member(0, "u", "n", "n:1", 2),),
+    )
+
+
+def rank(number: int, incarnation: int = 1, state: str = "RUNNING", **facts: Any) -> RankUpdate:
+    return RankUpdate(incarnation, number, state, **facts)
+
+
+class Pod:
+    """A pod of which an agent knows since second 100; each event comes a second after the last."""
+
+    def __init__(self) -> None:
+        self.state = PodState("u")
+        self.told: tally.Told | None = None
+        self.now = 100.0
+        self.starts: list[float] = []
+        self.exits: list[str] = []
+        self.in_place = 0
+
+    def say(self, *events: Event) -> Pod:
+        for event in events:
+            older, self.state = self.state, reduce(self.state, event).state
+            before, self.told = self.told, tally.told(self.told, event, older, self.state, self.now)
+            if self.told is not before and self.told is not None:
+                self.in_place += self.told.in_place
+            self.starts += tally.start(self.told, older, self.state) if self.told else []
+            self.exits += tally.exits(100.0, older, self.state)
+            self.now += 1
+        return self
+
+
+HELLO = LauncherHello(0, 1, "3.11")
+
+
+def test_a_fresh_pod_and_a_restart_in_place() -> None:
+    pod = Pod().say(HELLO, plan(1), rank(0, started_ms=101_500), rank(1, started_ms=101_250))
+    assert (pod.starts, pod.in_place) == ([0.5, 0.25], 0)
+    pod.say(rank(0, started_ms=101_500), rank(0, state="EXITED", started_ms=101_500, ended_ms=107_000))
+    assert (pod.starts, pod.exits) == ([0.5, 0.25], ["done"]), "each once"
+    pod.say(plan(2), rank(0, 2, started_ms=106_125))
+    assert (pod.starts[2:], pod.in_place) == ([0.125], 1)
+    pod.say(plan(2))
+    assert pod.in_place == 1, "told again, begun once"
+
+
+def test_an_incarnation_that_came_while_the_launcher_was_away() -> None:
+    pod = Pod().say(HELLO, plan(1), LauncherGone(), plan(2))
+    assert pod.in_place == 0, "it has not heard of it"
+    pod.say(LauncherHello(1, 1, "3.11"), rank(0, 2, started_ms=104_250))
+    assert (pod.starts, pod.in_place) == ([0.25], 1)
+
+
+def test_another_agent_counts_no_start_and_no_end_that_was_before_it() -> None:
+    pod = Pod()
+    pod.say(LauncherHello(3, 1, "3.11"), rank(0, 3, started_ms=50_000))
+    pod.say(rank(1, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=99_000))
+    assert (pod.starts, pod.exits, pod.in_place) == ([], [], 0)
+    pod.say(rank(0, 3, "EXITED", exit_code=1, started_ms=50_000, ended_ms=101_000))
+    assert pod.exits == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({}, "done"),
+        ({"exit_code": 1}, "failed"),
+        ({"exit_code": 137, "signal": 9}, "killed"),
+        ({"exit_code": 137, "signal": 9, "oom": True}, "out_of_memory"),
+        ({"exit_code": 134, "signal": 6, "hung": True}, "hung"),
+        ({"exit_code": 127, "command_not_found": True}, "command_not_found"),
+    ],
+)
+def test_how_a_rank_ended(facts: dict[str, Any], kind: str) -> None:
+    assert Pod().say(HELLO, plan(1), rank(0, state="EXITED", **facts)).exits == [kind]
+    assert kind in tally.EXITS

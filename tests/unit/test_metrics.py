@@ -1,0 +1,138 @@
+"""What operator and agents expose, by the conventions of Prometheus, and the page that lists it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from e2e import metrics_page
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from convoy_agents import metrics as agent
+from convoy_controllers.trainingjob import attention
+from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_crds.terms import Reason, Reasons
+from convoy_operator.client import KubernetesGateway
+from convoy_operator.gauges import show_jobs
+from convoy_operator.metrics import VERBS, Metrics
+
+REGISTRIES = {"operator": Metrics().registry, "agent": agent.REGISTRY}
+BOTH = pytest.mark.parametrize("registry", REGISTRIES.values(), ids=REGISTRIES)
+
+UNITS = ("seconds", "bytes", "steps")
+OTHER_UNITS = ("ms", "millis", "milliseconds", "minutes", "hours", "kb", "mb", "mib", "percent", "ns")
+LABELS = {
+    "operator": {
+        "version", "python", "kind", "cause", "verb", "resource", "code", "type", "outcome", "certificate",
+        "phase", "reason", "counted", "sight", "state", "verdict",
+    },
+    "agent": {
+        "version", "state", "start", "kind", "result", "method", "code", "verdict", "direction", "path",
+        "bytes", "outcome",
+    },
+}  # fmt: skip
+"""Each takes few values, whatever jobs and nodes there are. Names that scrapers add are none of them: job,
+instance, pod, container, namespace, node, service, endpoint."""
+MOST_SERIES = 64
+"""Of one metric, without the buckets."""
+
+
+def families(registry: CollectorRegistry) -> Iterator[Metric]:
+    """Convoy's own, as a scraper reads them."""
+    text = generate_latest(registry).decode()
+    return (one for one in text_string_to_metric_families(text) if one.name.startswith("convoy_"))
+
+
+@BOTH
+def test_names_say_what_is_counted_in_base_units(registry: CollectorRegistry) -> None:
+    prefix = "convoy_agent_" if registry is agent.REGISTRY else "convoy_"
+    for metric in metrics_page.described(registry):
+        [family] = metric.collect()
+        words = family.name.split("_")
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", family.name) and family.name.startswith(prefix)
+        assert not {*words} & {*OTHER_UNITS, "total", "count", "sum", "bucket"}, family.name
+        assert not {*words[:-1]} & {*UNITS}, f"the unit is the end of {family.name}"
+        if family.type == "histogram":
+            assert words[-1] in UNITS, family.name
+        if family.type == "gauge" and "timestamp" in words:
+            assert words[-2:] == ["timestamp", "seconds"], family.name
+
+
+@BOTH
+def test_every_help_is_a_sentence_of_its_own(registry: CollectorRegistry) -> None:
+    said = Counter(family.documentation for family in families(registry))
+    for text, times in said.items():
+        assert times == 1, text
+        assert re.fullmatch(r"[A-Z1].{10,}\.", text), text
+        assert "|" not in text, "it goes into a table"
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: str) -> None:
+    used = set()
+    for metric in metrics_page.described(REGISTRIES[name]):
+        used |= {*metric._labelnames}
+        [family] = metric.collect()
+        series = {tuple(sorted((sample.labels | {"le": ""}).items())) for sample in family.samples}
+        assert len(series) <= MOST_SERIES, family.name
+        # What is asked of the API server is too much to be listed beforehand, and much of it never happens.
+        later = family.name == "convoy_api_requests" or {*metric._labelnames} & metrics_page.OPEN
+        assert series or later, family.name
+    assert used == LABELS[name]
+
+
+def test_operator_and_agents_have_no_name_in_common() -> None:
+    both = [{family.name for family in families(registry)} for registry in REGISTRIES.values()]
+    assert both[0] and both[1] and not both[0] & both[1]
+
+
+def test_the_page_has_all_of_it_and_is_current() -> None:
+    page = metrics_page.PAGE.read_text()
+    assert page == metrics_page.rendered(), "run python -m e2e.metrics_page"
+    for registry in REGISTRIES.values():
+        for family in families(registry):
+            assert f"| `{family.name}" in page
+
+
+def test_a_scrape_of_a_new_process_is_small() -> None:
+    size = sum(len(generate_latest(registry)) for registry in REGISTRIES.values())
+    assert size < 200_000
+
+
+def test_the_verbs_of_the_api_server() -> None:
+    assert {*VERBS} == {*KubernetesGateway._METHODS}
+
+
+def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
+    catalogue = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
+    assert catalogue.keys() >= attention.REASONS
+    assert all(catalogue[name].warning for name in attention.REASONS)
+    # The ranks wait for the store: it is answered by restarts, and by whoever mends the store.
+    assert attention.REASONS & POLICIES.keys() == {Reasons.STORE_AWAY.name}
+
+
+def test_jobs_by_phase_and_by_what_they_wait_for() -> None:
+    metrics = Metrics()
+    troubled = {
+        "phase": "Running",
+        "reason": "Training",
+        "conditions": [
+            {"type": "Checkpointing", "reason": "NoPeer"},
+            {"type": "Valid", "reason": "Accepted"},
+        ],
+    }
+    over = {"phase": "Failed", "reason": "MaxRestartsExceeded", "conditions": [{"reason": "NoPeer"}]}
+    waiting = {"phase": "Pending", "reason": "Unschedulable", "conditions": [{"reason": "Unschedulable"}]}
+    value = metrics.registry.get_sample_value
+    show_jobs(metrics, [troubled, over, waiting, {}])
+    assert value("convoy_jobs", {"phase": "Pending"}) == 2
+    assert value("convoy_jobs_need_attention", {"reason": "Unschedulable"}) == 1
+    assert value("convoy_jobs_need_attention", {"reason": "NoPeer"}) == 1
+    show_jobs(metrics, [over])
+    assert value("convoy_jobs", {"phase": "Pending"}) == 0
+    assert value("convoy_jobs", {"phase": "Failed"}) == 1
+    assert value("convoy_jobs_need_attention", {"reason": "NoPeer"}) == 0
