@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -117,8 +118,8 @@ def test_a_release_ends_a_condemnation(cluster: Cluster) -> None:
 
 
 def test_what_is_taken_back_is_removed(cluster: Cluster) -> None:
-    decide.exempt("n1", reason="over", undo=True)
-    decide.condemn("n1", reason="over", undo=True)
+    decide.exempt("n1", undo=True)
+    decide.condemn("n1", undo=True)
     assert [body["spec"] for _, body in cluster.patched] == [{"exempt": None}, {"condemned": None}]
 
 
@@ -126,4 +127,11 @@ def test_what_is_taken_back_is_removed(cluster: Cluster) -> None:
 def test_nothing_is_said_of_a_node_that_is_not_known_for_sure(cluster: Cluster, name: str) -> None:
     with pytest.raises(typer.Exit):
         decide.condemn(name, reason="smoke", user="ops")
+    assert cluster.patched == []
+
+
+@pytest.mark.parametrize("say", [decide.exempt, decide.condemn])
+def test_what_is_said_has_a_reason(cluster: Cluster, say: Callable[..., None]) -> None:
+    with pytest.raises(typer.BadParameter, match="say why"):
+        say("n1")
     assert cluster.patched == []

@@ -14,6 +14,9 @@ from convoy.cli.guard.why import Node
 from convoy_crds.nodehealth import MOST_EXEMPT_HOURS, NodeHealth
 
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is kept with the node.")]
+UnlessUndone = Annotated[
+    str | None, typer.Option("--reason", help="Why; it is kept with the node. Needed without --undo.")
+]
 User = Annotated[str | None, typer.Option("--user", help="Who says so; by default who runs this.")]
 Hours = Annotated[
     int, typer.Option("--hours", min=1, max=MOST_EXEMPT_HOURS, help="How long it is left alone.")
@@ -30,7 +33,7 @@ def release(node: Node, reason: Reason, user: User = None, context: Context = No
 
 def exempt(
     node: Node,
-    reason: Reason,
+    reason: UnlessUndone = None,
     hours: Hours = 24,
     user: User = None,
     undo: Undo = False,
@@ -44,14 +47,20 @@ def exempt(
 
 
 def condemn(
-    node: Node, reason: Reason, user: User = None, undo: Undo = False, context: Context = None
+    node: Node,
+    reason: UnlessUndone = None,
+    user: User = None,
+    undo: Undo = False,
+    context: Context = None,
 ) -> None:
     """Take a node out of service until this is taken back."""
     _say(node, {"condemned": None if undo else _said(reason, user)}, context)
     typer.echo(f"{node} is retested" if undo else f"{node} takes no more pods")
 
 
-def _said(reason: str, user: str | None) -> dict[str, str]:
+def _said(reason: str | None, user: str | None) -> dict[str, str]:
+    if not reason:
+        raise typer.BadParameter("say why", param_hint="--reason")
     return {"reason": reason, "user": user or getpass.getuser()}
 
 
