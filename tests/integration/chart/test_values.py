@@ -119,6 +119,7 @@ def test_every_setting_is_described_in_both() -> None:
         "networkPolicies.apiServer.ports={https}",
         "networkPolicies.dns.from=x",
         "networkPolicies.stores.ports={70000}",
+        "rbac.aggregate=view",
     ],
 )
 def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
