@@ -120,6 +120,12 @@ def test_every_setting_is_described_in_both() -> None:
         "networkPolicies.dns.from=x",
         "networkPolicies.stores.ports={70000}",
         "rbac.aggregate=view",
+        "monitoring.runbooks=",
+        "monitoring.serviceMonitor.interval=often",
+        "monitoring.serviceMonitor.namespace=A",
+        "monitoring.prometheusRule.labels.release=1",
+        "monitoring.prometheusRule.interval=1m",
+        "monitoring.grafanaDashboards.enabled=yes",
     ],
 )
 def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
