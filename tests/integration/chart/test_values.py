@@ -120,6 +120,7 @@ def test_every_setting_is_described_in_both() -> None:
         "networkPolicies.dns.from=x",
         "networkPolicies.stores.ports={70000}",
         "rbac.aggregate=view",
+        "certificates.mode=Vault",
         "monitoring.runbooks=",
         "monitoring.serviceMonitor.interval=often",
         "monitoring.serviceMonitor.namespace=A",
