@@ -53,7 +53,7 @@ def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
     bound = [s["name"] for b in bodies if b["kind"].endswith("RoleBinding") for s in b["subjects"]]
-    assert set(bound) == {"convoy-operator", "convoy-uninstall"}
+    assert set(bound) == {"convoy-operator", "convoy-uninstall", "convoy-test"}
 
 
 def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> None:
