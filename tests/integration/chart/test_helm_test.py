@@ -46,9 +46,13 @@ def test_it_trains_what_the_values_say(helm: Path) -> None:
     job = one(render(helm, values=values), "Job", "convoy-trains-a-job")
     engine, params, seconds = job["spec"]["template"]["spec"]["containers"][0]["args"]
     assert (engine, float(seconds)) == ("mine", 90)
-    # helm merges maps: the defaults are there besides.
-    assert json.loads(params).items() >= values["test"]["params"].items()
+    assert json.loads(params) == values["test"]["params"]
     assert job["spec"]["activeDeadlineSeconds"] > 90
+
+
+def test_another_engine_gets_no_parameters_of_this_one(helm: Path) -> None:
+    job = one(render(helm, "test.engine=mine"), "Job", "convoy-trains-a-job")
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"][1] == "{}"
 
 
 def test_by_default_it_is_an_engine_of_the_chart_with_parameters_that_it_takes(helm: Path) -> None:
@@ -56,6 +60,7 @@ def test_by_default_it_is_an_engine_of_the_chart_with_parameters_that_it_takes(h
     engine, params, _ = job["spec"]["template"]["spec"]["containers"][0]["args"]
     spec = yaml.safe_load((CHART / "files" / "engines" / f"{engine}.yaml").read_text())["spec"]
     jsonschema.validate(json.loads(params), spec["paramsSchema"])
+    assert json.loads(params)["steps"] <= 20
 
 
 @pytest.fixture
