@@ -37,7 +37,7 @@ def render(
     )  # fmt: skip
     if done.returncode:
         raise ValueError(done.stderr)
-    return [body for body in yaml.safe_load_all(done.stdout) if body]
+    return [body for body in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if body]
 
 
 def one(bodies: Bodies, kind: str, name: str) -> dict[str, Any]:
