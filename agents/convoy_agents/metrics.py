@@ -5,8 +5,6 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
-from convoy_controllers.checkpoint.commit import Verdict
-
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
@@ -49,8 +47,6 @@ COMMITS = Counter(
     ["verdict"],
     registry=REGISTRY,
 )
-for _verdict in Verdict:
-    COMMITS.labels(_verdict.value)  # one that first appears with its first failure hides it from rate()
 FENCED = Counter(
     "convoy_agent_fenced", "Strict jobs stopped on this node because it was cut off", registry=REGISTRY
 )

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from convoy_controllers.guard.canary import Sight
 from convoy_crds.trainingjob import Phase
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -138,7 +137,3 @@ class Metrics:
             self.jobs.labels(phase.value)
         for outcome in ("issued", "refused", "failed"):
             self.enrolments.labels(outcome)
-        for cause in ("repeated", "too_many", "queue_full", "refused"):
-            self.events_dropped.labels(cause)
-        for sight in Sight:
-            self.guard_canaries.labels(sight.value)

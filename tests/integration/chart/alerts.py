@@ -12,7 +12,8 @@ OPERATOR = 'instance="op-1"'
 LEADS = {f"convoy_leader{{{OPERATOR}}}": "1x500"}
 AGENT = 'instance="node-1"'
 FAILED = f'convoy_jobs{{{OPERATOR},phase="Failed"}}'
-HOUR = 3600
+HOUR, DAY = 3600, 86400
+ENDS = "convoy_hub_certificate_expiry_timestamp_seconds"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,25 @@ CASES = {
     "ConvoyEnrolmentsRefused": Case(
         enrolments("refused", 1), {"agents are given theirs": enrolments("issued", 60)}
     ),
+    "ConvoyWatchSilent": Case(
+        {f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': "1000x500"},
+        {
+            "heard each minute": {
+                f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': growing(60)
+            },
+            "not watched": {f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': "0x500"},
+        },
+        {"instance": "op-1", "resource": "pods"},
+    ),
+    "ConvoyHubCertificateEnding": Case(
+        {f'{ENDS}{{{OPERATOR},certificate="hub"}}': f"{20 * DAY}x500"},
+        {
+            "a year is left": {f'{ENDS}{{{OPERATOR},certificate="hub"}}': f"{365 * DAY}x500"},
+            "not known": {f'{ENDS}{{{OPERATOR},certificate="hub"}}': "0x500"},
+        },
+        {"instance": "op-1", "certificate": "hub"},
+        minutes=90,
+    ),
     "ConvoyAgentsSilent": Case(
         beside_the_leader("convoy_nodes_silent", "2x500"),
         {
@@ -196,6 +216,17 @@ CASES = {
         },
         minutes=90,
     ),
+    "ConvoyJobsNeedAttention": Case(
+        {**LEADS, f'convoy_jobs_need_attention{{{OPERATOR},reason="InvalidSpec"}}': "1x500"},
+        {
+            "none": {**LEADS, f'convoy_jobs_need_attention{{{OPERATOR},reason="InvalidSpec"}}': "0x500"},
+            "for a moment": {
+                **LEADS,
+                f'convoy_jobs_need_attention{{{OPERATOR},reason="BackOff"}}': "0x40 1x460",
+            },
+        },
+        {"reason": "InvalidSpec"},
+    ),
     "ConvoyGoodputLow": Case(
         goodput(30, 30),
         {
@@ -206,6 +237,15 @@ CASES = {
         minutes=400,
     ),
     "ConvoyCommitsFailing": Case(commits(1, 1), {"few": commits(9, 1), "none is asked for": commits(0, 0)}),
+    "ConvoyCheckpointsLost": Case(
+        {f'convoy_agent_checkpoint_restores_total{{{AGENT},outcome="lost"}}': "0x30 1x470"},
+        {"found": {f'convoy_agent_checkpoint_restores_total{{{AGENT},outcome="found"}}': "0x30 1x470"}},
+    ),
+    "ConvoyStoreFailing": Case(
+        {f"convoy_agent_checkpoint_store_errors_total{{{AGENT}}}": growing(2)},
+        {"now and then": {f"convoy_agent_checkpoint_store_errors_total{{{AGENT}}}": growing(0.1)}},
+        {"instance": "node-1"},
+    ),
     "ConvoyCheckpointsDamaged": Case(
         {f"convoy_agent_checkpoint_damaged_total{{{AGENT}}}": "0x30 1x470"},
         {"none": {f"convoy_agent_checkpoint_damaged_total{{{AGENT}}}": "0x500"}},

@@ -27,8 +27,15 @@ DASHBOARDS = sorted((CHART / "files" / "monitoring").glob("*.json"))
 PROMETHEUS = ("monitoring.coreos.com/v1",)
 OF_SCRAPES = {"instance", "job", "namespace", "pod", "node", "le"}
 """Labels that every series may have besides its own."""
-AWAITED = {"convoy_recovery_seconds": {"phase"}}
-"""Named by a panel before the operator exports it."""
+AWAITED = {
+    **{f"convoy_recovery_seconds_{end}": {"phase"} for end in ("bucket", "count", "sum")},
+    "convoy_watch_heard_timestamp_seconds": {"resource"},
+    "convoy_hub_certificate_expiry_timestamp_seconds": {"certificate"},
+    "convoy_jobs_need_attention": {"reason"},
+    "convoy_agent_checkpoint_restores_total": {"outcome"},
+    "convoy_agent_checkpoint_store_errors_total": set(),
+}
+"""Series that operator and agents are about to export, with their labels."""
 
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
@@ -57,10 +64,7 @@ def exported(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
 
 
 def series() -> dict[str, set[str]]:
-    known = {**dict(exported(Metrics().registry)), **dict(exported(REGISTRY))}
-    for name, labels in AWAITED.items():
-        known.update({f"{name}{end}": labels for end in ("_bucket", "_count", "_sum")})
-    return known
+    return {**AWAITED, **dict(exported(Metrics().registry)), **dict(exported(REGISTRY))}
 
 
 def kebab(alert: str) -> str:
@@ -134,6 +138,21 @@ def test_an_alert_reads_what_is_exported_and_has_a_runbook(alert: str) -> None:
     assert text.startswith(f"# {alert}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["What it means", "How to look", "What to do"]
     assert "```sh" in text
+
+
+@pytest.mark.parametrize("path", sorted(RUNBOOKS.glob("*.md")), ids=lambda path: path.stem)
+def test_a_runbook_looks_for_what_is_logged_and_leads_to_what_is_there(path: Path) -> None:
+    text, root = path.read_text(), RUNBOOKS.parents[1]
+    code = "".join(
+        file.read_text() for part in ("operator", "agents") for file in (root / part).rglob("*.py")
+    )
+    for pattern in re.findall(r"\blogs [^|]*\| grep (?:-\w+ )?'([^']+)'", text):
+        alternatives = re.sub(
+            r"^(.*?)\((.*)\)$", lambda m: "|".join(m[1] + x for x in m[2].split("|")), pattern
+        )
+        assert [words for words in alternatives.split("|") if words not in code] == []
+    assert [page for page in re.findall(r"\]\(([\w-]+\.md)\)", text) if not (RUNBOOKS / page).exists()] == []
+    assert [page for page in re.findall(r"\bdocs/[\w-]+\.md", text) if not (root / page).exists()] == []
 
 
 def test_no_runbook_and_no_case_is_of_an_alert_that_is_gone() -> None:
