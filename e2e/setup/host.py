@@ -35,12 +35,16 @@ PACKAGES = {
     "debootstrap": ("debootstrap",),
     "gcc": ("gcc", "cc"),
     "libc6-dev": ("/usr/include/stdlib.h",),
+    # Of it only promtool is used, by the tests of alerts and dashboards.
+    "prometheus": ("promtool",),
 }
 GO_NEEDED = (1, 26)
 GO_SITE = "https://go.dev/dl/"
 RELEASES = "https://dl.k8s.io/"
 # Every kubelet, containerd and watching program takes several; the usual 128 is for one of each.
 INOTIFY_INSTANCES = 1024
+SERVICES = ("prometheus",)
+"""Packages that begin to serve when they are installed, of which a program alone is wanted."""
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin"
 
@@ -95,13 +99,19 @@ def install(packages: list[str]) -> None:
             check=False,
         )
         if done.returncode == 0:
-            return
+            return silence([package for package in packages if package in SERVICES])
         if attempt == 1:
             say("updating the package lists")
             subprocess.run(
                 ["apt-get", "update", "--quiet"], stdout=subprocess.DEVNULL, timeout=300, check=False
             )
     raise SetupError(f"apt-get could not install {listed}:\n{done.stdout.decode(errors='replace')[-2000:]}")
+
+
+def silence(services: list[str]) -> None:
+    """Stop services that were installed a moment ago; without systemd none was started."""
+    if services and Path("/run/systemd/system").is_dir():
+        subprocess.run(["systemctl", "disable", "--now", *services], timeout=60, check=False)
 
 
 def raise_limits() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from e2e.cluster.cluster import Cluster
+from e2e.install import NAMESPACE, helm
 from e2e.tests.faults import kill_rank
 from e2e.tests.jobs import SMALL, Jobs, memory
 from e2e.tests.survival import apart
@@ -121,3 +122,9 @@ def test_a_killed_rank_restarts_in_its_pod(cluster: Cluster, jobs: Jobs) -> None
     assert (status["restarts"]["total"], status["incarnation"]) == (1, 2)
     assert status["restarts"]["last"]["reason"] == "RankKilled"
     assert status["progress"]["step"] == 250
+
+
+def test_helm_test_trains_a_job_and_leaves_nothing(cluster: Cluster) -> None:
+    assert "Succeeded" in helm(cluster, "test", "convoy", "--timeout=300s", deadline=320)
+    left = cluster.kubectl("get", "trainingjobs", "-n", NAMESPACE, "convoy-test", "--ignore-not-found")
+    assert left.strip() == ""

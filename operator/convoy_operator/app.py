@@ -264,7 +264,9 @@ class Operator:
         attempt = 0
         while True:
             try:
-                return await ca.load_or_make(self.gateway, self.settings.namespace)
+                return await ca.load_or_make(
+                    self.gateway, self.settings.namespace, may_make=self.settings.ca_maker == "Operator"
+                )
             except errors.ApiError as fault:
                 wait = backoff(attempt, 0.5, 15.0)
                 log.warning("no CA yet", error=str(fault), retry_seconds=round(wait, 1))

@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 PREFIX = "CONVOY_"
+CA_MAKERS = ("Operator", "CertManager")
 
 
 class SettingError(ValueError):
@@ -88,6 +89,8 @@ class Settings:
     agent_unready_seconds: float = 15.0
     """An agent silent for this long loses its node's agent-ready label, also when the node answers; longer
     than an agent's restart."""
+    ca_maker: str = "Operator"
+    """Who makes the certificate authority: Operator, or CertManager, whose Secret is then waited for."""
     certificate_hours: float = 24.0
     """Life of an agent's certificate, in hours; agents renew at two thirds of it."""
 
@@ -130,6 +133,8 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
     settings = Settings(**given)
     if not settings.retry_seconds * 1.2 < settings.renew_seconds < settings.lease_seconds:
         raise SettingError("need 1.2 x CONVOY_RETRY_SECONDS < CONVOY_RENEW_SECONDS < CONVOY_LEASE_SECONDS")
+    if settings.ca_maker not in CA_MAKERS:
+        raise SettingError(f"CONVOY_CA_MAKER={settings.ca_maker!r} is none of {', '.join(CA_MAKERS)}")
     if settings.workers < 1 or settings.parallel_creates < 1 or settings.request_tries < 1:
         raise SettingError(
             "CONVOY_WORKERS, CONVOY_PARALLEL_CREATES and CONVOY_REQUEST_TRIES must be at least 1"

@@ -185,6 +185,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
                 f"--service-account-key-file={folder / 'sa.pub'}",
                 "--service-cluster-ip-range=10.0.0.0/24",
                 "--disable-admission-plugins=ServiceAccount",
+                # As clusters have it: pods ask, and pod security answers.
+                "--allow-privileged=true",
             ],
             folder / "kube-apiserver.log",
         )

@@ -1,6 +1,6 @@
 """The certificate authority of the hub and the agents: one key in a Secret, its certificate in a ConfigMap.
 
-Made on first start, unless the Secret is there already (from another replica, or from cert-manager).
+Made on first start, unless the Secret is there already, or somebody else is to make it, such as cert-manager.
 """
 
 from __future__ import annotations
@@ -122,10 +122,7 @@ class Authority:
                 x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=not subject
             )
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._certificate.public_key()),  # type: ignore[arg-type]  # a CA's key is none of the key-exchange types
-                critical=False,
-            )
+            .add_extension(_issuer_key(self._certificate), critical=False)
             .sign(self._key, _digest(self._key))
         )
 
@@ -164,14 +161,17 @@ _CA_USES = x509.KeyUsage(
 )
 
 
-async def load_or_make(gateway: ApiGateway, namespace: str) -> Authority:
+async def load_or_make(gateway: ApiGateway, namespace: str, *, may_make: bool = True) -> Authority:
     """The CA of this installation. Replicas that start together agree: the first to create the Secret.
 
-    Raises errors.ApiError, and ValueError when the Secret does not hold a CA.
+    Raises errors.ApiError, NotFound when there is no Secret and it may not be made, and ValueError when the
+    Secret does not hold a CA.
     """
     try:
         secret = await gateway.get(SECRETS, namespace, CA_SECRET)
     except errors.NotFound:
+        if not may_make:
+            raise
         secret = await _create(gateway, namespace)
     data = secret.get("data") or {}
     try:
@@ -209,6 +209,16 @@ async def _create(gateway: ApiGateway, namespace: str) -> Object:
         return created
     except errors.AlreadyExists:
         return await gateway.get(SECRETS, namespace, CA_SECRET)
+
+
+def _issuer_key(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    """How what is signed names the CA's key: as the CA's own certificate does, or peers find no way from one
+    to the other. Others take other digests of the key for that than this library does."""
+    try:
+        named = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]  # a CA's key is none of the key-exchange types
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -8,40 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from e2e.cluster import binaries
-from e2e.cluster.progress import Progress
 
 from convoy_agents.settings import Settings
 from convoy_crds.engine import Engine
 
-CHART = Path(__file__).parents[3] / "charts" / "convoy"
-
-
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    return binaries.ensure(Progress(quiet=True)) / "helm"
-
-
-def render(helm: Path, *settings: str) -> list[dict[str, Any]]:
-    command = [
-        str(helm),
-        "template",
-        "convoy",
-        str(CHART),
-        "--kube-version=1.36.3",
-        "--namespace=convoy-system",
-    ]
-    done = subprocess.run(
-        [*command, *(f"--set={setting}" for setting in settings)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise ValueError(done.stderr)
-    return [body for body in yaml.safe_load_all(done.stdout) if body]
-
-
-def one(bodies: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    return next(body for body in bodies if body["kind"] == kind and body["metadata"]["name"] == name)
+from .conftest import CHART, one, render
 
 
 def test_it_lints(helm: Path) -> None:
@@ -82,7 +53,7 @@ def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
     bound = [s["name"] for b in bodies if b["kind"].endswith("RoleBinding") for s in b["subjects"]]
-    assert set(bound) == {"convoy-operator", "convoy-uninstall"}
+    assert set(bound) == {"convoy-operator", "convoy-uninstall", "convoy-test"}
 
 
 def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> None:
@@ -161,18 +132,3 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert pod["containers"][0]["args"] == ["helm rollback convoy 1 -n convoy-system"]
     # Nothing that the release owns is a hook, or it would outlive it.
     assert not [b for b in bodies if b not in hooks and "uninstall" in b["metadata"]["name"]]
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "operator.replicas=0",
-        "agent.kubeletDir=relative",
-        "images.tagg=x",
-        "agent.storeVolumes={../etc}",
-        "agent.storeVolumes={a,a}",
-    ],
-)
-def test_wrong_values_are_refused(helm: Path, setting: str) -> None:
-    with pytest.raises(ValueError, match=setting.split("=", maxsplit=1)[0].rsplit(".", maxsplit=1)[-1]):
-        render(helm, setting)

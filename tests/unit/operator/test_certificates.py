@@ -138,6 +138,11 @@ async def test_a_node_whose_name_is_too_long_for_a_common_name_is_known_by_its_o
     key = ec.generate_private_key(ec.SECP256R1())
     pem, _ = authority.agent(signing_request(key, node), node, DAY)
     identity = AgentIdentity(node, pem, _pem(key), authority.certificate_pem, 2.0**40)
+    assert await meet(authority, authority.server(DAY), identity) == [node]
+
+
+async def meet(authority: Authority, own: Identity, agent: AgentIdentity) -> list[str]:
+    """Whom a hub with this certificate has met when an agent has dialled it."""
     met: list[str] = []
 
     class Hub(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated without types
@@ -146,7 +151,6 @@ async def test_a_node_whose_name_is_too_long_for_a_common_name_is_known_by_its_o
 
     server = aio.server()
     hub_pb2_grpc.add_HubServicer_to_server(Hub(), server)
-    own = authority.server(DAY)
     port = server.add_secure_port(
         "127.0.0.1:0",
         grpc.ssl_server_credentials(
@@ -154,10 +158,14 @@ async def test_a_node_whose_name_is_too_long_for_a_common_name_is_known_by_its_o
         ),
     )
     await server.start()
-    async with dial(f"127.0.0.1:{port}", HUB_SERVER_NAME, authority.certificate_pem, identity) as channel:
-        assert [reply async for reply in hub_pb2_grpc.HubStub(channel).Session(iter(()))] == []
-    await server.stop(None)
-    assert met == [node]
+    try:
+        async with dial(f"127.0.0.1:{port}", HUB_SERVER_NAME, agent.authority, agent) as channel:
+            assert [
+                reply async for reply in hub_pb2_grpc.HubStub(channel).Session(iter(()), timeout=10)
+            ] == []
+    finally:
+        await server.stop(None)
+    return met
 
 
 def test_a_leaf_is_no_authority(authority: Authority) -> None:
@@ -195,6 +203,69 @@ async def test_replicas_that_start_together_have_one_ca(api: FakeApi) -> None:
 
     api.fail = race
     assert (await load_or_make(api, "sys")).certificate_pem == theirs.certificate_pem
+
+
+def foreign_authority(key_id: bytes, form: serialization.PrivateFormat) -> Identity:
+    """A CA as another program makes it: it calls its key what it likes, or nothing."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "convoy-ca")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    if key_id:
+        builder = builder.add_extension(x509.SubjectKeyIdentifier(key_id), critical=False)
+    return Identity(
+        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()),
+        builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+    )
+
+
+@pytest.mark.parametrize(
+    ("key_id", "form"),
+    [
+        (b"a digest of its own", serialization.PrivateFormat.PKCS8),
+        (b"", serialization.PrivateFormat.TraditionalOpenSSL),
+    ],
+    ids=["names its key by another digest", "does not name its key"],
+)
+async def test_what_a_ca_of_another_program_signs_is_believed(
+    key_id: bytes, form: serialization.PrivateFormat
+) -> None:
+    authority = Authority(foreign_authority(key_id, form))
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem, _ = authority.agent(signing_request(key, "node-1"), "node-1", DAY)
+    identity = AgentIdentity("node-1", pem, _pem(key), authority.certificate_pem, 2.0**40)
+    met = await meet(authority, authority.server(DAY), identity)
+    assert met == ["node-1"]
+
+
+async def test_a_ca_that_others_make_is_waited_for(api: FakeApi) -> None:
+    with pytest.raises(errors.NotFound):
+        await load_or_make(api, "sys", may_make=False)
+    assert api.count("create", "secrets") == 0
+    theirs = make_authority()
+    data = {"tls.crt": theirs.certificate_pem, "tls.key": theirs.key_pem, "ca.crt": theirs.certificate_pem}
+    encoded = {name: base64.b64encode(text).decode() for name, text in data.items()}
+    api.put(SECRETS, {"metadata": {"name": "convoy-ca"}, "data": encoded}, "sys")
+    authority = await load_or_make(api, "sys", may_make=False)
+    assert authority.certificate_pem == theirs.certificate_pem
+    published = api.objects["configmaps", "sys", "convoy-ca"]["data"]
+    assert published == {"ca.crt": theirs.certificate_pem.decode()}
+
+
+async def test_a_renewed_certificate_of_the_same_key_is_believed_by_who_knows_the_one_before() -> None:
+    before = foreign_authority(b"the key", serialization.PrivateFormat.PKCS8)
+    known = x509.load_pem_x509_certificate(before.certificate_pem)
+    key = serialization.load_pem_private_key(before.key_pem, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    builder = x509.CertificateBuilder(
+        known.issuer, known.subject, known.public_key(), 2, NOW - DAY, NOW + 9 * DAY, list(known.extensions)
+    )
+    renewed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    after, agents_key = Authority(Identity(before.key_pem, renewed)), ec.generate_private_key(ec.SECP256R1())
+    pem, _ = Authority(before).agent(signing_request(agents_key, "node-1"), "node-1", DAY)
+    identity = AgentIdentity("node-1", pem, _pem(agents_key), before.certificate_pem, 2.0**40)
+    assert await meet(after, after.server(DAY), identity) == ["node-1"]
 
 
 async def test_a_secret_without_a_key_is_named(api: FakeApi) -> None:

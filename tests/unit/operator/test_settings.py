@@ -34,6 +34,7 @@ def test_values_are_read_with_their_types() -> None:
         ({"CONVOY_WORKERS": "0"}, "CONVOY_WORKERS"),
         ({"CONVOY_RENEW_SECONDS": "9"}, "CONVOY_LEASE_SECONDS"),
         ({"CONVOY_RETRY_SECONDS": "5"}, "CONVOY_RETRY_SECONDS"),
+        ({"CONVOY_CA_MAKER": "operator"}, "CONVOY_CA_MAKER"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(environ: dict[str, str], names: str) -> None:

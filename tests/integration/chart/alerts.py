@@ -1,0 +1,265 @@
+"""For every alert: series on which it fires, with its labels then, and series on which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Series = Mapping[str, str]
+"""By series: its values, one a minute, as promtool writes them."""
+
+OPERATOR = 'instance="op-1"'
+LEADS = {f"convoy_leader{{{OPERATOR}}}": "1x500"}
+AGENT = 'instance="node-1"'
+FAILED = f'convoy_jobs{{{OPERATOR},phase="Failed"}}'
+HOUR, DAY = 3600, 86400
+ENDS = "convoy_hub_certificate_expiry_timestamp_seconds"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One alert, looked at when `minutes` have passed."""
+
+    fires: Series
+    quiet: Mapping[str, Series]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    minutes: int = 60
+
+
+def growing(step: float) -> str:
+    """A counter that grows by `step` a minute."""
+    return f"0+{step}x500"
+
+
+def goodput(productive: float, lost: float, queue: float = 0.0) -> Series:
+    """Seconds a minute by what they go to."""
+    seconds = {"productive": productive, "recompute": lost, "queue": queue}
+    name = "convoy_goodput_seconds_total"
+    return {f'{name}{{{OPERATOR},cause="{cause}"}}': growing(count) for cause, count in seconds.items()}
+
+
+def commits(committed: float, stale: float) -> Series:
+    name = "convoy_agent_commits_total"
+    counts = {"committed": committed, "stale": stale}
+    return {f'{name}{{{AGENT},verdict="{verdict}"}}': growing(count) for verdict, count in counts.items()}
+
+
+def waits(under: float, more: float) -> Series:
+    """Keys a minute that waited up to 0.5 s, and those that waited up to 10 s."""
+    name = "convoy_queue_seconds_bucket"
+    return {
+        f'{name}{{{OPERATOR},le="0.5"}}': growing(under),
+        f'{name}{{{OPERATOR},le="10"}}': growing(under + more),
+        f'{name}{{{OPERATOR},le="+Inf"}}': growing(under + more),
+    }
+
+
+def api(good: float, bad: float, code: str) -> Series:
+    name = "convoy_api_requests_total"
+    return {
+        f'{name}{{{OPERATOR},code="200"}}': growing(good),
+        f'{name}{{{OPERATOR},code="{code}"}}': growing(bad),
+    }
+
+
+def errors(cause: str, step: float) -> Series:
+    return {
+        f'convoy_reconcile_errors_total{{{OPERATOR},kind="TrainingJob",cause="{cause}"}}': growing(step),
+        f'convoy_reconcile_errors_total{{instance="op-2",kind="TrainingJob",cause="{cause}"}}': "0x500",
+    }
+
+
+def queue(depth: str, reconciles: str) -> Series:
+    return {
+        f"convoy_queue_depth{{{OPERATOR}}}": depth,
+        f'convoy_reconcile_seconds_count{{{OPERATOR},kind="TrainingJob"}}': reconciles,
+    }
+
+
+def beside_the_leader(series: str, values: str) -> Series:
+    return {**LEADS, f"{series}{{{OPERATOR}}}": values}
+
+
+def of_a_former_leader(series: str) -> Series:
+    return {f"convoy_leader{{{OPERATOR}}}": "0x500", f"{series}{{{OPERATOR}}}": "5x500"}
+
+
+def dropped(cause: str, step: float) -> Series:
+    return {f'convoy_events_dropped_total{{{OPERATOR},cause="{cause}"}}': growing(step)}
+
+
+def enrolments(outcome: str, step: float) -> Series:
+    return {f'convoy_enrolments_total{{{OPERATOR},outcome="{outcome}"}}': growing(step)}
+
+
+def canaries(sight: str) -> Series:
+    return {f'convoy_guard_canaries_total{{{OPERATOR},sight="{sight}"}}': "0x30 1x470"}
+
+
+CASES = {
+    "ConvoyLeaderAbsent": Case(
+        {f"convoy_leader{{{OPERATOR}}}": "1x50 0x450", 'convoy_leader{instance="op-2"}': "0x500"},
+        {
+            "the other leads": {**LEADS, 'convoy_leader{instance="op-2"}': "0x500"},
+            "a moment between two leaders": {
+                f"convoy_leader{{{OPERATOR}}}": "1x57 0x443",
+                'convoy_leader{instance="op-2"}': "0x58 1x440",
+            },
+        },
+    ),
+    "ConvoyReconcileErrors": Case(
+        errors("bug", 6),
+        {"few": errors("bug", 0.6), "conflicts are part of the work": errors("conflict", 60)},
+        {"kind": "TrainingJob", "cause": "bug"},
+    ),
+    "ConvoyQueueStuck": Case(
+        queue("3x500", "100x500"),
+        {"it moves": queue("3x500", growing(60)), "nobody waits": queue("0x500", "100x500")},
+    ),
+    "ConvoyQueueSlow": Case(waits(10, 10), {"all are soon served": waits(20, 0)}),
+    "ConvoyApiBudgetWaits": Case(
+        {f"convoy_api_throttle_seconds_total{{{OPERATOR}}}": growing(120)},
+        {"now and then": {f"convoy_api_throttle_seconds_total{{{OPERATOR}}}": growing(6)}},
+        {"instance": "op-1"},
+    ),
+    "ConvoyApiErrors": Case(
+        api(90, 10, "503"),
+        {"few": api(99, 1, "503"), "what is not there is an answer": api(50, 50, "404")},
+    ),
+    "ConvoyEventsDropped": Case(
+        dropped("refused", 1),
+        {"repetitions are left out on purpose": dropped("repeated", 10), "few": dropped("refused", 0.1)},
+        {"cause": "refused"},
+    ),
+    "ConvoyCommandsDropped": Case(
+        {f"convoy_agent_commands_dropped_total{{{OPERATOR}}}": growing(5)},
+        {"as an agent restarts": {f"convoy_agent_commands_dropped_total{{{OPERATOR}}}": growing(0.5)}},
+    ),
+    "ConvoyEnrolmentsRefused": Case(
+        enrolments("refused", 1), {"agents are given theirs": enrolments("issued", 60)}
+    ),
+    "ConvoyWatchSilent": Case(
+        {f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': "1000x500"},
+        {
+            "heard each minute": {
+                f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': growing(60)
+            },
+            "not watched": {f'convoy_watch_heard_timestamp_seconds{{{OPERATOR},resource="pods"}}': "0x500"},
+        },
+        {"instance": "op-1", "resource": "pods"},
+    ),
+    "ConvoyHubCertificateEnding": Case(
+        {f'{ENDS}{{{OPERATOR},certificate="hub"}}': f"{20 * DAY}x500"},
+        {
+            "a year is left": {f'{ENDS}{{{OPERATOR},certificate="hub"}}': f"{365 * DAY}x500"},
+            "not known": {f'{ENDS}{{{OPERATOR},certificate="hub"}}': "0x500"},
+        },
+        {"instance": "op-1", "certificate": "hub"},
+        minutes=90,
+    ),
+    "ConvoyAgentsSilent": Case(
+        beside_the_leader("convoy_nodes_silent", "2x500"),
+        {
+            "none": beside_the_leader("convoy_nodes_silent", "0x500"),
+            "said by who led before": of_a_former_leader("convoy_nodes_silent"),
+            "for a restart": beside_the_leader("convoy_nodes_silent", "0x55 2x445"),
+        },
+        {"instance": "op-1"},
+    ),
+    "ConvoyAgentsSilentAlarm": Case(
+        beside_the_leader("convoy_agents_silent_alarm", "1x500"),
+        {
+            "none": beside_the_leader("convoy_agents_silent_alarm", "0x500"),
+            "said by who led before": of_a_former_leader("convoy_agents_silent_alarm"),
+        },
+        {"instance": "op-1"},
+    ),
+    "ConvoyAgentSessionDown": Case(
+        {f"convoy_agent_session_up{{{AGENT}}}": "1x20 0x480"},
+        {
+            "up": {f"convoy_agent_session_up{{{AGENT}}}": "1x500"},
+            "for a moment": {f"convoy_agent_session_up{{{AGENT}}}": "1x57 0x443"},
+        },
+        {"instance": "node-1"},
+    ),
+    "ConvoyAgentNotRegistered": Case(
+        {f"convoy_agent_csi_registered{{{AGENT}}}": "0x500"},
+        {"registered": {f"convoy_agent_csi_registered{{{AGENT}}}": "1x500"}},
+        {"instance": "node-1"},
+    ),
+    "ConvoyAgentCertificateEnding": Case(
+        {f"convoy_agent_certificate_expiry_timestamp_seconds{{{AGENT}}}": f"{4 * HOUR}x500"},
+        {
+            "eight hours are left": {
+                f"convoy_agent_certificate_expiry_timestamp_seconds{{{AGENT}}}": f"{9 * HOUR}x500"
+            },
+            "there is none yet": {f"convoy_agent_certificate_expiry_timestamp_seconds{{{AGENT}}}": "0x500"},
+        },
+        {"instance": "node-1"},
+    ),
+    "ConvoyStrictJobStopped": Case(
+        {f"convoy_agent_fenced_total{{{AGENT}}}": "0x55 1x445"},
+        {"long ago": {f"convoy_agent_fenced_total{{{AGENT}}}": "0x10 1x490"}},
+        {"instance": "node-1"},
+    ),
+    "ConvoyJobsFailed": Case(
+        {**LEADS, FAILED: "1x80 2x420"},
+        {
+            "failed long ago": {**LEADS, FAILED: "2x500"},
+            "one was deleted": {**LEADS, FAILED: "2x80 1x420"},
+            "another leads from now on": {
+                f"convoy_leader{{{OPERATOR}}}": "1x80 0x420",
+                FAILED: "2x80 0x420",
+                'convoy_leader{instance="op-2"}': "0x83 1x417",
+                'convoy_jobs{instance="op-2",phase="Failed"}': "0x83 2x417",
+            },
+        },
+        minutes=90,
+    ),
+    "ConvoyJobsNeedAttention": Case(
+        {**LEADS, f'convoy_jobs_need_attention{{{OPERATOR},reason="InvalidSpec"}}': "1x500"},
+        {
+            "none": {**LEADS, f'convoy_jobs_need_attention{{{OPERATOR},reason="InvalidSpec"}}': "0x500"},
+            "for a moment": {
+                **LEADS,
+                f'convoy_jobs_need_attention{{{OPERATOR},reason="BackOff"}}': "0x40 1x460",
+            },
+        },
+        {"reason": "InvalidSpec"},
+    ),
+    "ConvoyGoodputLow": Case(
+        goodput(30, 30),
+        {
+            "high": goodput(55, 5),
+            "waiting for room is no fault": goodput(30, 0, queue=600),
+            "too little to tell": goodput(3, 3),
+        },
+        minutes=400,
+    ),
+    "ConvoyCommitsFailing": Case(commits(1, 1), {"few": commits(9, 1), "none is asked for": commits(0, 0)}),
+    "ConvoyCheckpointsLost": Case(
+        {f'convoy_agent_checkpoint_restores_total{{{AGENT},outcome="lost"}}': "0x30 1x470"},
+        {"found": {f'convoy_agent_checkpoint_restores_total{{{AGENT},outcome="found"}}': "0x30 1x470"}},
+    ),
+    "ConvoyStoreFailing": Case(
+        {f"convoy_agent_checkpoint_store_errors_total{{{AGENT}}}": growing(2)},
+        {"now and then": {f"convoy_agent_checkpoint_store_errors_total{{{AGENT}}}": growing(0.1)}},
+        {"instance": "node-1"},
+    ),
+    "ConvoyCheckpointsDamaged": Case(
+        {f"convoy_agent_checkpoint_damaged_total{{{AGENT}}}": "0x30 1x470"},
+        {"none": {f"convoy_agent_checkpoint_damaged_total{{{AGENT}}}": "0x500"}},
+        {"instance": "node-1"},
+    ),
+    "ConvoyGuardBreakerOpen": Case(
+        beside_the_leader("convoy_guard_breakers_open", "1x500"),
+        {
+            "closed": beside_the_leader("convoy_guard_breakers_open", "0x500"),
+            "said by who led before": of_a_former_leader("convoy_guard_breakers_open"),
+        },
+        {"instance": "op-1"},
+    ),
+    "ConvoyDetectorBlind": Case(
+        canaries("Blind"), {"it sees": canaries("Sees"), "nobody to judge": canaries("Untried")}
+    ),
+}

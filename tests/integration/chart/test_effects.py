@@ -1,0 +1,154 @@
+"""Every value does something: what changes in the objects when it does, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import Bodies, render
+from .test_values import SCHEMA, in_schema, optional
+
+APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
+OPERATOR, AGENT = "Deployment convoy-operator", "DaemonSet convoy-agent"
+HOOKS = {"Job convoy-has-no-jobs-left", "Job convoy-trains-a-job"}
+PODS = {OPERATOR, AGENT} | HOOKS
+POLICIES = {f"NetworkPolicy convoy-{part}" for part in ("operator", "agent", "hooks")}
+MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}
+BOARDS = {"ConfigMap convoy-dashboard-control-plane", "ConfigMap convoy-dashboard-jobs"}
+RULE = {"PrometheusRule convoy"}
+ENGINES = {"ConfigMap convoy-engines", OPERATOR}  # which is told of them by an annotation
+ON: Mapping[str, Any] = {
+    "networkPolicies": {"enabled": True},
+    "monitoring": {
+        name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "grafanaDashboards")
+    },
+}
+"""With these on each value has an effect."""
+OFF: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What another value does."""
+
+    value: Any
+    changes: set[str]
+    """Objects that change, come or go, as `Kind name`; a name may end with *."""
+    text: str = ""
+    """What the changed objects say then, each of them."""
+    beside: Mapping[str, Any] = field(default_factory=lambda: ON)
+
+
+PEER = {"namespaceSelector": {"matchLabels": {"a": "team-x"}}}
+TOLERATION = [{"key": "team-x", "operator": "Exists"}]
+EFFECTS = {
+    "images.registry": Effect("example.com", PODS | ENGINES, "example.com/convoy/"),
+    "images.tag": Effect("v7", PODS | ENGINES, ":v7"),
+    "images.pullPolicy": Effect("Always", PODS, "imagePullPolicy: Always"),
+    "images.pullSecrets": Effect([{"name": "pull-x"}], PODS, "- name: pull-x"),
+    "images.operator": Effect("op-x", {OPERATOR} | HOOKS, "op-x:"),
+    "images.agent": Effect("agent-x", {AGENT}, "agent-x:"),
+    "images.workloads": Effect("work-x", ENGINES),
+    "crds.enabled": Effect(False, {"CustomResourceDefinition *"}),
+    "crds.keep": Effect(False, {"CustomResourceDefinition *"}),
+    "engines.enabled": Effect(False, ENGINES),
+    "operator.replicas": Effect(1, {OPERATOR, "PodDisruptionBudget convoy-operator"}),
+    "operator.logLevel": Effect("DEBUG", {OPERATOR}, "value: DEBUG"),
+    "operator.qps": Effect(7, {OPERATOR}, "value: '7'"),
+    "operator.burst": Effect(8, {OPERATOR}, "value: '8'"),
+    "operator.resources": Effect({"limits": {"memory": "3Gi"}}, {OPERATOR}, "memory: 3Gi"),
+    "operator.resources.requests": Effect({"cpu": "3"}, {OPERATOR}, "cpu: '3'"),
+    "operator.resources.limits": Effect({"memory": "3Gi"}, {OPERATOR}, "memory: 3Gi"),
+    "operator.storeSecrets": Effect(["secret-x"], {"Role convoy-operator"}, "- secret-x"),
+    "operator.nodeSelector": Effect({"team-x": "mine"}, {OPERATOR} | HOOKS, "team-x: mine"),
+    "operator.tolerations": Effect(TOLERATION, {OPERATOR} | HOOKS, "key: team-x"),
+    "operator.affinity": Effect({"podAffinity": {"x": []}}, {OPERATOR}, "podAffinity"),
+    "operator.env": Effect({"CONVOY_WORKERS": 4}, {OPERATOR}, "CONVOY_WORKERS"),
+    "operator.podDisruptionBudget.enabled": Effect(False, {"PodDisruptionBudget convoy-operator"}),
+    "agent.logLevel": Effect("DEBUG", {AGENT}, "value: DEBUG"),
+    "agent.checkpointMemoryMiB": Effect(2048, {AGENT}, "memory: 2176Mi"),
+    "agent.storeVolumes": Effect(["claim-x"], {AGENT}, "claimName: claim-x"),
+    "agent.kubeletDir": Effect("/var/lib/k-x", {AGENT}, "path: /var/lib/k-x"),
+    "agent.resources": Effect({"requests": {"memoryMiB": 256}}, {AGENT}, "memory: 1280Mi"),
+    "agent.resources.requests": Effect({"cpu": "3"}, {AGENT}, "cpu: '3'"),
+    "agent.resources.limits": Effect({"memoryMiB": 1024}, {AGENT}, "memory: 2048Mi"),
+    "agent.nodeSelector": Effect({"team-x": "mine"}, {AGENT}, "team-x: mine"),
+    "agent.tolerations": Effect(TOLERATION, {AGENT}, "key: team-x"),
+    "agent.env": Effect({"CONVOY_COPY_RATE": 7}, {AGENT}, "CONVOY_COPY_RATE"),
+    "networkPolicies.enabled": Effect(True, POLICIES, "policyTypes", OFF),
+    "networkPolicies.metricsFrom": Effect([PEER], POLICIES - {"NetworkPolicy convoy-hooks"}, "team-x"),
+    "networkPolicies.apiServer.cidrs": Effect(["192.0.2.1/32"], POLICIES, "cidr: 192.0.2.1/32"),
+    "networkPolicies.apiServer.ports": Effect([8443], POLICIES, "port: 8443"),
+    "networkPolicies.dns.to": Effect([PEER], POLICIES, "team-x"),
+    "networkPolicies.stores.to": Effect([PEER], {"NetworkPolicy convoy-agent"}, "team-x"),
+    "networkPolicies.stores.ports": Effect([9000], {"NetworkPolicy convoy-agent"}, "port: 9000"),
+    "rbac.aggregate": Effect(False, {"ClusterRole *"}),
+    "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
+    "monitoring.serviceMonitor.enabled": Effect(True, MONITORS, "port: metrics", OFF),
+    "monitoring.serviceMonitor.namespace": Effect("mon", MONITORS, "namespace: mon"),
+    "monitoring.serviceMonitor.labels": Effect({"team-x": "mine"}, MONITORS, "team-x: mine"),
+    "monitoring.serviceMonitor.interval": Effect("7s", MONITORS, "interval: 7s"),
+    "monitoring.prometheusRule.enabled": Effect(True, RULE, "alert: ConvoyLeaderAbsent", OFF),
+    "monitoring.prometheusRule.namespace": Effect("mon", RULE, "namespace: mon"),
+    "monitoring.prometheusRule.labels": Effect({"team-x": "mine"}, RULE, "team-x: mine"),
+    "monitoring.grafanaDashboards.enabled": Effect(True, BOARDS, "grafana_dashboard: '1'", OFF),
+    "monitoring.grafanaDashboards.namespace": Effect("mon", BOARDS, "namespace: mon"),
+    "monitoring.grafanaDashboards.labels": Effect({"team-x": "mine"}, BOARDS, "team-x: mine"),
+    "certificates.mode": Effect(
+        "CertManager", {OPERATOR, "Role convoy-operator", "Issuer convoy-ca", "Certificate convoy-ca"}
+    ),
+    "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
+    "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
+    "test.seconds": Effect(77, {"Job convoy-trains-a-job"}, "activeDeadlineSeconds: 137"),
+}
+
+
+def by_name(bodies: Bodies) -> dict[str, str]:
+    """Every object as text, but for the Role of another namespace, which has the name of ours."""
+    return {
+        f"{body['kind']} {body['metadata']['name']}": yaml.dump(body, Dumper=yaml.CSafeDumper, width=1000)
+        for body in bodies
+        if body["metadata"].get("namespace") != "kube-node-lease"
+    }
+
+
+def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Values with one more."""
+    name, _, rest = path.partition(".")
+    inner = below.get(name)
+    return {**below, name: merged(inner or {}, rest, value) if rest else value}
+
+
+def grouped(names: set[str], wanted: set[str]) -> set[str]:
+    """Names that a wanted one with * stands for become that one."""
+    stars = {star[:-1]: star for star in wanted if star.endswith("*")}
+    return {next((star for start, star in stars.items() if n.startswith(start)), n) for n in names}
+
+
+def test_every_value_is_here() -> None:
+    paths = {path for path, _ in in_schema(SCHEMA) if not optional(path)}
+    sections = {path for path in paths if any(other.startswith(path + ".") for other in paths)}
+    assert paths - sections <= set(EFFECTS)
+    assert set(EFFECTS) <= paths
+
+
+@pytest.fixture(scope="module")
+def before(helm: Path) -> dict[bool, dict[str, str]]:
+    return {bool(values): by_name(render(helm, values=values, apis=APIS)) for values in (ON, OFF)}
+
+
+@pytest.mark.parametrize("path", sorted(EFFECTS))
+def test_a_value_changes_what_it_is_about_and_nothing_else(
+    helm: Path, before: dict[bool, dict[str, str]], path: str
+) -> None:
+    effect = EFFECTS[path]
+    old = before[bool(effect.beside)]
+    new = by_name(render(helm, values=merged(effect.beside, path, effect.value), apis=APIS))
+    changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    assert grouped(changed, effect.changes) == effect.changes
+    assert [name for name in changed & new.keys() if effect.text not in new[name]] == []

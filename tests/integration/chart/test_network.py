@@ -1,0 +1,131 @@
+"""Who may talk to whom with networkPolicies.enabled, and what stays up while nodes are drained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convoy_agents.settings import Settings as AgentSettings
+from convoy_operator.hub import witness
+from convoy_operator.settings import Settings
+
+from .conftest import Bodies, of_kind, one, render
+
+ON = "networkPolicies.enabled=true"
+HUB = {Settings().enrolment_port, Settings().session_port}
+PEER = AgentSettings("n", "::1").peer_port
+METRICS = {"convoy-operator": Settings().metrics_port, "convoy-agent": AgentSettings("n", "::1").metrics_port}
+
+
+def component(peer: dict[str, Any]) -> str:
+    return str(peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"])
+
+
+def pairs(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
+    """(component or `any`, port) of every rule; what is not a component's pods is its own text."""
+    found = set()
+    for rule in rules:
+        # No peer is every peer.
+        peers = [component(p) if "podSelector" in p else str(p) for p in rule.get(side, [])] or ["any"]
+        found |= {(peer, port["port"]) for peer in peers for port in rule["ports"]}
+    return found
+
+
+def policy(bodies: Bodies, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = one(bodies, "NetworkPolicy", name)["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    return spec
+
+
+COMMON = {("any", 53), ("any", 443), ("any", 6443)}
+
+
+def test_there_are_none_unless_asked_for(helm: Path) -> None:
+    assert of_kind(render(helm), "NetworkPolicy") == []
+    names = [body["metadata"]["name"] for body in of_kind(render(helm, ON), "NetworkPolicy")]
+    assert names == ["convoy-operator", "convoy-agent", "convoy-hooks"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ingress", "egress"),
+    [
+        (
+            "convoy-operator",
+            {("agent", port) for port in HUB},
+            COMMON | {("any", witness.PORT), ("agent", PEER)},
+        ),
+        (
+            "convoy-agent",
+            {("agent", PEER), ("operator", PEER)},
+            COMMON | {("operator", port) for port in HUB} | {("agent", PEER)},
+        ),
+        ("convoy-hooks", set(), COMMON),
+    ],
+)
+def test_what_each_part_may_reach_and_be_reached_by(
+    helm: Path, name: str, ingress: set[tuple[str, int]], egress: set[tuple[str, int]]
+) -> None:
+    spec = policy(render(helm, ON), name)
+    assert pairs(spec.get("ingress", []), "from") == ingress
+    assert pairs(spec["egress"], "to") == egress
+
+
+def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> None:
+    bodies = render(helm, ON)
+    for name, kind in (("convoy-operator", "Deployment"), ("convoy-agent", "DaemonSet")):
+        labels = one(bodies, kind, name)["spec"]["template"]["metadata"]["labels"]
+        selected = policy(bodies, name)["podSelector"]["matchLabels"]
+        assert selected.items() <= labels.items()
+        assert selected["app.kubernetes.io/component"] == labels["app.kubernetes.io/component"]
+    hooks = policy(bodies, "convoy-hooks")["podSelector"]
+    held = {
+        body["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+        for body in of_kind(bodies, "Job")
+    }
+    assert held <= set(hooks["matchExpressions"][0]["values"])
+
+
+def test_metrics_are_read_by_whom_the_values_name_alone(helm: Path) -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    bodies = render(helm, ON, values={"networkPolicies": {"metricsFrom": [peer]}})
+    for name, port in METRICS.items():
+        rule = policy(bodies, name)["ingress"][-1]
+        assert rule == {"from": [peer], "ports": [{"protocol": "TCP", "port": port}]}
+
+
+def test_where_the_api_server_dns_and_stores_are_can_be_told(helm: Path) -> None:
+    block, dns, store = "10.0.0.1/32", {"namespaceSelector": {}}, {"ipBlock": {"cidr": "192.0.2.0/24"}}
+    told = {
+        "apiServer": {"cidrs": [block], "ports": [8443]},
+        "dns": {"to": [dns]},
+        "stores": {"to": [store], "ports": [9000, 9001]},
+    }
+    egress = policy(render(helm, ON, values={"networkPolicies": told}), "convoy-agent")["egress"]
+    assert egress[0]["to"] == [dns]
+    assert egress[1] == {"to": [{"ipBlock": {"cidr": block}}], "ports": [{"protocol": "TCP", "port": 8443}]}
+    assert egress[-1]["to"] == [store]
+    assert [port["port"] for port in egress[-1]["ports"]] == [9000, 9001]
+
+
+@pytest.mark.parametrize(
+    ("settings", "there"),
+    [
+        ((), True),
+        (("operator.replicas=3",), True),
+        (("operator.replicas=1",), False),
+        (("operator.podDisruptionBudget.enabled=false",), False),
+    ],
+)
+def test_one_replica_stays_where_there_are_several(
+    helm: Path, settings: tuple[str, ...], there: bool
+) -> None:
+    bodies = render(helm, *settings)
+    budgets = of_kind(bodies, "PodDisruptionBudget")
+    assert bool(budgets) is there
+    if there:
+        selected = budgets[0]["spec"]["selector"]["matchLabels"]
+        labels = one(bodies, "Deployment", "convoy-operator")["spec"]["template"]["metadata"]["labels"]
+        assert budgets[0]["spec"]["minAvailable"] == 1
+        assert selected.items() <= labels.items()

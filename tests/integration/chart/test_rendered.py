@@ -1,0 +1,165 @@
+"""All objects together: a bare cluster takes them, containers are bounded, helm says what is next."""
+
+from __future__ import annotations
+
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.cluster.run import run
+
+from .conftest import CHART, NAMESPACE, Bodies, render
+
+EVERYTHING = {
+    "operator": {"storeSecrets": ["s3"], "nodeSelector": {"a": "b"}, "env": {"CONVOY_WORKERS": 4}},
+    "agent": {"storeVolumes": ["claim"], "env": {"CONVOY_COPY_RATE": 1e9}},
+    "images": {"pullSecrets": [{"name": "pull"}], "registry": "registry.example.com", "tag": "v7"},
+    "networkPolicies": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {}}],
+        "apiServer": {"cidrs": ["10.0.0.1/32", "fd00::1/128"]},
+        "stores": {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
+    },
+    "monitoring": {"grafanaDashboards": {"enabled": True}},
+}
+"""All that needs nothing installed besides."""
+OPTIONAL = {
+    "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+    "certificates": {"mode": "CertManager"},
+}
+APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition"}
+PLURALS = {"NetworkPolicy": "networkpolicies"}
+EVERY = [
+    pytest.param({}, (), id="defaults"),
+    pytest.param(EVERYTHING, (), id="everything"),
+    pytest.param(OPTIONAL, APIS, id="what others must be there for"),
+]
+
+
+def collection(body: dict[str, Any]) -> str:
+    """The path at which objects of this kind are made."""
+    version, kind = body["apiVersion"], body["kind"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = PLURALS.get(kind, kind.lower() + "s")
+    if kind in CLUSTER_WIDE:
+        return f"{root}/{plural}"
+    return f"{root}/namespaces/{body['metadata']['namespace']}/{plural}"
+
+
+def pods(bodies: Bodies) -> dict[str, dict[str, Any]]:
+    """Every pod template, by its owner."""
+    return {
+        f"{body['kind']} {body['metadata']['name']}": body["spec"]["template"]
+        for body in bodies
+        if body["kind"] in {"Deployment", "DaemonSet", "Job"}
+    }
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_a_bare_cluster_takes_every_object_and_knows_every_field(
+    control_plane: Any, helm: Path, values: dict[str, Any]
+) -> None:
+    try:
+        control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    except urllib.error.HTTPError as refused:
+        assert refused.code == 409
+    for body in render(helm, values=values):
+        path = f"{collection(body)}?dryRun=All&fieldValidation=Strict"
+        try:
+            control_plane.request("POST", path, body)
+        except urllib.error.HTTPError as refused:
+            # What the fixture has installed.
+            assert refused.code == 409, (
+                f"{body['kind']} {body['metadata']['name']}: {refused.read().decode()}"
+            )
+
+
+@pytest.mark.parametrize(("values", "apis"), EVERY)
+def test_no_object_is_there_twice_and_all_are_labelled(
+    helm: Path, values: dict[str, Any], apis: tuple[str, ...]
+) -> None:
+    bodies = render(helm, values=values, apis=apis)
+    names = [(b["kind"], b["metadata"].get("namespace"), b["metadata"]["name"]) for b in bodies]
+    assert len(set(names)) == len(names)
+    for body in bodies:
+        if body["kind"] != "CustomResourceDefinition":
+            assert body["metadata"]["labels"]["app.kubernetes.io/part-of"] == "convoy"
+            assert ("namespace" in body["metadata"]) is (body["kind"] not in CLUSTER_WIDE)
+
+
+@pytest.mark.parametrize(("values", "apis"), EVERY)
+def test_every_container_is_bounded_and_all_but_the_agent_are_restricted(
+    helm: Path, values: dict[str, Any], apis: tuple[str, ...]
+) -> None:
+    found = pods(render(helm, values=values, apis=apis))
+    assert set(found) == {
+        "Deployment convoy-operator",
+        "DaemonSet convoy-agent",
+        "Job convoy-has-no-jobs-left",
+        "Job convoy-trains-a-job",
+    }
+    for owner, template in found.items():
+        spec = template["spec"]
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+        for container in spec["containers"]:
+            resources, security = container["resources"], container["securityContext"]
+            assert {"cpu", "memory"} <= set(resources["requests"]) and "memory" in resources["limits"], owner
+            assert security["readOnlyRootFilesystem"] is True, owner
+            if owner == "DaemonSet convoy-agent":
+                continue
+            assert spec["securityContext"]["runAsNonRoot"] is True, owner
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
+            assert security["allowPrivilegeEscalation"] is False, owner
+            assert security["capabilities"] == {"drop": ["ALL"]}, owner
+            assert not [volume for volume in spec.get("volumes", []) if "hostPath" in volume], owner
+
+
+def test_the_values_for_every_pod_reach_every_pod(helm: Path) -> None:
+    for owner, template in pods(render(helm, values=EVERYTHING)).items():
+        spec = template["spec"]
+        assert spec["imagePullSecrets"] == [{"name": "pull"}], owner
+        for container in spec["containers"]:
+            assert container["image"].startswith("registry.example.com/convoy/"), owner
+            assert container["image"].endswith(":v7"), owner
+        if owner != "DaemonSet convoy-agent":
+            assert spec["nodeSelector"] == {"a": "b"}, owner
+
+
+def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
+    lines = [line.strip() for line in (CHART / "templates" / "agent.yaml").read_text().splitlines()]
+    needs = [
+        n for n, line in enumerate(lines) if "mountPath:" in line or line.startswith(("privileged", "runAs"))
+    ]
+    assert len(needs) == 8
+    for number in needs:
+        above = next(line for line in reversed(lines[:number]) if not line.startswith("{{"))
+        assert above.startswith("#"), lines[number]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "unsaid"),
+    [
+        (
+            (),
+            ("helm test convoy -n convoy-system", "push them with `make images", "monitoring.prometheusRule"),
+            ("NetworkPolicies are on", "get certificate"),
+        ),
+        (
+            ("images.registry=r", "images.tag=t", "networkPolicies.enabled=true"),
+            ("NetworkPolicies are on", "networkPolicies.metricsFrom is empty", "rollout status"),
+            ("make images",),
+        ),
+    ],
+)
+def test_helm_says_what_is_next(
+    control_plane: Any, helm: Path, settings: tuple[str, ...], said: tuple[str, ...], unsaid: tuple[str, ...]
+) -> None:
+    command = [helm, "install", "convoy", CHART, f"--namespace={NAMESPACE}", "--dry-run=client"]
+    command += ["--set=crds.enabled=false"]  # the fixture has its own
+    environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
+    text = run([*command, *(f"--set={one}" for one in settings)], deadline=60, env=environment)
+    notes = text.partition("\nNOTES:\n")[2]
+    assert [words for words in said if words not in notes] == []
+    assert [words for words in unsaid if words in notes] == []

@@ -1,0 +1,60 @@
+"""The ClusterRoles for people: what each allows, and into which of Kubernetes' own they are aggregated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import CHART, of_kind, one, render
+
+KINDS = [yaml.safe_load(path.read_text())["spec"]["names"]["plural"] for path in CHART.glob("files/crds/*")]
+EDITED_BY_ADMINISTRATORS = {
+    "checkpointstores",
+    "guardpolicies",
+    "hardwareclasses",
+    "healthsweeps",
+    "nodehealths",
+}
+AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+SEE, CHANGE = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}
+
+
+def aggregated(role: dict[str, Any]) -> set[str]:
+    labels = role["metadata"]["labels"]
+    return {
+        key.removeprefix(AGGREGATE)
+        for key, value in labels.items()
+        if key.startswith(AGGREGATE) and value == "true"
+    }
+
+
+def test_every_kind_of_the_source_is_in_the_chart() -> None:
+    sources = {path.name for path in (CHART.parents[1] / "crds").glob("*.yaml")}
+    assert sources == {path.name for path in CHART.glob("files/crds/*")}
+    assert set(KINDS) > EDITED_BY_ADMINISTRATORS
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_has_a_role_to_see_and_one_to_change_it(helm: Path, kind: str) -> None:
+    bodies = render(helm)
+    viewer = one(bodies, "ClusterRole", f"convoy-{kind}-viewer")
+    editor = one(bodies, "ClusterRole", f"convoy-{kind}-editor")
+    for role, verbs in ((viewer, SEE), (editor, SEE | CHANGE)):
+        granted = {(rule["apiGroups"][0], rule["resources"][0]): set(rule["verbs"]) for rule in role["rules"]}
+        assert granted == {("convoy.dev", kind): verbs, ("convoy.dev", f"{kind}/status"): {"get"}}
+    assert aggregated(viewer) == {"view", "edit", "admin"}
+    wanted = {"admin"} if kind in EDITED_BY_ADMINISTRATORS else {"edit", "admin"}
+    assert aggregated(editor) == wanted
+
+
+def test_aggregation_can_be_left_off(helm: Path) -> None:
+    roles = [
+        role
+        for role in of_kind(render(helm, "rbac.aggregate=false"), "ClusterRole")
+        if role["metadata"]["name"].endswith(("-viewer", "-editor"))
+    ]
+    assert len(roles) == 2 * len(KINDS)
+    assert not any(aggregated(role) for role in roles)

@@ -1,0 +1,141 @@
+"""values.yaml and values.schema.json say the same, and helm refuses what cannot work in words that help."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import CHART, render
+
+VALUES = (CHART / "values.yaml").read_text()
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+OF_HELM = {"global"}
+"""What a parent chart may set, and no default has."""
+
+
+def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema, or the definition that it names."""
+    name = str(schema.get("$ref", "")).removeprefix("#/definitions/")
+    return SCHEMA["definitions"][name] if name else schema
+
+
+def in_schema(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every setting that the schema names; a map whose keys are the user's own is one setting."""
+    found = resolved(schema)
+    closed = found.get("additionalProperties") is False
+    for name, inner in (found.get("properties") or {}).items() if closed else ():
+        where = f"{path}.{name}" if path else name
+        if where not in OF_HELM and not where.endswith(".claims"):
+            yield where, inner
+            yield from in_schema(inner, where)
+
+
+def in_values(values: Mapping[str, Any], closed: set[str], path: str = "") -> Iterator[str]:
+    """Every setting that has a default; `closed` are those whose parts are settings too."""
+    for name, value in values.items():
+        where = f"{path}.{name}" if path else name
+        yield where
+        if where in closed and isinstance(value, dict):
+            yield from in_values(value, closed, where)
+
+
+def closed_maps() -> set[str]:
+    return {
+        path for path, schema in in_schema(SCHEMA) if resolved(schema).get("additionalProperties") is False
+    }
+
+
+def optional(path: str) -> bool:
+    """Parts of a map that is empty by default, such as operator.affinity.nodeAffinity."""
+    found: Any = yaml.safe_load(VALUES)
+    for name in path.split(".")[:-1]:
+        found = found[name]
+    return found == {}
+
+
+def test_every_default_is_in_the_schema_and_every_setting_has_a_default() -> None:
+    named = {path for path, _ in in_schema(SCHEMA)}
+    given = set(in_values(yaml.safe_load(VALUES), closed_maps()))
+    assert given - named == set(), "not in the schema"
+    assert {path for path in named - given if not optional(path)} == set(), "not in values.yaml"
+
+
+def test_every_setting_is_described_in_both() -> None:
+    parts_of_kubernetes = r"\.(resources\.\w+|affinity\.\w+)$"
+    for path, schema in in_schema(SCHEMA):
+        if not re.search(parts_of_kubernetes, path):
+            assert schema.get("description"), f"{path} has no description in the schema"
+    lines = VALUES.splitlines()
+    for above, line in pairwise(lines):
+        if re.match(r" *(?!requests|limits)[A-Za-z]+:", line):
+            assert above.strip().startswith("#"), f"{line!r} has no comment above it"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "imagess.registry=x",
+        "images.tagg=x",
+        "images.tag=a b",
+        "images.registry=example.com/",
+        "images.pullPolicy=Sometimes",
+        "images.operator=",
+        "images.pullSecrets={a}",
+        "crds.enabled=perhaps",
+        "engines.enabled=1",
+        "operator.replicas=0",
+        "operator.replicas=two",
+        "operator.logLevel=LOUD",
+        "operator.qps=-1",
+        "operator.burst=1.5",
+        "operator.storeSecrets={A_B}",
+        "operator.resources.request.cpu=1",
+        "operator.nodeSelector.gpu=true",
+        "operator.tolerations[0].effect=Never",
+        "operator.affinity.podAfinity.x=1",
+        "operator.env.a-b=1",
+        "operator.podDisruptionBudget.minAvailable=2",
+        "agent.kubeletDir=relative",
+        "agent.storeVolumes={../etc}",
+        "agent.storeVolumes={a,a}",
+        "agent.checkpointMemoryMiB=-1",
+        "agent.checkpointMemoryMiB=1Gi",
+        "agent.resources.requests.memory=1Gi",
+        "agent.resources.limits.memoryMiB=63",
+        "agent.logLevel=",
+        "agent.tolerations[0].key=1",
+        "networkPolicies.enabled=maybe",
+        "networkPolicies.metricsFrom[0].namespace=monitoring",
+        "networkPolicies.metricsFrom[0].ipBlock.cidr=10.0.0.1",
+        "networkPolicies.apiServer.cidrs={10.0.0.1}",
+        "networkPolicies.apiServer.ports={0}",
+        "networkPolicies.apiServer.ports={https}",
+        "networkPolicies.dns.from=x",
+        "networkPolicies.stores.ports={70000}",
+        "rbac.aggregate=view",
+        "test.engine=",
+        "test.seconds=10",
+        "test.params=steps",
+        "certificates.mode=Vault",
+        "monitoring.runbooks=",
+        "monitoring.serviceMonitor.interval=often",
+        "monitoring.serviceMonitor.namespace=A",
+        "monitoring.prometheusRule.labels.release=1",
+        "monitoring.prometheusRule.interval=1m",
+        "monitoring.grafanaDashboards.enabled=yes",
+    ],
+)
+def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
+    path = setting.split("=", maxsplit=1)[0]
+    with pytest.raises(ValueError, match="values don't meet the specifications of the schema") as refused:
+        render(helm, setting)
+    # helm names the map that an unknown key stands in, and the key.
+    named = re.split(r"[.\[]", path)
+    assert any(name in str(refused.value) for name in named[-2:]), refused.value

@@ -1,0 +1,145 @@
+"""What `helm test` runs: a small job, to its end and away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator import errors
+from convoy_operator.chart_test import NAME, Failed, manifest, outcome, standing, take_away, train
+from convoy_operator.gateway import Object
+from convoy_operator.resources import TRAINING_JOBS
+
+from .conftest import FakeApi
+
+BODY = manifest("sys", "gpt", {"steps": 20})
+RUNNING = {"phase": "Running"}
+COMPLETE = {"phase": "Succeeded", "conditions": [{"type": "Complete", "status": "True"}]}
+FAILED = {
+    "phase": "Failed",
+    "conditions": [
+        {"type": "Complete", "status": "False"},
+        {"type": "Failed", "status": "True", "reason": "RestartsUsedUp", "message": "three faults"},
+    ],
+}
+PENDING = {"phase": "Pending", "reason": "WaitingForAgent", "message": "no node has one"}
+
+
+class Cluster(FakeApi):
+    """With an operator: at every look the job is one step further, and stays at the last."""
+
+    def __init__(self, life: Sequence[Object] = (), stays: bool = False) -> None:
+        super().__init__()
+        self.life = list(life)
+        self.stays = stays
+        """A job that was deleted does not go away."""
+
+    async def get(self, resource: Any, namespace: str | None, name: str) -> Object:
+        key = (resource.plural, namespace or "", name)
+        if self.life and key in self.objects:
+            self.objects[key]["status"] = self.life[0]
+            self.life = self.life[1:] or self.life
+        return await super().get(resource, namespace, name)
+
+    async def delete(self, resource: Any, namespace: str | None, name: str, **how: Any) -> Object:
+        if self.stays:
+            self.calls.append(("delete", resource.plural, name))
+            self.objects[resource.plural, namespace or "", name]["metadata"]["deletionTimestamp"] = "now"
+            return {}
+        return await super().delete(resource, namespace, name, **how)
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({}, None),
+        (RUNNING, None),
+        (PENDING, None),
+        (COMPLETE, ""),
+        (FAILED, "it failed: RestartsUsedUp: three faults"),
+    ],
+)
+def test_what_became_of_a_job(status: Object, found: str | None) -> None:
+    assert outcome({"status": status}) == found
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (None, "the operator has not looked at it"),
+        (RUNNING, "Running"),
+        (PENDING, "Pending: WaitingForAgent: no node has one"),
+    ],
+)
+def test_where_a_job_is(status: Object | None, words: str) -> None:
+    assert standing({"status": status}) == words
+
+
+def test_its_job_is_one_that_the_operator_takes() -> None:
+    job = TrainingJob.model_validate({**BODY, "metadata": {**BODY["metadata"], "uid": "u"}})
+    assert job.spec.ttl_seconds_after_finished
+
+
+def test_a_job_that_ends_well_is_told_of_and_taken_away(virtual: Callable[..., Any]) -> None:
+    cluster, told = Cluster([PENDING, RUNNING, RUNNING, COMPLETE]), []
+    virtual(train(cluster, BODY, 300, told.append))
+    assert told[0] == "the operator has not looked at it"
+    assert told[-1] == "Complete" and told.count("Running") == 1
+    assert cluster.objects == {} and cluster.count("create") == 1
+
+
+@pytest.mark.parametrize(
+    ("life", "words"),
+    [
+        ([RUNNING, FAILED], "it failed: RestartsUsedUp"),
+        ([PENDING], "did not end within 270 s; Pending: WaitingForAgent: no node has one"),
+        ([], "did not end within 270 s; the operator has not looked at it"),
+    ],
+)
+def test_a_job_that_does_not_end_well_is_taken_away_too(
+    virtual: Callable[..., Any], life: list[Object], words: str
+) -> None:
+    cluster = Cluster(life)
+    with pytest.raises(Failed, match=words):
+        virtual(train(cluster, BODY, 300, lambda line: None))
+    assert cluster.objects == {}
+
+
+def test_what_an_earlier_test_has_left_goes_first(virtual: Callable[..., Any]) -> None:
+    cluster = Cluster([COMPLETE])
+    cluster.put(TRAINING_JOBS, {"metadata": {"name": NAME}}, "sys")
+    virtual(train(cluster, BODY, 300, lambda line: None))
+    verbs = [verb for verb, _, _ in cluster.calls if verb in ("delete", "create")]
+    assert verbs == ["delete", "create", "delete"]
+
+
+def test_what_does_not_go_away_is_waited_for_no_longer_than_there_is_time(
+    virtual: Callable[..., Any],
+) -> None:
+    cluster = Cluster(stays=True)
+    cluster.put(TRAINING_JOBS, {"metadata": {"name": NAME}}, "sys")
+    with pytest.raises(Failed, match="an earlier test has left does not go away"):
+        virtual(train(cluster, BODY, 300, lambda line: None))
+    assert (cluster.count("create"), cluster.count("delete")) == (0, 1)
+    ends = Cluster([RUNNING, COMPLETE], stays=True)
+    virtual(train(ends, BODY, 300, lambda line: None))
+    assert ends.count("delete") == 1
+
+
+def test_a_job_that_others_delete_is_no_success(virtual: Callable[..., Any]) -> None:
+    cluster = Cluster()
+    cluster.fail = lambda verb, plural, name: (
+        errors.NotFound(404, "gone") if verb == "get" and cluster.count("create") else None
+    )
+    with pytest.raises(Failed, match="somebody else has deleted it"):
+        virtual(train(cluster, BODY, 300, lambda line: None))
+
+
+def test_without_rights_it_fails_typed(virtual: Callable[..., Any]) -> None:
+    cluster = Cluster()
+    cluster.fail = lambda verb, plural, name: errors.Forbidden(403, "no")
+    with pytest.raises(errors.Forbidden):
+        virtual(take_away(cluster, "sys"))
