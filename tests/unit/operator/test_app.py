@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 from kubernetes.aio.client import Configuration
 
-from convoy_operator.app import lean
+from convoy_operator.app import Operator, lean
+from convoy_operator.settings import CA_MAKERS, Settings
+
+from .conftest import FakeApi
 
 
 @pytest.mark.parametrize(
@@ -34,3 +42,22 @@ async def test_the_environments_proxy_is_looked_up_once(
     configuration.proxy = given
     assert lean(configuration).proxy == proxy
     assert configuration.client_session_kwargs["trust_env"] is False
+
+
+@pytest.mark.parametrize("maker", CA_MAKERS)
+def test_an_authority_that_others_make_is_waited_for(
+    api: FakeApi, virtual: Callable[..., Any], maker: str
+) -> None:
+    async def start() -> bool:
+        operator = Operator(Settings(namespace="sys", ca_maker=maker), Mock())
+        operator.gateway = api  # type: ignore[assignment]  # in memory
+        try:
+            async with asyncio.timeout(60):
+                await operator._authority()
+        except TimeoutError:
+            return False
+        return True
+
+    assert virtual(start()) is (maker == "Operator")
+    assert api.count("create", "secrets") == (maker == "Operator")
+    assert maker == "Operator" or api.count("get", "secrets") > 3
