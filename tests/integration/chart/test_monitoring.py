@@ -27,16 +27,6 @@ DASHBOARDS = sorted((CHART / "files" / "monitoring").glob("*.json"))
 PROMETHEUS = ("monitoring.coreos.com/v1",)
 OF_SCRAPES = {"instance", "job", "namespace", "pod", "node", "le"}
 """Labels that every series may have besides its own."""
-AWAITED = {
-    **{f"convoy_recovery_seconds_{end}": {"phase"} for end in ("bucket", "count", "sum")},
-    "convoy_watch_heard_timestamp_seconds": {"resource"},
-    "convoy_hub_certificate_expiry_timestamp_seconds": {"certificate"},
-    "convoy_jobs_need_attention": {"reason"},
-    "convoy_agent_checkpoint_restores_total": {"outcome"},
-    "convoy_agent_checkpoint_store_errors_total": set(),
-}
-"""Series that operator and agents are about to export, with their labels."""
-
 ALERTS: dict[str, dict[str, Any]] = {
     rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
 }
@@ -64,7 +54,7 @@ def exported(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
 
 
 def series() -> dict[str, set[str]]:
-    return {**AWAITED, **dict(exported(Metrics().registry)), **dict(exported(REGISTRY))}
+    return {**dict(exported(Metrics().registry)), **dict(exported(REGISTRY))}
 
 
 def kebab(alert: str) -> str:
