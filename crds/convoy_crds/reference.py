@@ -138,7 +138,11 @@ def words(schema: dict[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;").replace("*", "&#42;")
+    """Text that Markdown and HTML take for text."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    for mark in "|*[]":
+        text = text.replace(mark, f"&#{ord(mark)};")
+    return text
 
 
 def page(kind: Kind) -> str:

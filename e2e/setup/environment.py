@@ -1,6 +1,7 @@
 """Makes a virtual environment from the pinned constraints: `python3 -m e2e.setup.environment [docs]`.
 
-The project's own is .venv; that of the documentation is .venv-docs, beside it, and holds nothing of the project. Runs on the bare system Python; does nothing when what it was made from has not changed.
+The project's own is .venv; that of the documentation is .venv-docs, and holds nothing of the project. Runs on
+the bare system Python; does nothing when what it was made from has not changed.
 """
 
 from __future__ import annotations
