@@ -61,7 +61,7 @@ def _file(one: Mapping[str, Any]) -> Iterator[str]:
     yield f"`{one['command']}` on {one['date']} at commit {one['commit']}: {one['machine']}.\n"
     for group, rows in grouped(one["rows"]).items():
         if group:
-            yield f"### {one['name']}: {group}\n"
+            yield f"### {group}\n"
         yield f"| {' | '.join(_COLUMNS)} |"
         yield f"|{'---|' * len(_COLUMNS)}"
         yield from (_row(name, row) for name, row in rows)

@@ -58,3 +58,12 @@ def test_every_reason_has_a_runbook(page: str) -> None:
 
 def test_no_runbook_is_left_over() -> None:
     assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(pages().values())
+
+
+def test_every_page_is_led_to() -> None:
+    root = RUNBOOKS.parents[2]
+    site = (root / "mkdocs.yml").read_text()
+    overview = (RUNBOOKS.parent / "conditions.md").read_text()
+    for page in set(pages().values()):
+        assert f"runbooks/conditions/{page}.md" in site
+        assert f"(conditions/{page}.md)" in overview

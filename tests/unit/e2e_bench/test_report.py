@@ -47,7 +47,7 @@ def test_rows_of_one_thing_stand_together_and_those_alone_come_first() -> None:
     assert [one.split("|")[1 if "|" in one else 0].strip() for one in wanted] == [
         "b: x",
         "c",
-        "### b: a",
+        "### a",
         "x",
         "y",
     ]
