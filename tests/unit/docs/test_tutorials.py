@@ -94,7 +94,7 @@ def test_commands_and_files_are_there(page: Path) -> None:
     found = commands(page)
     assert len(found) >= 3
     for words in found:
-        assert re.fullmatch(r"kubectl|convoy|\w+=\$\(kubectl", words[0]), words
+        assert re.fullmatch(r"kubectl|convoy|timeout|\w+=\$\(kubectl", words[0]), words
         if words[0] == "convoy":
             command = root.commands[words[1]]  # type: ignore[attr-defined]
             below = getattr(command, "commands", None)
