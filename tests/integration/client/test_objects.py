@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,20 @@ def test_a_log_that_the_server_cannot_give_is_an_error(
     report("gpt", phase="Running", incarnation=2, conditions=[condition("Running")])
     with pytest.raises(Refused, match="has no rank 2"):
         client.training_jobs.logs("gpt", rank=2)
+
+
+def test_threads_may_share_a_client(client: Client) -> None:
+    def live(number: int) -> str:
+        jobs, name = client.training_jobs, f"job-{number}"
+        jobs.create({"metadata": {"name": name}, "spec": SPEC})
+        assert jobs.suspend(name).spec.suspend and jobs.get(name).metadata.name == name
+        with pytest.raises(NotFound, match="never"):
+            jobs.get(f"never-{number}")
+        return name
+
+    with ThreadPoolExecutor(8) as pool:
+        names = set(pool.map(live, range(40)))
+    assert {one.metadata.name for one in client.training_jobs.list()} == names
 
 
 def test_who_may_not_is_told(client: Client, control_plane: Any) -> None:
