@@ -12,6 +12,7 @@ from convoy_crds import meta
 from convoy_crds.conditions import Carrier, carriers, pages
 from convoy_crds.generate import KINDS, Kind, definition
 from convoy_crds.generated import write_or_check
+from convoy_crds.meanings import meanings
 from convoy_crds.meta import API_VERSION
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -87,7 +88,8 @@ def type_of(schema: dict[str, Any]) -> str:
         return "integer or string"
     kind = str(schema.get("type", "anything"))
     if kind == "array":
-        return f"list of {type_of(schema['items'])}" + _bounds(schema)
+        items = type_of(schema["items"])
+        return f"list of {f'({items})' if ', ' in items else items}" + _bounds(schema)
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"map to {type_of(schema['additionalProperties'])}" + _bounds(schema)
     if "enum" in schema:
@@ -133,8 +135,10 @@ def default_of(schema: dict[str, Any], required: bool) -> str:
 
 
 def words(schema: dict[str, Any]) -> str:
-    """What the field means, on one line."""
-    return " ".join(str(schema.get("description", "")).split()).replace("|", "&#124;")
+    """What the field means, and each of its values, on one line."""
+    text = " ".join(str(schema.get("description", "")).split())
+    values = [f"`{value}`: {said}" for value, said in meanings(schema.get("enum", ())).items()]
+    return "<br>".join([*([text] if text else []), *values]).replace("|", "&#124;")
 
 
 def _escaped(text: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.config import incluster_config, kube_config
 
 from convoy.client import (
     AlreadyExists,
@@ -18,6 +19,7 @@ from convoy.client import (
     NotFound,
     Refused,
     Unreachable,
+    api,
 )
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.guardpolicy import GuardPolicy
@@ -197,3 +199,25 @@ def test_a_context_or_file_that_is_not_there_is_said(control_plane: Any, tmp_pat
         Client(kubeconfig=path, context="nowhere")
     with pytest.raises(NoCluster, match="no cluster"):
         Client(kubeconfig=tmp_path / "none")
+
+
+def test_a_pod_is_known_by_its_service_account(
+    control_plane: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    space = control_plane.namespace("pod")
+    host, port = control_plane.url.removeprefix("https://").split(":")
+    files = {"token": control_plane.token, "namespace": f"{space}\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(control_plane.ca_file))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "none"))
+    with pytest.raises(NoCluster, match="token file does not exist"):
+        Client()
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(api, "_POD_NAMESPACE", tmp_path / "namespace")
+    found = Client()
+    assert found.namespace == space and found.training_jobs.list() == []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from convoy_crds.generate import KINDS, Kind, definition
-from convoy_crds.reference import default_of, page, type_of
+from convoy_crds.meanings import meanings
+from convoy_crds.reference import default_of, page, type_of, words
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,10 @@ from convoy_crds.reference import default_of, page, type_of
         ({"type": "string", "enum": ["A", "B"]}, "`A` or `B`"),
         ({"type": "string", "format": "date-time"}, "time (RFC 3339)"),
         ({"x-kubernetes-int-or-string": True}, "integer or string"),
+        (
+            {"type": "array", "items": {"type": "string", "maxLength": 9}, "maxItems": 2},
+            "list of (string, at most 9 characters), at most 2 items",
+        ),
         ({"type": "object", "additionalProperties": {"type": "string"}}, "map to string"),
         (
             {
@@ -56,6 +61,18 @@ def test_types_are_said_with_their_bounds(schema: dict[str, Any], words: str) ->
 )
 def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -> None:
     assert default_of(schema, required) == words
+
+
+def test_values_are_explained_where_the_model_does() -> None:
+    assert meanings(["Observe", "Act"]) == {
+        "Observe": "States and conditions of NodeHealth alone: no taint, no drain, no repair."
+    }
+    assert meanings(["True", "False"]) == {} == meanings(())
+    schema = {"description": "Whether.\nOr not.", "enum": ["Process", "Pod", "Job"]}
+    assert words(schema) == (
+        "Whether. Or not.<br>`Process`: The ranks, in their pods.<br>`Pod`: The pod at fault."
+        "<br>`Job`: All pods."
+    )
 
 
 def found(schema: Any, key: str) -> list[Any]:
