@@ -41,12 +41,7 @@ _CONTAINERS = (
     Reasons.FENCING_COMPANY,
     Reasons.FENCING_ANSWERED,
 )
-_INCURABLE = (
-    Reasons.BAD_PARAMS_EXIT,
-    Reasons.DATA_ERROR,
-    Reasons.COMMAND_NOT_FOUND,
-    Reasons.NO_PYTHON,
-)
+_INCURABLE = (Reasons.BAD_PARAMS_EXIT, Reasons.DATA_ERROR, Reasons.COMMAND_NOT_FOUND, Reasons.NO_PYTHON)
 """Faults that end the job."""
 _FAULTS = (
     Reasons.RANK_FAILED,
@@ -125,13 +120,7 @@ CARRIERS: tuple[Carrier, ...] = (
         ConditionType.RUNNING,
         "Every rank of the incarnation runs. While it is False it has the reason of what is in the way: one "
         "of those here, or of Valid, Scheduled, Restarting, Suspended, Complete or Failed.",
-        (
-            Reasons.FORMING,
-            Reasons.TRAINING,
-            Reasons.SHRUNK,
-            Reasons.BACK_OFF,
-            Reasons.SCHEDULE_DEADLINE,
-        ),
+        (Reasons.FORMING, Reasons.TRAINING, Reasons.SHRUNK, Reasons.BACK_OFF, Reasons.SCHEDULE_DEADLINE),
         "trainingjob-running",
     ),
     Carrier(

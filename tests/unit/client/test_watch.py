@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from convoy.client.errors import ApiError, Forbidden, Unreachable
+from convoy.client import training_jobs
+from convoy.client.errors import ApiError, Forbidden, Unreachable, WaitTimeout
+from convoy.client.training_jobs import TrainingJobs
 from convoy.client.watch import WATCH_SECONDS, follow
 
 
@@ -78,6 +80,33 @@ def test_a_server_that_is_away_is_asked_again_with_pauses_and_then_given_up() ->
     with pytest.raises(Unreachable, match="away"):
         server.follow(12)
     assert server.paused == [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, pytest.approx(3.2)]
+
+
+def test_who_waits_is_told_where_the_job_stood_when_the_server_went_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = {"roles": [{"name": "w", "replicas": 1}]}
+    body = {"metadata": {"name": "job", "uid": "u"}, "spec": spec, "status": {"phase": "Running"}}
+
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(training_jobs, "time", clock)
+
+    def going(*_: Any) -> Iterator[Any]:
+        yield body
+        clock.monotonic = lambda: 6.0
+        raise Unreachable("away")
+
+    monkeypatch.setattr(training_jobs, "changes", going)
+    api: Any = Server()
+    with pytest.raises(WaitTimeout, match="job is not Complete after 5 s: it is Running; since then: away"):
+        TrainingJobs(api).wait("job", timeout=5)
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_a_time_that_is_over_is_refused(timeout: float) -> None:
+    api: Any = Server()
+    with pytest.raises(ValueError, match="timeout must be above 0"):
+        TrainingJobs(api).wait("job", timeout=timeout)
 
 
 def test_a_server_that_comes_back_is_forgiven() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from convoy.client import output, steering, waiting
 from convoy.client.api import Api
 from convoy.client.collection import Writable
-from convoy.client.errors import NotFound, Refused, WaitTimeout
+from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitTimeout
 from convoy.client.watch import follow as changes
 from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
@@ -46,21 +46,29 @@ class TrainingJobs(Writable[TrainingJob]):
     def wait(self, name: str, until: str = "Complete", timeout: float = WAIT_SECONDS) -> TrainingJob:
         """Waits until the job is in the phase `until`, or its condition `until` is True; how it is then.
 
-        `timeout`: seconds. Raises JobFailed when it fails, JobEnded when it has ended otherwise, WaitTimeout
-        when the time is over, NotFound when it is not there or is deleted meanwhile.
+        `timeout`: seconds, above 0. Raises JobFailed when it fails, JobEnded when it has ended otherwise,
+        WaitTimeout when the time is over, NotFound when it is not there or is deleted meanwhile; Unreachable
+        when the API server does not answer in all that time.
         """
         waiting.known(until)
+        if timeout <= 0:
+            raise ValueError(f"timeout must be above 0, is {timeout:g}")
         deadline = time.monotonic() + timeout
         job: TrainingJob | None = None
-        with closing(changes(self._api, self._plural, name, deadline)) as found:
-            for body in found:
-                here = None if body is None else self._read(body)
-                _same(name, job, here)
-                job = here
-                if job is not None and waiting.reached(job, until):
-                    return job
-        where = waiting.standing(job)
-        raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {where}", job)
+        late = ""
+        try:
+            with closing(changes(self._api, self._plural, name, deadline)) as found:
+                for body in found:
+                    here = None if body is None else self._read(body)
+                    _same(name, job, here)
+                    job = here
+                    if job is not None and waiting.reached(job, until):
+                        return job
+        except (Unreachable, ApiError) as error:
+            if job is None or isinstance(error, NotFound) or time.monotonic() < deadline:
+                raise
+            late = f"; since then: {error}"
+        raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {waiting.standing(job)}{late}", job)
 
     def logs(
         self,

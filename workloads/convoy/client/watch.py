@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from convoy.client.api import Api
+from convoy.client.api import TIMEOUT_SECONDS, Api
 from convoy.client.errors import ApiError, Unreachable, explained
 from convoy_crds.meta import GROUP, VERSION
 
 WATCH_SECONDS = 240
 """The longest watch; then the object is listed anew."""
 CONNECT_SECONDS = 10
+LEAST_SECONDS = 1.0
+"""For an answer, however little time is left."""
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between tries while the server does not answer or is busy; the last one again and again."""
 HASTY_SECONDS = 1.0
@@ -63,7 +65,9 @@ def _round(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, 
     place = (GROUP, VERSION, api.namespace, plural)
     chosen = {"field_selector": f"metadata.name={name}"}
     request = api.custom.list_namespaced_custom_object
-    found = api.call(request, *place, **chosen, _request_timeout=min(left, 30.0))
+    found = api.call(
+        request, *place, **chosen, _request_timeout=max(LEAST_SECONDS, min(left, TIMEOUT_SECONDS))
+    )
     yield found["items"][0] if found["items"] else None
     seconds = min(math.ceil(left), WATCH_SECONDS)
     try:
@@ -76,7 +80,7 @@ def _round(api: Api, plural: str, name: str, left: float) -> Iterator[dict[str, 
             resource_version=found["metadata"]["resourceVersion"],
             timeout_seconds=seconds,
             # The server ends it in time; who hears nothing for longer has lost the connection.
-            _request_timeout=(CONNECT_SECONDS, min(left, seconds + 5.0)),
+            _request_timeout=(CONNECT_SECONDS, max(LEAST_SECONDS, min(left, seconds + 5.0))),
         ):
             event = json.loads(line)
             if event["type"] == "ERROR":
