@@ -25,8 +25,11 @@ binaries: venv ## Fetch or build the Kubernetes binaries of the local cluster (c
 	@folder=$$($(BIN)/python -m e2e.cluster binaries); echo "binaries: $$folder"
 
 .PHONY: generate
-generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and the page of metrics from their sources.
+generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stubs and pages of reference.
 	@$(BIN)/python -m convoy_crds.generate
+	@$(BIN)/python -m convoy_crds.reference
+	@$(BIN)/python -m convoy.cli.reference
+	@$(BIN)/python -m e2e.bench.report
 	@$(BIN)/python -m convoy_agents.wire.generate
 	@$(BIN)/python -m convoy_workloads.engines.catalogue
 	@$(BIN)/python -m e2e.metrics_page
@@ -38,9 +41,18 @@ lint: venv ## Style, types, layers and generated files.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m convoy_crds.generate --check
+	@$(BIN)/python -m convoy_crds.reference --check
+	@$(BIN)/python -m convoy.cli.reference --check
+	@$(BIN)/python -m e2e.bench.report --check
 	@$(BIN)/python -m convoy_agents.wire.generate --check
 	@$(BIN)/python -m convoy_workloads.engines.catalogue --check
 	@$(BIN)/python -m e2e.metrics_page --check
+
+.PHONY: docs
+docs: ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
+	@$(PYTHON) -m e2e.setup.environment docs
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@$(PYTHON) -m e2e.docs.self_contained site
 
 .PHONY: unit
 unit: venv ## Unit tests.
@@ -87,7 +99,7 @@ soak: binaries ## Half an hour of jobs under random faults on real nodes; writes
 	@$(BIN)/python -m e2e.bench soak
 
 .PHONY: test
-test: lint unit integration e2e ## Everything CI runs.
+test: lint docs unit integration e2e ## Everything CI runs.
 
 .PHONY: demo
 demo: binaries ## A local 3-node cluster, the chart, a training job and its loss curve.

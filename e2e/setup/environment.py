@@ -1,6 +1,7 @@
-"""Makes the project's virtual environment from the pinned constraints: `python3 -m e2e.setup.environment`.
+"""Makes a virtual environment from the pinned constraints: `python3 -m e2e.setup.environment [docs]`.
 
-Runs on the bare system Python; does nothing when what it was made from has not changed.
+The project's own is .venv; that of the documentation is .venv-docs, and holds nothing of the project. Runs on
+the bare system Python; does nothing when what it was made from has not changed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 import venv
 from pathlib import Path
 
@@ -18,8 +20,9 @@ from e2e.setup.torch_source import pip_arguments
 WITHOUT_DEPENDENCIES = ("boto3", "botocore", "s3transfer", "jmespath", "moto")
 """botocore asks for an older python-dateutil than kubernetes does, and works with the later one."""
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / ".venv"
-STAMP = FOLDER / ".made-from"
+OWN = ROOT / ".venv"
+DOCS = ROOT / ".venv-docs"
+STAMP = ".made-from"
 
 
 def made_from() -> str:
@@ -28,30 +31,40 @@ def made_from() -> str:
     return hashlib.sha256(b"\0".join([*inputs, sys.version.encode(), str(ROOT).encode()])).hexdigest()
 
 
+def requirements(extra: str) -> list[str]:
+    """What pyproject.toml asks for with an extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return list(project["optional-dependencies"][extra])
+
+
 def main() -> None:
-    """Makes or refreshes .venv; SystemExit with pip's status when that fails."""
-    if STAMP.exists() and STAMP.read_text() == made_from():
-        print("environment: .venv is up to date", flush=True)
+    """Makes or refreshes the environment; SystemExit with pip's status when that fails."""
+    folder = DOCS if sys.argv[1:] == ["docs"] else OWN
+    stamp = folder / STAMP
+    if stamp.exists() and stamp.read_text() == made_from():
+        print(f"environment: {folder.name} is up to date", flush=True)
         return
     if sys.version_info < (3, 11):  # noqa: UP036 - this runs before anything is installed
         raise SystemExit(f"Convoy needs Python 3.11 or later, this is {sys.version.split()[0]}")
     started = time.monotonic()
     print(
-        "environment: installing the pinned dependencies into .venv (a few minutes the first time)",
+        f"environment: installing the pinned dependencies into {folder.name} (minutes the first time)",
         flush=True,
     )
-    if not (FOLDER / "bin" / "python").exists():
-        venv.create(FOLDER, with_pip=True)
-    pip = [str(FOLDER / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, *pip_arguments(), "-c", "constraints.txt", "-e", ".[dev]"]
-    beside = [*pip, "--no-deps", "-c", "constraints.txt", *WITHOUT_DEPENDENCIES]
-    for one in (command, beside):
+    if not (folder / "bin" / "python").exists():
+        venv.create(folder, with_pip=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pinned = [*pip, "-c", "constraints.txt"]
+    own = [*pip, *pip_arguments(), "-c", "constraints.txt", "-e", ".[dev]"]
+    beside = [*pinned, "--no-deps", *WITHOUT_DEPENDENCIES]
+    commands = [[*pinned, *requirements("docs")]] if folder is DOCS else [own, beside]
+    for one in commands:
         done = subprocess.run(one, cwd=ROOT, env=os.environ, check=False, timeout=3000)
         if done.returncode:
             raise SystemExit(done.returncode)
-    partial = STAMP.with_suffix(".partial")
+    partial = stamp.with_suffix(".partial")
     partial.write_text(made_from())
-    partial.replace(STAMP)
+    partial.replace(stamp)
     print(f"environment: ready after {time.monotonic() - started:.0f} s", flush=True)
 
 

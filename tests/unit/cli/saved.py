@@ -6,6 +6,7 @@ import base64
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from convoy.cli.__main__ import app
 from convoy.cli.checkpoint import fsck, reach
+from convoy.client import ApiError, Forbidden
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.blobs import Blobs
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
@@ -76,27 +78,36 @@ def job(tiers: Mapping[str, Any] | None = None, uid: str = "uid-1", **status: An
 
 
 @dataclass
-class FakeCluster:
+class FakeClient:
+    """Of a cluster with one job and one store."""
+
     about: TrainingJob | None
     where: CheckpointStore
     keys: Mapping[str, str] = field(default_factory=lambda: dict(KEYS))
     namespace: str = "team"
     listed: bool = True
+    """Whether the user may list jobs."""
+    hidden: type[ApiError] | None = None
+    """How the Secret is kept from the user."""
 
-    def connect(self, *_: Any) -> FakeCluster:
-        return self
+    def __post_init__(self) -> None:
+        self.training_jobs = SimpleNamespace(get=self._job, list=self._jobs)
+        self.checkpoint_stores = SimpleNamespace(get=lambda _: self.where)
+        self.api = SimpleNamespace(secret=self._secret)
 
-    def job(self, _: str) -> TrainingJob:
+    def _job(self, _: str) -> TrainingJob:
         assert self.about is not None
         return self.about
 
-    def every_job(self) -> list[TrainingJob] | None:
-        return [one for one in (self.about,) if one] if self.listed else None
+    def _jobs(self, everywhere: bool) -> list[TrainingJob]:
+        if not self.listed:
+            raise Forbidden("no")
+        assert everywhere
+        return [one for one in (self.about,) if one]
 
-    def store(self, _: str) -> CheckpointStore:
-        return self.where
-
-    def secret(self, _: str, __: str) -> dict[str, Any]:
+    def _secret(self, namespace: str, name: str) -> dict[str, Any]:
+        if self.hidden:
+            raise self.hidden(f"secrets {name} in {namespace}: no")
         return {"data": {key: base64.b64encode(text.encode()).decode() for key, text in self.keys.items()}}
 
 
@@ -107,13 +118,9 @@ class Saved:
         """`place`: the CheckpointStore's `s3` or `volume`."""
         self.store = Store(blobs, "team", "uid-1")
         body = {"metadata": {"name": "s3"}, "spec": {**place, "allowedNamespaces": ["*"]}}
-        self.cluster = FakeCluster(job(), CheckpointStore.model_validate(body))
-        self._monkeypatch = monkeypatch
-        self.use(self.cluster)
-
-    def use(self, cluster: Any) -> None:
+        self.cluster = FakeClient(job(), CheckpointStore.model_validate(body))
         for module in (reach, fsck):
-            self._monkeypatch.setattr(module, "Cluster", cluster)
+            monkeypatch.setattr(module, "connect_cluster", lambda *_: self.cluster)
 
     def run(self, *words: str) -> Result:
         return CliRunner().invoke(app, ["checkpoint", *words])

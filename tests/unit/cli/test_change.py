@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 
 from convoy.cli import change
 from convoy.cli.__main__ import app
-from convoy.cli.change import loss, refusal
+from convoy.cli.change import loss
+from convoy.client import Refused
+from convoy.client.steering import refusal
 from convoy_crds.trainingjob import TrainingJob
 
 LOCAL = {"tiers": {"local": {}}}
@@ -30,26 +32,6 @@ def job(
 
 
 @pytest.mark.parametrize(
-    ("about", "verb", "words"),
-    [
-        (job(), "suspend", ""),
-        (job(), "restart", ""),
-        (job(), "resume", "is not suspended: Running"),
-        (job("Suspended", suspend=True), "resume", ""),
-        (job("Suspended", suspend=True), "suspend", "is suspended already"),
-        (job("Suspended", suspend=True), "restart", "is suspended: `convoy resume job`"),
-        (job("Succeeded"), "restart", "has ended (Succeeded): there is nothing to restart"),
-        (job("Failed"), "suspend", "has ended (Failed)"),
-        (job("Failed", suspend=True), "resume", "has ended (Failed)"),
-        (job(None), "suspend", ""),
-    ],
-)
-def test_what_makes_no_sense_is_refused(about: TrainingJob, verb: str, words: str) -> None:
-    found = refusal(about, verb)
-    assert words in found if found else not words
-
-
-@pytest.mark.parametrize(
     ("about", "words", "steps"),
     [
         (job(step=40, engine={"name": "gpt"}), "begins again at step 0 and loses 40 steps", 40),
@@ -65,19 +47,32 @@ def test_what_would_be_lost_is_known(about: TrainingJob, words: str, steps: int)
     assert found[0].endswith(words) and bool(found[0]) == bool(words) and found[1] == steps
 
 
-class FakeCluster:
+class FakeJobs:
     def __init__(self, about: TrainingJob) -> None:
         self.about = about
-        self.patches: list[Any] = []
+        self.steered: list[str] = []
 
-    def connect(self, *_: Any) -> FakeCluster:
+    @property
+    def training_jobs(self) -> FakeJobs:
         return self
 
-    def job(self, _: str) -> TrainingJob:
+    def get(self, _: str) -> TrainingJob:
         return self.about
 
-    def patch(self, _: str, body: Any) -> None:
-        self.patches.append(body)
+    def suspend(self, _: str) -> TrainingJob:
+        return self._steer("suspend")
+
+    def resume(self, _: str) -> TrainingJob:
+        return self._steer("resume")
+
+    def restart(self, _: str) -> TrainingJob:
+        return self._steer("restart")
+
+    def _steer(self, verb: str) -> TrainingJob:
+        if why := refusal(self.about, verb):
+            raise Refused(why)
+        self.steered.append(verb)
+        return self.about
 
 
 @pytest.mark.parametrize(
@@ -95,9 +90,9 @@ class FakeCluster:
 def test_without_a_terminal_nothing_is_lost_unasked(
     monkeypatch: pytest.MonkeyPatch, about: TrainingJob, arguments: list[str], code: int, words: str
 ) -> None:
-    cluster = FakeCluster(about)
-    monkeypatch.setattr(change, "Cluster", cluster)
+    jobs = FakeJobs(about)
+    monkeypatch.setattr(change, "connect", lambda *_: jobs)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == code, result.output
     assert words in result.output
-    assert len(cluster.patches) == (code == 0)
+    assert jobs.steered == ([] if code else arguments[:1])

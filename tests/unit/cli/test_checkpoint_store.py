@@ -6,17 +6,15 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.test_tiercheck_encoded import Always, numbers
 from tests.unit.cli.saved import Bucket, chunk_of, job, noise, shard
 
 from convoy.cli.checkpoint.reach import advice, connect, elsewhere
-from convoy.cli.cluster import Cluster
+from convoy.client import ApiError, Client, Forbidden, NotFound
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
@@ -122,20 +120,11 @@ def test_a_job_without_a_store_has_its_watermarks(bucket: Bucket, tiers: Any, wo
 # Rights, keys and libraries.
 
 
-@pytest.mark.parametrize(("status", "words"), [(403, "ask an administrator"), (404, "--operator-namespace")])
-def test_a_secret_that_may_not_be_read_is_said(bucket: Bucket, status: int, words: str) -> None:
-    def refused(name: str, namespace: str, **_: Any) -> None:
-        error = ApiException(status=status, reason="No")
-        error.body = json.dumps({"message": f"secrets {name} in {namespace}: no"})
-        raise error
-
-    where = bucket.cluster.where.to_dict()
-    custom = SimpleNamespace(
-        get_cluster_custom_object=lambda *_, **__: where,
-        get_namespaced_custom_object=lambda *_, **__: job().to_dict(),
-    )
-    real = Cluster("team", custom, SimpleNamespace(read_namespaced_secret=refused))
-    bucket.use(SimpleNamespace(connect=lambda *_: real))
+@pytest.mark.parametrize(
+    ("hidden", "words"), [(Forbidden, "ask an administrator"), (NotFound, "--operator-namespace")]
+)
+def test_a_secret_that_may_not_be_read_is_said(bucket: Bucket, hidden: type[ApiError], words: str) -> None:
+    bucket.cluster.hidden = hidden
     failed = bucket.run("verify", "job", "--operator-namespace", "elsewhere")
     assert failed.exit_code == 1
     assert "error: secrets keys in elsewhere: no; " in failed.output and words in failed.output
@@ -173,7 +162,7 @@ def test_what_is_forwarded_is_addressed_by_its_path(
     bucket: Bucket, endpoint: str | None, path_style: bool, found: str
 ) -> None:
     bucket.cluster.where.spec.s3.path_style = path_style
-    blobs: Any = connect(cast(Cluster, bucket.cluster), "s3", "convoy-system", endpoint, None)
+    blobs: Any = connect(cast(Client, bucket.cluster), "s3", "convoy-system", endpoint, None)
     assert blobs._config.s3["addressing_style"] == found
 
 

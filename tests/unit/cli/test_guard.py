@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from convoy.cli.__main__ import app
 from convoy.cli.guard import decide
-from convoy.cli.guard.finding import meant
 from convoy.cli.guard.why import explanation
+from convoy.client.node_healths import NodeHealths
 from convoy_crds.nodehealth import NodeHealth
 
 from .test_show import NOW
@@ -25,7 +28,7 @@ def text(about: NodeHealth) -> str:
     return "\n".join(explanation(about, NOW))
 
 
-class Cluster:
+class Healths(NodeHealths):
     """Holds the NodeHealths, and what was said of them."""
 
     def __init__(self, *healths: NodeHealth) -> None:
@@ -33,17 +36,18 @@ class Cluster:
 
     patched: list[tuple[str, dict[str, Any]]]
 
-    def node_healths(self) -> list[NodeHealth]:
+    def list(self, **_: Any) -> list[NodeHealth]:
         return self.healths
 
-    def patch_node_health(self, name: str, body: dict[str, Any]) -> None:
+    def _patch(self, name: str, body: Any) -> NodeHealth:
         self.patched.append((name, body))
+        return self.healths[0]
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    found = Cluster(health(), health("a", "twice"), health("b", "twice"), health("n1", "other"))
-    monkeypatch.setattr(decide.Cluster, "connect", lambda *_: found)
+def healths(monkeypatch: pytest.MonkeyPatch) -> Healths:
+    found = Healths(health(), health("a", "twice"), health("b", "twice"), health("n1", "other"))
+    monkeypatch.setattr(decide, "connect", lambda *_: SimpleNamespace(node_healths=found))
     return found
 
 
@@ -51,8 +55,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     ("name", "found"),
     [("n1", ["hw"]), ("hw", ["hw"]), ("twice", ["a", "b"]), ("b", ["b"]), ("nobody", [])],
 )
-def test_a_node_is_meant_before_hardware_of_that_name(cluster: Cluster, name: str, found: list[str]) -> None:
-    assert [one.metadata.name for one in meant(cluster.healths, name)] == found
+def test_a_node_is_meant_before_hardware_of_that_name(healths: Healths, name: str, found: list[str]) -> None:
+    assert [one.metadata.name for one in healths.of(name)] == found
 
 
 def test_a_node_against_which_nothing_speaks() -> None:
@@ -109,29 +113,29 @@ def test_what_people_have_said_is_shown() -> None:
     assert "Condemned by ops: smoke" in said
 
 
-def test_a_release_ends_a_condemnation(cluster: Cluster) -> None:
+def test_a_release_ends_a_condemnation(healths: Healths) -> None:
     decide.release("n1", reason="fixed", user="ops")
-    ((name, body),) = cluster.patched
+    ((name, body),) = healths.patched
     assert name == "hw" and body["spec"]["condemned"] is None
     said = NodeHealth.model_validate({"metadata": {}, "spec": {"release": body["spec"]["release"]}}).spec
     assert said.release is not None and (said.release.reason, said.release.user) == ("fixed", "ops")
 
 
-def test_what_is_taken_back_is_removed(cluster: Cluster) -> None:
+def test_what_is_taken_back_is_removed(healths: Healths) -> None:
     decide.exempt("n1", undo=True)
     decide.condemn("n1", undo=True)
-    assert [body["spec"] for _, body in cluster.patched] == [{"exempt": None}, {"condemned": None}]
+    assert [body["spec"] for _, body in healths.patched] == [{"exempt": None}, {"condemned": None}]
 
 
 @pytest.mark.parametrize("name", ["twice", "nobody"])
-def test_nothing_is_said_of_a_node_that_is_not_known_for_sure(cluster: Cluster, name: str) -> None:
-    with pytest.raises(typer.Exit):
-        decide.condemn(name, reason="smoke", user="ops")
-    assert cluster.patched == []
+def test_nothing_is_said_of_a_node_that_is_not_known_for_sure(healths: Healths, name: str) -> None:
+    said = CliRunner().invoke(app, ["guard", "condemn", name, "--reason", "smoke", "--user", "ops"])
+    assert (said.exit_code, said.output.startswith("error: ")) == (1, True), said.output
+    assert healths.patched == []
 
 
 @pytest.mark.parametrize("say", [decide.exempt, decide.condemn])
-def test_what_is_said_has_a_reason(cluster: Cluster, say: Callable[..., None]) -> None:
+def test_what_is_said_has_a_reason(healths: Healths, say: Callable[..., None]) -> None:
     with pytest.raises(typer.BadParameter, match="say why"):
         say("n1")
-    assert cluster.patched == []
+    assert healths.patched == []

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
-from convoy.cli.cluster import missing_kubeconfig
+from convoy.client.api import missing_kubeconfig
 
 
 def test_the_version_is_told() -> None:

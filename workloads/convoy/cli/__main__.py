@@ -9,10 +9,12 @@ import typer
 
 from convoy.cli import change, check, engine, logs, show, simulate, why
 from convoy.cli.checkpoint.app import app as checkpoint
+from convoy.cli.cluster import Commands
 from convoy.cli.guard.app import app as guard
 
 app = typer.Typer(
     name="convoy",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=True,

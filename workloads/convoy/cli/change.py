@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from typing import Annotated
 
 import typer
 
-from convoy.cli.cluster import Cluster, Context, Failure, Name, Namespace
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy.cli.cluster import Context, Failure, Name, Namespace, connect
+from convoy.client import Client
+from convoy.client.steering import refusal
+from convoy_crds.trainingjob import TrainingJob
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-
-def refusal(job: TrainingJob, verb: str) -> str | None:
-    """Why `verb` makes no sense for the job as it is; None when it does."""
-    name, phase, held = job.metadata.name, job.status.phase, job.spec.suspend
-    if phase in TERMINAL:
-        return (
-            f"trainingjob/{name} has ended ({phase}): there is nothing to {verb}; delete it to run it again"
-        )
-    if verb == "suspend" and held:
-        return f"trainingjob/{name} is suspended already; `convoy resume {name}` lets it run on"
-    if verb == "resume" and not held:
-        return f"trainingjob/{name} is not suspended: {phase or 'no operator has looked at it yet'}"
-    if verb == "restart" and held:
-        return f"trainingjob/{name} is suspended: `convoy resume {name}` starts it"
-    return None
 
 
 def loss(job: TrainingJob) -> tuple[str, int]:
@@ -57,12 +42,13 @@ def _agree(job: TrainingJob, yes: bool) -> None:
         raise Failure("say --yes to go on")
 
 
-def _steered(name: str, verb: str, namespace: str | None, context: str | None) -> tuple[Cluster, TrainingJob]:
-    cluster = Cluster.connect(namespace, context)
-    job = cluster.job(name)
+def _steered(name: str, verb: str, namespace: str | None, context: str | None) -> tuple[Client, TrainingJob]:
+    """The job, once it is known that it can be steered so: before anybody is asked."""
+    client = connect(namespace, context)
+    job = client.training_jobs.get(name)
     if why := refusal(job, verb):
         raise Failure(why)
-    return cluster, job
+    return client, job
 
 
 def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
@@ -70,9 +56,9 @@ def suspend(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
 
     `resume` runs it on from its last checkpoint; without a place for checkpoints, from step 0.
     """
-    cluster, job = _steered(name, "suspend", namespace, context)
+    client, job = _steered(name, "suspend", namespace, context)
     _agree(job, yes)
-    cluster.patch(name, {"spec": {"suspend": True}})
+    client.training_jobs.suspend(name)
     saves = "saves its state and gives" if job.spec.checkpoint.tiers.any else "gives"
     typer.echo(f"trainingjob/{name} {saves} its pods back")
 
@@ -82,8 +68,7 @@ def resume(name: Name, namespace: Namespace = None, context: Context = None) -> 
 
     It goes on from its last checkpoint; without a place for checkpoints, from step 0.
     """
-    cluster, _ = _steered(name, "resume", namespace, context)
-    cluster.patch(name, {"spec": {"suspend": False}})
+    connect(namespace, context).training_jobs.resume(name)
     typer.echo(f"trainingjob/{name} runs on")
 
 
@@ -92,16 +77,15 @@ def restart(name: Name, yes: Yes = False, namespace: Namespace = None, context: 
 
     It goes on from its last checkpoint; without a place for checkpoints, from step 0.
     """
-    cluster, job = _steered(name, "restart", namespace, context)
+    client, job = _steered(name, "restart", namespace, context)
     _agree(job, yes)
-    restart_id = secrets.token_hex(4)
-    cluster.patch(name, {"spec": {"recovery": {"restartId": restart_id}}})
-    typer.echo(f"trainingjob/{name} restarts (restartId {restart_id})")
+    restarted = client.training_jobs.restart(name)
+    typer.echo(f"trainingjob/{name} restarts (restartId {restarted.spec.recovery.restart_id})")
 
 
 def delete(name: Name, yes: Yes = False, namespace: Namespace = None, context: Context = None) -> None:
     """Delete a job and its pods. Checkpoints in its store stay."""
     if not yes:
         typer.confirm(f"Delete trainingjob/{name} and its pods?", abort=True)
-    Cluster.connect(namespace, context).delete(name)
+    connect(namespace, context).training_jobs.delete(name)
     typer.echo(f"trainingjob/{name} deleted")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from convoy.cli.cluster import Cluster, Context, Failure
+from convoy.cli.cluster import Context, Failure, connect
 from convoy.cli.table import plain, show
 from convoy_crds.engine import Engine
 from convoy_crds.suggest import suggestion
@@ -53,7 +53,7 @@ def engine(
 
     Its parameters with their type, default and meaning.
     """
-    known = {one.metadata.name: one for one in Cluster.connect(None, context).engines()}
+    known = {one.metadata.name: one for one in connect(None, context).engines.list()}
     if name not in known:
         raise Failure(f"there is no Engine {name!r}{suggestion(name, known)}")
     describe(known[name])

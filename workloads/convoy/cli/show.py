@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from convoy.cli.cluster import Cluster, Context, Namespace
+from convoy.cli.cluster import Context, Namespace, connect
 from convoy.cli.table import fit, plain, room, show
 from convoy_crds.terms import Reason, Reasons
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
@@ -102,12 +102,11 @@ def get(
     Phase, pods, step, loss, time left, last checkpoint, restarts, and what the matter is. A narrow terminal
     gets fewer columns, a file or pipe all of them.
     """
-    cluster = Cluster.connect(namespace, context)
-    jobs = [cluster.job(name)] if name else cluster.jobs(everywhere)
+    client = connect(namespace, context)
+    found = client.training_jobs
+    jobs = [found.get(name)] if name else found.list(everywhere=everywhere)
     if not jobs:
-        typer.echo(
-            f"no TrainingJobs in {'any namespace' if everywhere else f'namespace {cluster.namespace}'}"
-        )
+        typer.echo(f"no TrainingJobs in {'any namespace' if everywhere else f'namespace {client.namespace}'}")
         return
     now = datetime.now(UTC)
     rows = [row(job, now) for job in jobs]

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from convoy.cli.cluster import Cluster, Context, Name, Namespace
+from convoy.cli.cluster import Context, Name, Namespace, connect
 from convoy.cli.show import NEW, age
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.meta import Condition
@@ -27,16 +27,16 @@ def why(name: Name, namespace: Namespace = None, context: Context = None) -> Non
 
     Its phase, conditions, last fault, where its time went, its pods and newest events.
     """
-    cluster = Cluster.connect(namespace, context)
-    job = cluster.job(name)
+    jobs = connect(namespace, context).training_jobs
+    job = jobs.get(name)
     now = datetime.now(UTC)
     pods = [
-        (pod, cluster.events(pod.metadata.uid) if pod.status.phase == "Pending" else [])
-        for pod in cluster.pods(name)
+        (pod, jobs.events(pod.metadata.uid) if pod.status.phase == "Pending" else [])
+        for pod in jobs.pods(name)
     ]
     said = Said()
     lines = [*explanation(job, now, said), "", "Pods:", *(pod_lines(pods) or ["  none"])]
-    lines += ["", "Events:", *(event_lines(cluster.events(job.metadata.uid), now, said) or ["  none"])]
+    lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, said) or ["  none"])]
     for line in lines:
         typer.echo(line)
 

@@ -101,7 +101,7 @@ def facts_of(subject: Subject, plan: Restore) -> dict[str, Any]:
     record = plan.record
     return {
         "job": subject.name,
-        "namespace": subject.cluster.namespace,
+        "namespace": subject.client.namespace,
         "uid": subject.uid,
         "incarnation": record.generation.incarnation,
         "step": record.generation.step,

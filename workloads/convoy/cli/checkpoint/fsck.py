@@ -13,9 +13,20 @@ from convoy.cli import table
 from convoy.cli.change import Yes
 from convoy.cli.checkpoint.contents import readable
 from convoy.cli.checkpoint.findings import Findings, conclude, count
-from convoy.cli.checkpoint.reach import OPERATOR, Endpoint, Folder, Operator, Part, asking, connect, part
+from convoy.cli.checkpoint.reach import (
+    OPERATOR,
+    Endpoint,
+    Folder,
+    Operator,
+    Part,
+    asking,
+    connect,
+    every_job,
+    part,
+)
 from convoy.cli.checkpoint.verify import MAX_LINES, examined
-from convoy.cli.cluster import Cluster, Context, Failure
+from convoy.cli.cluster import Context, Failure
+from convoy.cli.cluster import connect as connect_cluster
 from convoy_controllers.checkpoint.retention import Keep
 from convoy_crds.trainingjob import TrainingJob
 
@@ -42,14 +53,14 @@ def fsck(
     an upload that broke off. SWEEP is what the job itself deletes next. The status is 1 when something is
     damaged or missing.
     """
-    cluster = Cluster.connect(None, context)
-    blobs = connect(cluster, name, operator, endpoint, folder)
+    client = connect_cluster(None, context)
+    blobs = connect(client, name, operator, endpoint, folder)
     from convoy_agents.tiercheck.stores.homes import homes  # noqa: PLC0415
     from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS  # noqa: PLC0415
 
     with asking():
         found = homes(blobs)
-    jobs = cluster.every_job()
+    jobs = every_job(client)
     known = None if jobs is None else {job.metadata.uid: job for job in jobs}
     parts: list[Part] = []
     lines: list[dict[str, str]] = []

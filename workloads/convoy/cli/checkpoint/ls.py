@@ -107,7 +107,7 @@ def as_json(subject: Subject, contents: Contents | None) -> dict[str, Any]:
     status = subject.job.status.checkpoint if subject.job is not None else None
     return {
         "job": subject.name,
-        "namespace": subject.cluster.namespace,
+        "namespace": subject.client.namespace,
         "uid": subject.uid,
         "checkpoint": status.to_dict() if status is not None else None,
         "store": subject.store or None,

@@ -10,12 +10,14 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from convoy.cli.checkpoint.contents import Contents, unlabel
-from convoy.cli.cluster import Cluster, Failure
+from convoy.cli.cluster import Failure
+from convoy.cli.cluster import connect as connect_cluster
+from convoy.client import Client, Forbidden, NotFound
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_crds import checkpointstore
 from convoy_crds.checkpointstore import KEY_ACCESS, KEY_SECRET, KEY_SESSION
@@ -97,7 +99,7 @@ class Part:
 class Subject:
     """The job whose checkpoints they are."""
 
-    cluster: Cluster
+    client: Client
     name: str
     uid: str
     store: str
@@ -112,18 +114,18 @@ class Subject:
         """The job of that name, or the one that was `uid` and used `store`. Failure when there is none."""
         if bool(store) != bool(uid):
             raise Failure("--store and --uid go together: they say which job it was that is gone")
-        cluster = Cluster.connect(namespace, context)
+        client = connect_cluster(namespace, context)
         if store and uid:
-            return cls(cluster, name, uid, store)
-        job = cluster.job(name)
-        return cls(cluster, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
+            return cls(client, name, uid, store)
+        job = client.training_jobs.get(name)
+        return cls(client, name, job.metadata.uid, job.spec.checkpoint.tiers.store or "", job)
 
     def reach(self, operator: str, endpoint: str | None, folder: Path | None) -> Part:
         """Its part of the store. Failure when it has none, or the user may not read it."""
         if self.job is not None and not self.store:
             raise Failure(elsewhere(self.job))
-        blobs = connect(self.cluster, self.store, operator, endpoint, folder)
-        return part(blobs, self.cluster.namespace, self.uid, self.name)
+        blobs = connect(self.client, self.store, operator, endpoint, folder)
+        return part(blobs, self.client.namespace, self.uid, self.name)
 
 
 def part(blobs: Blobs, namespace: str, uid: str, name: str) -> Part:
@@ -137,9 +139,9 @@ def part(blobs: Blobs, namespace: str, uid: str, name: str) -> Part:
         raise Failure(str(error)) from error
 
 
-def connect(cluster: Cluster, name: str, operator: str, endpoint: str | None, folder: Path | None) -> Blobs:
+def connect(client: Client, name: str, operator: str, endpoint: str | None, folder: Path | None) -> Blobs:
     """The bucket or volume of a CheckpointStore. Failure when it, its Secret or a library cannot be had."""
-    spec = cluster.store(name).spec
+    spec = client.checkpoint_stores.get(name).spec
     if spec.volume is not None:
         if endpoint:
             raise Failure(f"--endpoint is for a bucket; CheckpointStore {name} is on a volume: --folder")
@@ -148,7 +150,7 @@ def connect(cluster: Cluster, name: str, operator: str, endpoint: str | None, fo
         raise Failure(f"CheckpointStore {name} has neither s3 nor volume")
     if folder is not None:
         raise Failure(f"--folder is for a volume; CheckpointStore {name} is bucket {spec.s3.bucket}")
-    return _bucket(cluster, name, spec.s3, operator, endpoint)
+    return _bucket(client, name, spec.s3, operator, endpoint)
 
 
 def _volume(name: str, volume: checkpointstore.Volume, operator: str, folder: Path | None) -> Blobs:
@@ -166,15 +168,13 @@ def _volume(name: str, volume: checkpointstore.Volume, operator: str, folder: Pa
     return Volume(folder, volume.path)
 
 
-def _bucket(
-    cluster: Cluster, name: str, s3: checkpointstore.S3, operator: str, endpoint: str | None
-) -> Blobs:
+def _bucket(client: Client, name: str, s3: checkpointstore.S3, operator: str, endpoint: str | None) -> Blobs:
     need_libraries(("boto3", *_LIBRARIES))
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     from convoy_agents.tiercheck.stores.s3 import S3, Credentials  # noqa: PLC0415
 
-    keys = decoded(cluster.secret(operator, s3.credentials_secret))
+    keys = decoded(_secret(client, operator, s3.credentials_secret))
     if lacking := missing(keys):
         raise Failure(f"Secret {operator}/{s3.credentials_secret} has no {' and no '.join(lacking)}")
     try:
@@ -189,6 +189,27 @@ def _bucket(
         )
     except (ValueError, BotoCoreError) as error:
         raise Failure(f"CheckpointStore {name}: {error}") from error
+
+
+def _secret(client: Client, namespace: str, name: str) -> dict[str, Any]:
+    """The Secret of a store. Failure, with what to do, when it cannot be read."""
+    try:
+        return client.api.secret(namespace, name)
+    except Forbidden as error:
+        right = f"ask an administrator for the right to get Secret {name} in namespace {namespace}"
+        raise Failure(f"{error}; {right}") from error
+    except NotFound as error:
+        raise Failure(
+            f"{error}; is the operator in another namespace? --operator-namespace says in which"
+        ) from error
+
+
+def every_job(client: Client) -> list[TrainingJob] | None:
+    """The jobs of all namespaces; None when the user may not list them."""
+    try:
+        return client.training_jobs.list(everywhere=True)
+    except Forbidden:
+        return None
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from convoy.cli.checkpoint.reach import (
     Subject,
     Uid,
     asking,
+    every_job,
 )
 from convoy.cli.cluster import Context, Failure, Name, Namespace
 from convoy_crds.trainingjob import TERMINAL, TrainingJob
@@ -71,7 +72,7 @@ def refusal(subject: Subject) -> str | None:
 
 def known(subject: Subject) -> TrainingJob | None:
     """The job of that uid, which is said to be gone, when it is not. Failure when that cannot be seen."""
-    jobs = subject.cluster.every_job()
+    jobs = every_job(subject.client)
     if jobs is None:
         raise Failure(
             "you may not list the jobs of all namespaces, so it cannot be seen whether this one is gone: ask "

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.cluster import Cluster, Context, Failure
-from convoy.cli.guard.finding import meant
+from convoy.cli.cluster import Context, Failure, connect
 from convoy.cli.show import age
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
 
@@ -23,8 +22,7 @@ def why(node: Node, context: Context = None) -> None:
 
     Its state, what speaks against it, what is in the way of what is wanted, and what became of it so far.
     """
-    cluster = Cluster.connect(None, context)
-    found = meant(cluster.node_healths(), node)
+    found = connect(None, context).node_healths.of(node)
     if not found:
         raise Failure(
             f"nothing is known of node {node}: is there a GuardPolicy for it (kubectl get guardpolicies), "

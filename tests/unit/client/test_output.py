@@ -1,10 +1,15 @@
-"""`convoy logs`: which lines, and why there are none."""
+"""The output of ranks: which lines, and why there are none."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from functools import partial
+
 import pytest
 
-from convoy.cli.logs import chosen, no_pods, refusal
+from convoy.client import Unreachable
+from convoy.client.output import MAX_WAITING, at_once, chosen, holding, no_pods, refusal
 from convoy_crds.trainingjob import TrainingJob
 
 LINES = ["convoy: starts", "[1/0] a", "[1/1] b", "[2/0] c", "[x/0] d"]
@@ -57,3 +62,51 @@ def test_what_never_was_is_refused(
 def test_why_there_are_no_logs() -> None:
     assert "is suspended: its logs went with its pods" in no_pods(job(1, suspend=True))
     assert "`convoy why job`" in no_pods(job(1))
+
+
+@pytest.mark.parametrize(("rank", "pods"), [(None, {"job-worker-0", "job-worker-1"}), (1, {"job-worker-1"})])
+def test_only_pods_that_have_the_rank_are_read(rank: int | None, pods: set[str]) -> None:
+    assert holding(job(1), rank) == pods
+
+
+def test_logs_that_are_followed_come_together_and_in_their_own_order() -> None:
+    def source(name: str) -> Iterator[str]:
+        yield from (f"{name}{number}" for number in range(3 * MAX_WAITING))
+
+    found = list(at_once([partial(source, "a"), partial(source, "b")]))
+    for name in "ab":
+        assert [one for one in found if one[0] == name] == list(source(name))
+
+
+def test_a_log_that_breaks_off_is_told_after_the_others() -> None:
+    gate = threading.Event()
+
+    def broken() -> Iterator[str]:
+        yield "first"
+        gate.set()
+        raise Unreachable("cut")
+
+    def whole() -> Iterator[str]:
+        assert gate.wait(10)
+        yield "second"
+
+    lines = at_once([broken, whole])
+    assert (next(lines), next(lines)) == ("first", "second")
+    with pytest.raises(Unreachable, match="cut"):
+        next(lines)
+
+
+def test_who_stops_listening_ends_the_readers() -> None:
+    ended = threading.Event()
+
+    def endless() -> Iterator[str]:
+        try:
+            while True:
+                yield "more"
+        finally:
+            ended.set()
+
+    lines = at_once([endless])
+    assert next(lines) == "more"
+    lines.close()  # type: ignore[attr-defined]
+    assert ended.wait(10)

@@ -1,0 +1,299 @@
+"""Which conditions each kind has, which reasons each of them may carry, and which page says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convoy_crds.terms import ConditionType, Reason, Reasons
+
+EVENTS = "Events"
+"""In place of a condition: reasons that Events alone carry."""
+HISTORY = "status.history"
+"""So: the turns of a NodeHealth, which are Events too."""
+BREAKER = "status.breaker"
+"""So: of a GuardPolicy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A condition of a kind, or another place where reasons stand."""
+
+    kind: str
+    name: str
+    true_means: str
+    """What it says when it is True; of another place, what stands there."""
+    reasons: tuple[Reason, ...]
+    page: str
+    """Of docs/runbooks/conditions, without `.md`, that explains those reasons that no earlier carrier has."""
+
+
+_CONTAINERS = (
+    Reasons.WAITING_FOR_PODS,
+    Reasons.WAITING_FOR_AGENT,
+    Reasons.UNSCHEDULABLE,
+    Reasons.IMAGE_PULL,
+    Reasons.CONTAINER_CONFIG,
+    Reasons.POD_REJECTED,
+    Reasons.POD_CONFLICT,
+    Reasons.STARTING_PODS,
+    Reasons.FENCING,
+    Reasons.FENCING_COMPANY,
+    Reasons.FENCING_ANSWERED,
+)
+_INCURABLE = (Reasons.BAD_PARAMS_EXIT, Reasons.DATA_ERROR, Reasons.COMMAND_NOT_FOUND, Reasons.NO_PYTHON)
+"""Faults that end the job."""
+_FAULTS = (
+    Reasons.RANK_FAILED,
+    Reasons.RANK_KILLED,
+    Reasons.RANK_CRASHED,
+    Reasons.RANK_OOM,
+    Reasons.CONTAINER_OOM,
+    Reasons.RANK_HUNG,
+    Reasons.PEER_LOST,
+    Reasons.PREEMPTED,
+    Reasons.STORE_AWAY,
+    Reasons.POD_LOST,
+    Reasons.POD_NOT_ADMITTED,
+    Reasons.POD_DELETED,
+    Reasons.POD_PREEMPTED,
+    Reasons.POD_EVICTED,
+    Reasons.NODE_DRAINED,
+    Reasons.STRAGGLER_SWAPPED,
+    Reasons.NODE_LOST,
+    Reasons.REGROW,
+    Reasons.RESTART_REQUESTED,
+    Reasons.STATUS_BEHIND,
+)
+_REFUSED = (
+    Reasons.UNKNOWN_ENGINE,
+    Reasons.ENGINE_NOT_READY,
+    Reasons.WRONG_ROLE_KIND,
+    Reasons.INVALID_PARAMS,
+    Reasons.UNKNOWN_STORE,
+    Reasons.STORE_NOT_ALLOWED,
+    Reasons.NOTHING_TO_RESUME,
+    Reasons.INVALID_SPEC,
+)
+_ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *_INCURABLE)
+_JOB, _HEALTH = "TrainingJob", "NodeHealth"
+
+CARRIERS: tuple[Carrier, ...] = (
+    Carrier(
+        _JOB,
+        ConditionType.VALID,
+        "The spec was understood, and is what runs.",
+        (Reasons.ACCEPTED, *_REFUSED, Reasons.SPEC_CHANGED),
+        "trainingjob-valid",
+    ),
+    Carrier(
+        _JOB,
+        ConditionType.SCHEDULED,
+        "Every pod has a node.",
+        (Reasons.ALL_SCHEDULED, *_CONTAINERS),
+        "trainingjob-scheduled",
+    ),
+    Carrier(
+        _JOB,
+        ConditionType.RESTARTING,
+        "A fault was answered by a further incarnation that does not run yet. Absent otherwise.",
+        _FAULTS,
+        "trainingjob-restarting",
+    ),
+    Carrier(
+        _JOB,
+        ConditionType.SUSPENDED,
+        "Its pods were given back. Absent while `spec.suspend` is false.",
+        (Reasons.SUSPENDING, Reasons.SUSPENDED, Reasons.SUSPENDED_UNSAVED),
+        "trainingjob-ending",
+    ),
+    Carrier(
+        _JOB,
+        ConditionType.COMPLETE,
+        "It ended well. Absent before.",
+        (Reasons.COMPLETED,),
+        "trainingjob-ending",
+    ),
+    Carrier(_JOB, ConditionType.FAILED, "It ended badly. Absent before.", _ENDS, "trainingjob-ending"),
+    Carrier(
+        _JOB,
+        ConditionType.RUNNING,
+        "Every rank of the incarnation runs. While it is False it has the reason of what is in the way: one "
+        "of those here, or of Valid, Scheduled, Restarting, Suspended, Complete or Failed.",
+        (Reasons.FORMING, Reasons.TRAINING, Reasons.SHRUNK, Reasons.BACK_OFF, Reasons.SCHEDULE_DEADLINE),
+        "trainingjob-running",
+    ),
+    Carrier(
+        _JOB,
+        ConditionType.CHECKPOINTING,
+        "Its state is saved as `spec.checkpoint.tiers` wants it. Absent without tiers, and until an "
+        "incarnation has formed.",
+        (
+            Reasons.SAVING,
+            Reasons.SINGLE_DOMAIN,
+            Reasons.INEXACT_JOURNAL,
+            Reasons.NOTHING_SAVED,
+            Reasons.NO_PEER,
+            Reasons.NO_CHECKPOINT_MEMORY,
+            Reasons.CHECKPOINTS_LOST,
+            Reasons.NOT_COPIED,
+            Reasons.OVERDUE,
+            Reasons.NOT_STORED,
+            Reasons.STORE_NOT_READY,
+            Reasons.STORE_AWAY,
+            Reasons.UNKNOWN_STORE,
+            Reasons.STORE_NOT_ALLOWED,
+        ),
+        "trainingjob-checkpointing",
+    ),
+    Carrier(
+        _JOB,
+        ConditionType.STRAGGLER_DETECTED,
+        "A rank keeps the others waiting. Absent until the ranks of an incarnation have told of their steps.",
+        (
+            Reasons.STRAGGLER,
+            Reasons.NO_STRAGGLER,
+            Reasons.SLOW_TOGETHER,
+            Reasons.DETECTOR_DEGRADED,
+            Reasons.TOO_FEW_PEERS,
+        ),
+        "trainingjob-straggler",
+    ),
+    Carrier(
+        _JOB,
+        EVENTS,
+        "What happens to the job besides.",
+        (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),
+        "trainingjob-ending",
+    ),
+    Carrier(
+        "Engine",
+        ConditionType.READY,
+        "Jobs may name it.",
+        (Reasons.ACCEPTED, Reasons.INVALID_SCHEMA, Reasons.INVALID_SPEC),
+        "engine-ready",
+    ),
+    Carrier(
+        "CheckpointStore",
+        ConditionType.READY,
+        "Checkpoints can be committed there.",
+        (
+            Reasons.PROBED,
+            Reasons.NOT_PROBED,
+            Reasons.SECRET_NOT_FOUND,
+            Reasons.SECRET_INCOMPLETE,
+            Reasons.CLAIM_NOT_MOUNTED,
+            Reasons.STORE_UNREACHABLE,
+            Reasons.NO_CONDITIONAL_WRITES,
+            Reasons.NO_HARD_LINKS,
+            Reasons.INVALID_SPEC,
+        ),
+        "checkpointstore-ready",
+    ),
+    Carrier(
+        _HEALTH,
+        ConditionType.QUALIFIED,
+        "A sweep that still counts has passed the hardware, and nothing speaks against it.",
+        (
+            Reasons.SWEEP_PASSED,
+            Reasons.ON_PROBATION,
+            Reasons.NOT_SWEPT,
+            Reasons.NOT_GUARDED,
+            Reasons.AWAITS_SWEEP,
+            Reasons.SLOWER_THAN_PEERS,
+            Reasons.CONFIRMED_SLOW,
+            Reasons.TELEMETRY_LOST,
+            Reasons.EXEMPTED,
+        ),
+        "nodehealth-qualified",
+    ),
+    Carrier(
+        _HEALTH,
+        ConditionType.ACTING,
+        "What is wanted is done, or nothing is wanted. False says what is in the way.",
+        (
+            Reasons.NOTHING_WANTED,
+            Reasons.GRANTED,
+            Reasons.OBSERVED_ONLY,
+            Reasons.BREAKER_OPEN,
+            Reasons.POOL_BUDGET,
+            Reasons.RACK_BUDGET,
+            Reasons.JOB_BUDGET,
+            Reasons.RATE_BUDGET,
+            Reasons.QUARANTINE_BUDGET,
+            Reasons.SPARES_BUDGET,
+            Reasons.SWEEP_BUDGET,
+            Reasons.JOB_STAYS,
+            Reasons.DRAIN_BLOCKED,
+            Reasons.AWAITS_RELEASE,
+        ),
+        "nodehealth-acting",
+    ),
+    Carrier(
+        _HEALTH,
+        HISTORY,
+        "From one state to the next, and why.",
+        (
+            Reasons.NEW_HARDWARE,
+            Reasons.MOVED,
+            Reasons.UNDER_TEST,
+            Reasons.SWEEP_FAILED,
+            Reasons.SWEEP_INCONCLUSIVE,
+            Reasons.QUALIFICATION_EXPIRED,
+            Reasons.CLEARED,
+            Reasons.DRAINING_NODE,
+            Reasons.REPAIR_NEEDED,
+            Reasons.REPAIR_DONE,
+            Reasons.REPAIR_TIMED_OUT,
+            Reasons.REPAIRS_EXHAUSTED,
+            Reasons.REQUALIFICATION_FAILED,
+            Reasons.LEMON,
+            Reasons.WRONGLY_ACCUSED,
+            Reasons.EXEMPTION_OVER,
+            Reasons.CONDEMNED_BY_HAND,
+            Reasons.NO_LONGER_CONDEMNED,
+            Reasons.RELEASED_BY_HAND,
+        ),
+        "nodehealth-history",
+    ),
+    Carrier(
+        "GuardPolicy",
+        BREAKER,
+        "Why the breaker is as it is.",
+        (
+            Reasons.BREAKER_CONFIRMED,
+            Reasons.BREAKER_SUSPECT,
+            Reasons.BREAKER_SHARED,
+            Reasons.BREAKER_WRONG,
+            Reasons.BREAKER_TRIAL,
+            Reasons.BREAKER_CLOSED,
+        ),
+        "guardpolicy-breaker",
+    ),
+    Carrier(
+        "HealthSweep",
+        EVENTS,
+        "What the run came to.",
+        (Reasons.SWEPT, Reasons.SWEEP_NOT_RUN, Reasons.NODE_FAILED),
+        "healthsweep-events",
+    ),
+)
+
+
+def carriers(kind: str) -> list[Carrier]:
+    """Those of one kind."""
+    return [one for one in CARRIERS if one.kind == kind]
+
+
+def pages() -> dict[str, str]:
+    """By name of each reason, the page that explains it."""
+    found: dict[str, str] = {}
+    for carrier in CARRIERS:
+        for reason in carrier.reasons:
+            found.setdefault(reason.name, carrier.page)
+    return found
+
+
+def catalogue() -> Iterator[Reason]:
+    """Every reason of terms.py."""
+    return (one for one in vars(Reasons).values() if isinstance(one, Reason))

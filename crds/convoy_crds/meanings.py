@@ -1,0 +1,34 @@
+"""What the members of the models' enumerations mean: the strings below them in the source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from itertools import pairwise
+
+
+def meanings(values: Sequence[str]) -> dict[str, str]:
+    """By member, those that say what they mean; empty for values that are no enumeration of the models."""
+    found = _enumerations().get(tuple(values))
+    return dict(_documented(found)) if found is not None else {}
+
+
+@cache
+def _enumerations() -> dict[tuple[str, ...], type[StrEnum]]:
+    """Those of all models that are loaded, by their values."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("convoy_crds.")]
+    every = [one for module in modules for one in vars(module).values() if inspect.isclass(one)]
+    return {tuple(map(str, one)): one for one in every if issubclass(one, StrEnum) and one is not StrEnum}
+
+
+def _documented(enumeration: type[StrEnum]) -> Iterator[tuple[str, str]]:
+    """Members with the string that follows them."""
+    (tree,) = (one for one in ast.parse(inspect.getsource(enumeration)).body if isinstance(one, ast.ClassDef))
+    for before, after in pairwise(tree.body):
+        match before, after:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                yield str(enumeration[name]), " ".join(text.split())

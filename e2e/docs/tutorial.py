@@ -1,0 +1,115 @@
+"""The commands and files of a tutorial, taken out of its page, and run.
+
+`python -m e2e.docs.tutorial PAGE [FOLDER]`. Of the fenced blocks of a page those that begin with ```sh are
+commands, and those with a `title` are files. All others are for reading. Commands run in their order, each
+block in a shell of its own that stops at the first error, in a folder that has the files and a link to the
+checkout's `examples`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+CHECKOUT = Path(__file__).parents[2]
+FOLDER = CHECKOUT / "docs" / "tutorials"
+DEADLINE_SECONDS = 3600.0
+"""For one block."""
+_FENCE = re.compile(r"^```(?P<info>\S.*)?$")
+_TITLE = re.compile(r'title="([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block."""
+
+    line: int
+    """Where it begins, from 1."""
+    language: str
+    title: str
+    """Name of the file that it is; empty for others."""
+    text: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is commands."""
+        return self.language == "sh"
+
+
+class Broken(ValueError):
+    """The page cannot be read as a tutorial; says where and why."""
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page in their order. Broken for one that is not closed, or a bad file name."""
+    found: list[Block] = []
+    begun: tuple[int, str] | None = None
+    lines: list[str] = []
+    for number, line in enumerate(page.splitlines(), 1):
+        fence = _FENCE.match(line)
+        if begun is None:
+            if fence:
+                begun, lines = (number, fence["info"] or ""), []
+        elif fence and not fence["info"]:
+            found.append(_block(*begun, lines))
+            begun = None
+        else:
+            lines.append(line)
+    if begun is not None:
+        raise Broken(f"line {begun[0]}: the block is not closed")
+    return found
+
+
+def _block(number: int, info: str, lines: list[str]) -> Block:
+    title = _TITLE.search(info)
+    name = title[1] if title else ""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise Broken(f"line {number}: {name!r} is not below the folder of the tutorial")
+    return Block(number, info.split(maxsplit=1)[0] if info else "", name, "\n".join(lines) + "\n")
+
+
+def play(page: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Writes the files and runs the commands of a page in `folder`, in the order of the page.
+
+    Raises CalledProcessError, with the block's line in its `cmd`, when a block fails; TimeoutExpired when one
+    takes too long.
+    """
+    link = folder / "examples"
+    if not link.exists():
+        link.symlink_to(CHECKOUT / "examples")
+    for block in blocks(page.read_text()):
+        if block.title:
+            path = folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.runs:
+            print(f"{page.name}:{block.line}", flush=True)
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", block.text],
+                cwd=folder,
+                env=environment,
+                timeout=DEADLINE_SECONDS,
+                check=False,
+            )
+            if done.returncode:
+                raise subprocess.CalledProcessError(done.returncode, f"{page.name}:{block.line}")
+
+
+def main() -> None:
+    """Plays one page in a folder, by default a new one. SystemExit when a block fails."""
+    page = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            play(page, Path(sys.argv[2]) if len(sys.argv) > 2 else Path(scratch))
+        except (subprocess.SubprocessError, Broken) as error:
+            raise SystemExit(f"tutorial: {error}") from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The command line against a real API server: what it prints, and how it ends when it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from convoy.cli.__main__ import app
+from convoy.client import Client
+
+from .conftest import SPEC, Report, condition
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def convoy(control_plane: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `convoy` by the administrator's kubeconfig, or by that of the owner of `token`."""
+
+    def run(*words: str, token: str | None = None) -> Result:
+        path = str(control_plane.kubeconfig(token))
+        monkeypatch.setenv("KUBECONFIG", path)
+        # Which is looked at when `kubernetes` is imported.
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", path)
+        return CliRunner().invoke(app, list(words))
+
+    return run
+
+
+def test_a_job_is_shown_and_steered(convoy: Run, client: Client, report: Report) -> None:
+    here = ("--namespace", client.namespace)
+    assert f"no TrainingJobs in namespace {client.namespace}" in convoy("get", *here).stdout
+    client.training_jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
+    report("gpt", phase="Running", ready="2/2", incarnation=1, conditions=[condition("Running")])
+    line = convoy("get", *here).stdout.splitlines()[1].split()
+    assert line[:3] == ["gpt", "Running", "2/2"]
+    assert "gpt is Running" in (why := convoy("why", "gpt", *here).stdout) and "Pods:\n  none" in why
+
+    assert "restarts (restartId " in convoy("restart", "gpt", "--yes", *here).stdout
+    assert client.training_jobs.get("gpt").spec.recovery.restart_id
+    assert "gives its pods back" in convoy("suspend", "gpt", "--yes", *here).stdout
+    assert client.training_jobs.get("gpt").spec.suspend
+    again = convoy("suspend", "gpt", "--yes", *here)
+    assert (again.exit_code, again.stdout) == (1, "") and "is suspended already" in again.stderr
+    assert "runs on" in convoy("resume", "gpt", *here).stdout
+    logs = convoy("logs", "gpt", *here)
+    assert (logs.exit_code, logs.stderr[:6]) == (1, "error:") and "has no pods now" in logs.stderr
+    assert "deleted" in convoy("delete", "gpt", "--yes", *here).stdout
+    gone = convoy("get", "gpt", *here)
+    assert gone.exit_code == 1
+    assert gone.stderr == 'error: trainingjobs.convoy.dev "gpt" not found\n'
+
+
+def test_a_node_is_spoken_of(convoy: Run, client: Client, control_plane: Any) -> None:
+    path = "/apis/convoy.dev/v1alpha1/nodehealths"
+    head = {"apiVersion": "convoy.dev/v1alpha1", "kind": "NodeHealth", "spec": {}}
+    control_plane.request("POST", path, {**head, "metadata": {"name": "cli-hw"}})
+    status = {"status": {"nodeRef": {"name": "cli-node"}, "state": "Suspect"}}
+    control_plane.request("PATCH", f"{path}/cli-hw/status", status, "application/merge-patch+json")
+    assert convoy("guard", "exempt", "cli-node", "--reason", "a test", "--hours", "2").exit_code == 0
+    assert "Left alone until" in convoy("guard", "why", "cli-node").stdout
+    assert convoy("guard", "exempt", "cli-node", "--reason", "over", "--undo").exit_code == 0
+    assert client.node_healths.get("cli-hw").spec.exempt is None
+    assert "nothing is known of node cli-none" in convoy("guard", "why", "cli-none").stderr
+
+
+def test_who_may_not_is_told_in_one_sentence(convoy: Run) -> None:
+    refused = convoy("get", token="a-wrong-token")
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (1, "", "error: Unauthorized\n")

@@ -1,0 +1,54 @@
+"""The Role of docs/python-client.md is enough for what the client does with jobs, and for no more."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from convoy.client import Client, Forbidden, Refused
+
+from .conftest import SPEC, Report, condition
+from .test_example import PAGE
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+
+
+@pytest.fixture
+def limited(control_plane: Any, client: Client) -> Client:
+    """A client of a service account with that Role, in the namespace of `client`."""
+    space = client.namespace
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+    control_plane.request("POST", f"{RBAC}/{space}/roles", yaml.safe_load(text))
+    accounts = f"/api/v1/namespaces/{space}/serviceaccounts"
+    control_plane.request("POST", accounts, {"metadata": {"name": "trainer"}})
+    subject = {"kind": "ServiceAccount", "name": "trainer", "namespace": space}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "training-jobs"}
+    binding = {"metadata": {"name": "trainer"}, "subjects": [subject], "roleRef": role}
+    control_plane.request("POST", f"{RBAC}/{space}/rolebindings", binding)
+    token = control_plane.request("POST", f"{accounts}/trainer/token", {"spec": {}})["status"]["token"]
+    return Client(kubeconfig=control_plane.kubeconfig(token), namespace=space)
+
+
+def test_the_role_is_enough_for_jobs(limited: Client, report: Report) -> None:
+    jobs = limited.training_jobs
+    jobs.create({"metadata": {"name": "gpt"}, "spec": SPEC})
+    report("gpt", phase="Running", incarnation=1, conditions=[condition("Running")])
+    assert jobs.wait("gpt", "Running", 20).status.phase == "Running"
+    assert jobs.restart("gpt").spec.recovery.restart_id
+    assert jobs.suspend("gpt").spec.suspend and not jobs.resume("gpt").spec.suspend
+    with pytest.raises(Refused, match="has no pods now"):
+        jobs.logs("gpt")
+    assert jobs.pods("gpt") == [] and jobs.events(jobs.get("gpt").metadata.uid) == []
+    assert [one.metadata.name for one in jobs.list()] == ["gpt"]
+    jobs.delete("gpt")
+
+
+def test_and_for_no_more(limited: Client) -> None:
+    with pytest.raises(Forbidden, match="cannot list resource"):
+        limited.training_jobs.list(everywhere=True)
+    for found in (limited.engines, limited.checkpoint_stores, limited.node_healths):
+        with pytest.raises(Forbidden):
+            found.list()

@@ -1,0 +1,27 @@
+"""The page of the command line has every command with all that it takes."""
+
+from __future__ import annotations
+
+import typer
+
+from convoy.cli.__main__ import app
+from convoy.cli.reference import commands, page, section
+
+
+def test_every_command_is_there() -> None:
+    text, every = page(), list(commands(typer.main.get_command(app), ("convoy",)))
+    assert len(every) > 15
+    for path, command in every:
+        part = section(path, command)
+        assert part in text
+        for one in command.params:
+            for name in one.opts if one.param_type_name == "option" else [one.metavar or one.name.upper()]:
+                assert name in part, (path, name)
+
+
+def test_what_is_required_and_what_is_a_default_is_told() -> None:
+    every = dict(commands(typer.main.get_command(app), ("convoy",)))
+    part = section(("convoy", "guard", "exempt"), every["convoy", "guard", "exempt"])
+    assert "convoy guard exempt NODE [OPTIONS]" in part
+    assert "| `--reason REASON` | required |" in part and "| `--hours HOURS` | `24` |" in part
+    assert "convoy get [NAME] [OPTIONS]" in section(("convoy", "get"), every["convoy", "get"])

@@ -1,0 +1,44 @@
+"""`import convoy` is for training containers: the client comes only when it is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SPARSE = """
+import sys
+class Bare:  # An image that has nothing but Python.
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("kubernetes", "pydantic", "yaml", "torch", "typer"):
+            raise ImportError(f"no {name} here", name=name)
+sys.meta_path.insert(0, Bare())
+import convoy
+from convoy import *
+assert callable(join)
+assert not [one for one in sys.modules if one.startswith(("convoy.client", "convoy_crds"))]
+try:
+    convoy.Client
+except ImportError as error:
+    print(error)
+try:
+    convoy.Clinet
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_join_needs_nothing_and_the_client_says_what_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SPARSE], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("convoy.Client needs ") and first.endswith("extra `client` of convoy-operator")
+    assert "has no attribute 'Clinet'" in second
+
+
+def test_the_client_is_there_for_who_has_its_libraries() -> None:
+    import convoy
+    from convoy.client import Client
+
+    assert convoy.Client is Client

@@ -1,0 +1,41 @@
+"""docs/python-client.md names what the client has, and all of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from convoy import client
+from convoy.client import Client
+from convoy.client.api import Api
+
+PAGE = (Path(__file__).parents[3] / "docs" / "python-client.md").read_text()
+
+
+class Nothing:
+    """In place of a connection."""
+
+    class configuration:
+        host = "https://nowhere"
+
+
+def test_the_table_of_methods_is_true() -> None:
+    connection: Any = Nothing()
+    one = Client(api=Api(connection, "team"))
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", PAGE, re.M)
+    collections = {name: value for name, value in vars(one).items() if name != "api"}
+    assert {name for name, _, _ in rows} == set(collections)
+    for name, kind, methods in rows:
+        found = collections[name]
+        assert found._model.__name__ == kind
+        public = {word for word in dir(found) if not word.startswith("_")}
+        assert set(re.findall(r"`(\w+)`", methods)) == public, name
+
+
+def test_every_error_is_named() -> None:
+    errors = {name for name in client.__all__ if isinstance(getattr(client, name), type)}
+    errors = {name for name in errors if issubclass(getattr(client, name), Exception)}
+    assert len(errors) > 10
+    for name in errors:
+        assert f"`{name}`" in PAGE or f"`convoy.client.{name}`" in PAGE, name

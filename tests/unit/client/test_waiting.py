@@ -1,0 +1,107 @@
+"""When a job has come to where somebody waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy.client.errors import JobEnded, JobFailed
+from convoy.client.waiting import CONDITIONS, known, reached, standing
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import TrainingJob
+
+SINCE = "2026-01-01T00:00:00Z"
+
+
+def condition(kind: str, status: str = "True", reason: str = "R", message: str = "m") -> dict[str, str]:
+    return {
+        "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": SINCE
+    }  # fmt: skip
+
+
+def job(
+    phase: str | None, *conditions: Any, generation: int = 1, seen: int = 1, **status: Any
+) -> TrainingJob:
+    return TrainingJob.model_validate(
+        {
+            "metadata": {"name": "job", "generation": generation},
+            "spec": {"roles": [{"name": "w", "replicas": 1}]},
+            "status": {"phase": phase, "conditions": conditions, "observedGeneration": seen, **status},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "until", "answer"),
+    [
+        (job("Running"), "Running", True),
+        (job("Running"), "Complete", False),
+        (job(None), "Running", False),
+        (job("Pending", condition("Valid")), "Valid", True),
+        (job("Pending", condition("Valid", "False")), "Valid", False),
+        (job("Succeeded", condition("Complete")), "Complete", True),
+        (job("Succeeded", condition("Complete")), "Succeeded", True),
+        (job("Failed", condition("Failed")), "Failed", True),
+        # Of an earlier spec: it may be the Running of before a restart that was asked for.
+        (job("Running", generation=3, seen=2), "Running", False),
+        (job("Running", generation=3, seen=3), "Running", True),
+        # What has ended stays so.
+        (job("Succeeded", condition("Complete"), generation=3, seen=2), "Complete", True),
+    ],
+)
+def test_a_phase_or_a_condition_is_waited_for(about: TrainingJob, until: str, answer: bool) -> None:
+    assert reached(about, until) is answer
+
+
+def test_a_job_that_fails_says_why_in_full() -> None:
+    about = job(
+        "Failed", condition("Failed", reason="RepeatedError", message="all of it"),
+        reason="RepeatedError", message="all ...",
+    )  # fmt: skip
+    with pytest.raises(JobFailed, match=r"^job failed: RepeatedError: all of it$") as raised:
+        reached(about, "Complete")
+    assert (raised.value.reason, raised.value.message) == ("RepeatedError", "all of it")
+    assert raised.value.job is about
+
+
+def test_a_job_without_the_condition_fails_with_the_words_of_its_status() -> None:
+    with pytest.raises(JobFailed, match="InvalidSpec: cut"):
+        reached(job("Failed", reason="InvalidSpec", message="cut"), "Running")
+
+
+def test_a_job_that_is_over_will_not_run() -> None:
+    with pytest.raises(JobEnded, match=r"job has ended \(Succeeded\) and will not be Running") as raised:
+        reached(job("Succeeded", condition("Complete")), "Running")
+    assert not isinstance(raised.value, JobFailed)
+
+
+@pytest.mark.parametrize(("until", "words"), [("Completed", "did you mean 'Complete'"), ("x", "neither")])
+def test_what_there_is_not_is_refused(until: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        known(until)
+
+
+def test_every_condition_of_a_job_may_be_waited_for() -> None:
+    """Those of other kinds may not: a new condition has to be put on one side."""
+    others = {ConditionType.READY, ConditionType.QUALIFIED, ConditionType.ACTING}
+    every = {value for name, value in vars(ConditionType).items() if name.isupper()}
+    assert every == CONDITIONS | others
+    for one in CONDITIONS:
+        known(one)
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        (None, "it was not seen"),
+        (job(None), "no operator has looked at it yet"),
+        (
+            job("Running", reason="Training", message="2 ranks run", progress={"step": 4}),
+            "it is Running at step 4 (Training): 2 ranks run",
+        ),
+        (job("Running", generation=2), "it is Running; the operator has not seen its newest spec yet"),
+    ],
+)
+def test_where_a_job_stands_is_said(about: TrainingJob | None, words: str) -> None:
+    assert standing(about) == words

@@ -1,0 +1,69 @@
+"""Every reason has a condition or another place, and a runbook; and nothing else has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST
+from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_crds.conditions import BREAKER, CARRIERS, EVENTS, HISTORY, catalogue, pages
+from convoy_crds.generate import KINDS
+from convoy_crds.terms import ConditionType
+
+RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks" / "conditions"
+PARTS = ("**Look:**", "**Do:**")
+
+
+def sections(page: str) -> dict[str, str]:
+    """Text by heading."""
+    parts = re.split(r"^## (.+)$", (RUNBOOKS / f"{page}.md").read_text(), flags=re.M)[1:]
+    assert len(parts[::2]) == len(set(parts[::2])), "a heading is there twice"
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_every_reason_stands_somewhere() -> None:
+    assert set(pages()) == {reason.name for reason in catalogue()}
+
+
+def test_every_condition_is_there_and_every_kind_is_one() -> None:
+    types = {value for name, value in vars(ConditionType).items() if name.isupper()}
+    assert {one.name for one in CARRIERS} == types | {EVENTS, HISTORY, BREAKER}
+    assert {one.kind for one in CARRIERS} < {kind.name for kind in KINDS}
+    assert len({(one.kind, one.name) for one in CARRIERS}) == len(CARRIERS)
+
+
+def test_the_operator_s_own_tables_agree() -> None:
+    by_name = {
+        one.name: {reason.name for reason in one.reasons} for one in CARRIERS if one.kind == "TrainingJob"
+    }
+    assert by_name["Checkpointing"] == {reason.name for reason in GRAVEST_FIRST}
+    incurable = {name for name, policy in POLICIES.items() if policy.terminal}
+    assert by_name["Restarting"] == set(POLICIES) - incurable
+    assert incurable < by_name["Failed"]
+
+
+@pytest.mark.parametrize("page", sorted(set(pages().values())))
+def test_every_reason_has_a_runbook(page: str) -> None:
+    wanted = {reason for reason, where in pages().items() if where == page}
+    found = sections(page)
+    assert set(found) == wanted
+    for reason, text in found.items():
+        positions = [text.find(part) for part in PARTS]
+        assert 0 < positions[0] < positions[1], f"{reason} lacks one of {PARTS}, or their order"
+        assert text[: positions[0]].strip(), f"{reason} does not say what it means"
+
+
+def test_no_runbook_is_left_over() -> None:
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == set(pages().values())
+
+
+def test_every_page_is_led_to() -> None:
+    root = RUNBOOKS.parents[2]
+    site = (root / "mkdocs.yml").read_text()
+    overview = (RUNBOOKS.parent / "conditions.md").read_text()
+    for page in set(pages().values()):
+        assert f"runbooks/conditions/{page}.md" in site
+        assert f"(conditions/{page}.md)" in overview

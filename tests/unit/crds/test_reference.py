@@ -1,0 +1,100 @@
+"""Pages of reference: all fields, all rules, all reasons, in words that Markdown takes for text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from convoy_crds.generate import KINDS, Kind, definition
+from convoy_crds.meanings import meanings
+from convoy_crds.reference import default_of, page, type_of, words
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "boolean"}, "boolean"),
+        ({"type": "integer", "minimum": 1, "maximum": 64}, "integer, 1 to 64"),
+        ({"type": "integer", "minimum": 0}, "integer, at least 0"),
+        ({"type": "string", "maxLength": 9}, "string, at most 9 characters"),
+        ({"type": "string", "pattern": "^a|b[*]$"}, "string, <code>^a&#124;b&#91;&#42;&#93;$</code>"),
+        ({"type": "string", "enum": ["A", "B"]}, "`A` or `B`"),
+        ({"type": "string", "format": "date-time"}, "time (RFC 3339)"),
+        ({"x-kubernetes-int-or-string": True}, "integer or string"),
+        (
+            {"type": "array", "items": {"type": "string", "maxLength": 9}, "maxItems": 2},
+            "list of (string, at most 9 characters), at most 2 items",
+        ),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "map to string"),
+        (
+            {
+                "type": "array",
+                "items": {"type": "object"},
+                "maxItems": 8,
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+            "list of object, at most 8 items; told apart by `name`",
+        ),
+        (
+            {"type": "array", "items": {"type": "string"}, "minItems": 1, "x-kubernetes-list-type": "set"},
+            "list of string, at least 1 items; none twice",
+        ),
+    ],
+)
+def test_types_are_said_with_their_bounds(schema: dict[str, Any], words: str) -> None:
+    assert type_of(schema) == words
+
+
+@pytest.mark.parametrize(
+    ("schema", "required", "words"),
+    [
+        ({}, True, "required"),
+        ({}, False, ""),
+        ({"default": ""}, False, '`""`'),
+        ({"default": False}, False, "`false`"),
+        ({"default": {}}, False, "`{}`"),
+        ({"default": ["L0"]}, False, '`["L0"]`'),
+    ],
+)
+def test_defaults_are_said(schema: dict[str, Any], required: bool, words: str) -> None:
+    assert default_of(schema, required) == words
+
+
+def test_values_are_explained_where_the_model_does() -> None:
+    assert meanings(["Observe", "Act"]) == {
+        "Observe": "States and conditions of NodeHealth alone: no taint, no drain, no repair."
+    }
+    assert meanings(["True", "False"]) == {} == meanings(())
+    schema = {"description": "Whether.\nOr not.", "enum": ["Process", "Pod", "Job"]}
+    assert words(schema) == (
+        "Whether. Or not.<br>`Process`: The ranks, in their pods.<br>`Pod`: The pod at fault."
+        "<br>`Job`: All pods."
+    )
+
+
+def found(schema: Any, key: str) -> list[Any]:
+    """All values of a key, however deep."""
+    if isinstance(schema, list):
+        return [one for item in schema for one in found(item, key)]
+    if not isinstance(schema, dict):
+        return []
+    own = [schema[key]] if key in schema else []
+    return own + [one for value in schema.values() for one in found(value, key)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_nothing_of_the_schema_is_left_out(kind: Kind) -> None:
+    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    text = page(kind)
+    rules = [rule for several in found(schema, "x-kubernetes-validations") for rule in several]
+    for rule in rules:
+        assert f"    {rule['rule']}\n" in text
+    assert text.count("    ```\n") == 2 * len(rules)
+    parts = json.loads(json.dumps({part: schema["properties"][part] for part in ("spec", "status")}))
+    names = [name for several in found(parts, "properties") for name in several]
+    rows = re.findall(r"^\| `((?:spec|status)\.\S+)` \|", text, re.M)
+    assert len(rows) == len(set(rows))
+    assert sorted(path.rsplit(".", 1)[-1].removesuffix("[]") for path in rows) == sorted(names)

@@ -1,0 +1,50 @@
+"""What a page loads from elsewhere is found, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from e2e.docs.self_contained import foreign
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<script src="https://cdn.example.com/a.js"></script>',
+        '<script src="//cdn.example.com/a.js"></script>',
+        '<link rel="stylesheet" href="https://fonts.example.com/css">',
+        '<link rel="preconnect" href="https://fonts.example.com">',
+        '<img src="http://example.com/a.png">',
+        '<style>@import url("https://example.com/a.css");</style>',
+        "<style>@font-face { src: url(//example.com/a.woff2) }</style>",
+        '<p style="background: url(https://example.com/a.png)">',
+        '<pre class="mermaid">graph</pre>',
+    ],
+)
+def test_what_is_loaded_is_found(tmp_path: Path, html: str) -> None:
+    (tmp_path / "page.html").write_text(f"<html><body>{html}</body></html>")
+    assert len(list(foreign(tmp_path))) == 1
+
+
+def test_style_sheets_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text(
+        "a{background:url(../b.png)} @font-face{src:url('https://example.com/f.woff')}"
+    )
+    assert list(foreign(tmp_path)) == ["a.css: https://example.com/f.woff"]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<a href="https://example.com">a link to follow</a>',
+        '<link rel="canonical" href="https://example.com/page">',
+        '<link rel="stylesheet" href="assets/a.css"><script src="../a.js"></script>',
+        '<img src="data:image/svg+xml;base64,AA==">',
+        "<code>https://example.com/a.js</code>",
+        "<svg xmlns='http://www.w3.org/2000/svg'></svg>",
+    ],
+)
+def test_what_is_not_loaded_is_left_alone(tmp_path: Path, html: str) -> None:
+    (tmp_path / "page.html").write_text(f"<html><body>{html}</body></html>")
+    assert list(foreign(tmp_path)) == []

@@ -1,0 +1,118 @@
+"""Tutorials: their commands can be taken out and run, and name only what there is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+from e2e.docs.tutorial import CHECKOUT, FOLDER, Broken, blocks, play
+
+from convoy.cli.__main__ import app
+from convoy.cli.manifest import documents, parse, problems
+
+PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
+PAGE = """# A page
+
+```sh
+echo one > said
+```
+
+```yaml title="deep/file.yaml"
+a: 1
+```
+
+```text
+kubectl apply -f nowhere.yaml
+```
+
+```sh
+cat deep/file.yaml >> said
+grep -c . examples/gpt.yaml
+```
+"""
+
+
+def test_blocks_are_taken_out_in_their_order() -> None:
+    found = blocks(PAGE)
+    assert [(one.line, one.language, one.title, one.runs) for one in found] == [
+        (3, "sh", "", True),
+        (7, "yaml", "deep/file.yaml", False),
+        (11, "text", "", False),
+        (15, "sh", "", True),
+    ]
+    assert found[0].text == "echo one > said\n"
+
+
+def test_a_page_is_played(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    play(page, folder)
+    assert (folder / "said").read_text() == "one\na: 1\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["false\ntouch after", "false | true\ntouch after", "echo $nothing\ntouch after"]
+)
+def test_a_block_that_fails_is_named_and_ends_it(tmp_path: Path, command: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```sh\ntrue\n```\n\n```sh\n{command}\n```\n```sh\ntouch later\n```\n")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        play(page, tmp_path)
+    assert raised.value.cmd == "page.md:5"
+    assert not (tmp_path / "after").exists() and not (tmp_path / "later").exists()
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("```sh\ntrue\n", "line 1: the block is not closed"),
+        ('```yaml title="../x"\n```\n', "'../x' is not below"),
+        ('```yaml title="/etc/x"\n```\n', "'/etc/x' is not below"),
+    ],
+)
+def test_what_is_no_tutorial_is_refused(page: str, words: str) -> None:
+    with pytest.raises(Broken, match=re.escape(words)):
+        blocks(page)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of each command line; of a pipe or a list of commands the first one's."""
+    lines = (line for one in blocks(page.read_text()) if one.runs for line in one.text.splitlines())
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_commands_and_files_are_there(page: Path) -> None:
+    root = typer.main.get_command(app)
+    files = {one.title for one in blocks(page.read_text())}
+    found = commands(page)
+    assert len(found) >= 3
+    for words in found:
+        assert re.fullmatch(r"kubectl|convoy|timeout|\w+=\$\(kubectl", words[0]), words
+        if words[0] == "convoy":
+            command = root.commands[words[1]]  # type: ignore[attr-defined]
+            below = getattr(command, "commands", None)
+            command = below[words[2]] if below else command
+            options = {name for one in command.params for name in one.opts}
+            assert {word for word in words if word.startswith("-")} <= options, words
+        for word in words:
+            name = word.partition("--from-file=")[2] or word
+            if name.endswith((".yaml", ".py")):
+                assert name in files or (CHECKOUT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_manifests_are_valid_and_those_of_examples_are_as_they_are_there(page: Path) -> None:
+    for one in blocks(page.read_text()):
+        if one.language != "yaml":
+            continue
+        manifests = [parse(body) for body in documents(one.text)]
+        assert manifests and not [wrong for two in manifests for wrong in problems(two, manifests)]
+        if not one.title:
+            assert documents((CHECKOUT / "examples" / "gpt.yaml").read_text()) == documents(one.text)

@@ -1,0 +1,98 @@
+"""The objects of one kind: got, listed, and where users write them made and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from pydantic import JsonValue
+
+from convoy.client.api import Api
+from convoy.client.errors import FieldError, Invalid
+from convoy_crds.generate import KINDS
+from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
+
+M = TypeVar("M", bound=Model)
+"""A kind."""
+
+MERGE = "application/merge-patch+json"
+_OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
+
+
+class Collection(Generic[M]):
+    """The objects of a kind, to be read."""
+
+    def __init__(self, api: Api, model: type[M]) -> None:
+        self._api = api
+        self._model = model
+        kind = next(one for one in KINDS if one.model is model)
+        self._plural, self._namespaced = kind.plural, kind.scope == "Namespaced"
+
+    def get(self, name: str) -> M:
+        """One object; NotFound when there is none."""
+        return self._read(self._ask("get", name))
+
+    def list(self, *, everywhere: bool = False, label_selector: str | None = None) -> list[M]:
+        """All of the namespace, or of every one; those with such labels, as `kubectl -l` takes them."""
+        selected = {"label_selector": label_selector} if label_selector else {}
+        if everywhere and self._namespaced:
+            custom = self._api.custom
+            found = self._api.call(
+                custom.list_cluster_custom_object, GROUP, VERSION, self._plural, **selected
+            )
+        else:
+            found = self._ask("list", **selected)
+        return [self._read(item) for item in found["items"]]
+
+    def _ask(self, verb: str, *arguments: Any, **options: Any) -> Any:
+        method, place = self._request(verb)
+        return self._api.call(method, *place, *arguments, **options)
+
+    def _request(self, verb: str) -> tuple[Any, tuple[str, ...]]:
+        """The method of the package kubernetes, and its first arguments."""
+        if self._namespaced:
+            method = getattr(self._api.custom, f"{verb}_namespaced_custom_object")
+            return method, (GROUP, VERSION, self._api.namespace, self._plural)
+        return getattr(self._api.custom, f"{verb}_cluster_custom_object"), (GROUP, VERSION, self._plural)
+
+    def _patch(self, name: str, body: Mapping[str, JsonValue]) -> M:
+        return self._read(self._ask("patch", name, dict(body), _content_type=MERGE))
+
+    def _read(self, body: Any) -> M:
+        """An object, whose operator may be newer: fields that are not known here are left out."""
+        return self._model.model_validate(body, extra="ignore")
+
+
+class Writable(Collection[M]):
+    """The objects of a kind that users write."""
+
+    def create(self, body: M | Mapping[str, Any]) -> M:
+        """Makes an object, given as a model or as the dict that a manifest is; how the server stores it.
+
+        Raises Invalid, with field paths, when it is not valid, and AlreadyExists. Fields that the kind does
+        not have are refused.
+        """
+        wanted = manifest(self._model, body)
+        return self._read(self._ask("create", wanted, field_validation="Strict"))
+
+    def delete(self, name: str) -> None:
+        """Deletes an object; NotFound when there is none."""
+        self._ask("delete", name)
+
+
+def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:
+    """What is sent to make an object: without status, and without what the server alone sets."""
+    made = dict(body) if isinstance(body, Mapping) else body.to_dict()
+    head = {"apiVersion": API_VERSION, "kind": model.__name__}
+    wrong = tuple(
+        FieldError(field, f"must be {value}, is {made[field]!r}")
+        for field, value in head.items()
+        if made.get(field, value) != value
+    )
+    if wrong:
+        raise Invalid("; ".join(map(str, wrong)), wrong)
+    made.pop("status", None)
+    metadata = made.get("metadata")
+    if isinstance(metadata, Mapping):
+        made["metadata"] = {key: value for key, value in metadata.items() if key not in _OF_THE_SERVER}
+    return {**made, **head}

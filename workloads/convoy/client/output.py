@@ -1,0 +1,128 @@
+"""What the ranks of a job wrote, told apart by rank and incarnation.
+
+The launcher puts `[incarnation/rank] ` before every line that a rank writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any
+
+from convoy.client.api import TIMEOUT_SECONDS, Api
+from convoy.client.errors import ConvoyError
+from convoy_crds.layout import slots, world_size
+from convoy_crds.trainingjob import TrainingJob
+
+PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
+MAX_PODS = 64
+"""Logs read at once."""
+MAX_WAITING = 1000
+"""Lines of all logs together that nobody has taken yet; then the logs wait."""
+_LOOK_SECONDS = 0.5
+"""How often a reader that waits looks whether anybody still listens."""
+
+
+def chosen(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
+    """The lines of one rank and incarnation; None takes all, and then the launcher's own lines too."""
+    for line in lines:
+        found = PREFIX.match(line)
+        if found is None:
+            if rank is None and incarnation is None:
+                yield line
+            continue
+        if incarnation is not None and int(found[1]) != incarnation:
+            continue
+        if rank is not None and int(found[2]) != rank:
+            continue
+        yield line
+
+
+def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str | None:
+    """Why there can be no such line; None when there may be one."""
+    name, formed, world = job.metadata.name, job.status.incarnation, world_size(slots(job))
+    if rank is not None and not 0 <= rank < world:
+        return f"{name} has no rank {rank}: its ranks are 0 to {world - 1}"
+    if incarnation is not None and not 1 <= incarnation <= formed:
+        had = {0: "none yet", 1: "incarnation 1 alone"}.get(formed, f"incarnations 1 to {formed}")
+        return f"{name} has had no incarnation {incarnation}: it had {had}"
+    return None
+
+
+def no_pods(job: TrainingJob) -> str:
+    """Why a job has no logs."""
+    name = job.metadata.name
+    if job.spec.suspend:
+        return f"{name} is suspended: its logs went with its pods; `convoy resume {name}` runs it on"
+    return f"{name} has no pods now, and logs go with their pods; ask `convoy why {name}`"
+
+
+def holding(job: TrainingJob, rank: int | None) -> set[str]:
+    """Names of the pods that have the rank; of all pods for None."""
+    return {
+        slot.pod
+        for slot in slots(job)
+        if rank is None or slot.rank_offset <= rank < slot.rank_offset + slot.processes
+    }
+
+
+def log_lines(api: Api, pod: Any, follow: bool) -> Iterator[str]:
+    """The lines of the log of a pod's first container."""
+    lines = api.lines(
+        f"the log of {pod.metadata.name}",
+        api.core.read_namespaced_pod_log,
+        pod.metadata.name,
+        pod.metadata.namespace,
+        container=pod.spec.containers[0].name,
+        follow=follow,
+        _request_timeout=None if follow else TIMEOUT_SECONDS,
+    )
+    return (line.decode(errors="replace") for line in lines)
+
+
+def at_once(sources: Sequence[Callable[[], Iterator[str]]]) -> Iterator[str]:
+    """The lines of all sources as they come, each read in a thread; raises the first error after them.
+
+    A source that is still read when nobody listens any more ends with its next line.
+    """
+    queue: Queue[str] = Queue(MAX_WAITING)
+    closed = Event()
+    failures: list[ConvoyError] = []
+
+    def put(line: str) -> None:
+        while not closed.is_set():
+            try:
+                return queue.put(line, timeout=_LOOK_SECONDS)
+            except Full:
+                continue
+
+    def read(source: Callable[[], Iterator[str]]) -> None:
+        try:
+            for line in source():
+                put(line)
+                if closed.is_set():
+                    return
+        except ConvoyError as error:
+            failures.append(error)
+
+    threads = [Thread(target=read, args=(source,), daemon=True) for source in sources]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads) or not queue.empty():
+            try:
+                yield queue.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                continue
+    finally:
+        closed.set()
+    if failures:
+        raise failures[0]
+
+
+def one_by_one(sources: Sequence[Callable[[], Iterator[str]]]) -> Iterator[str]:
+    """The lines of the sources, one source after the other."""
+    for source in sources:
+        yield from source()

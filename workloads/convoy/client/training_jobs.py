@@ -1,0 +1,126 @@
+"""TrainingJobs: made, watched and steered."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from convoy.client import output, steering, waiting
+from convoy.client.api import Api
+from convoy.client.collection import Writable
+from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitTimeout
+from convoy.client.watch import follow as changes
+from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
+from convoy_crds.trainingjob import TrainingJob
+
+WAIT_SECONDS = 3600.0
+
+
+class TrainingJobs(Writable[TrainingJob]):
+    """The TrainingJobs of a namespace."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api, TrainingJob)
+
+    def suspend(self, name: str) -> TrainingJob:
+        """Saves the job's state, if it has a place for it, and gives its pods back. Refused when it has ended
+        or is suspended.
+        """
+        self._check(name, "suspend")
+        return self._patch(name, {"spec": {"suspend": True}})
+
+    def resume(self, name: str) -> TrainingJob:
+        """Lets a suspended job run on. Refused when it is not suspended."""
+        self._check(name, "resume")
+        return self._patch(name, {"spec": {"suspend": False}})
+
+    def restart(self, name: str) -> TrainingJob:
+        """Forms the job's process group anew, in the same pods. Refused when it has ended or is suspended."""
+        self._check(name, "restart")
+        return self._patch(name, {"spec": {"recovery": {"restartId": secrets.token_hex(4)}}})
+
+    def wait(self, name: str, until: str = "Complete", timeout: float = WAIT_SECONDS) -> TrainingJob:
+        """Waits until the job is in the phase `until`, or its condition `until` is True; how it is then.
+
+        `timeout`: seconds, above 0. Raises JobFailed when it fails, JobEnded when it has ended otherwise,
+        WaitTimeout when the time is over, NotFound when it is not there or is deleted meanwhile; Unreachable
+        when the API server does not answer in all that time.
+        """
+        waiting.known(until)
+        if timeout <= 0:
+            raise ValueError(f"timeout must be above 0, is {timeout:g}")
+        deadline = time.monotonic() + timeout
+        job: TrainingJob | None = None
+        late = ""
+        try:
+            with closing(changes(self._api, self._plural, name, deadline)) as found:
+                for body in found:
+                    here = None if body is None else self._read(body)
+                    _same(name, job, here)
+                    job = here
+                    if job is not None and waiting.reached(job, until):
+                        return job
+        except (Unreachable, ApiError) as error:
+            if job is None or isinstance(error, NotFound) or time.monotonic() < deadline:
+                raise
+            late = f"; since then: {error}"
+        raise WaitTimeout(f"{name} is not {until} after {timeout:g} s: {waiting.standing(job)}{late}", job)
+
+    def logs(
+        self,
+        name: str,
+        *,
+        rank: int | None = None,
+        incarnation: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[str]:
+        """The lines that the ranks wrote, each with `[incarnation/rank] ` before it; of all ranks and
+        incarnations where none is named, and then the launcher's lines too.
+
+        Logs are those of the pods there are. `follow` goes on until their containers end. Refused when there
+        is no such rank or incarnation, or no pod.
+        """
+        job = self.get(name)
+        if why := output.refusal(job, rank, incarnation):
+            raise Refused(why)
+        wanted = output.holding(job, rank)
+        pods = [pod for pod in self.pods(name) if pod.metadata.name in wanted]
+        if not pods:
+            raise Refused(output.no_pods(job))
+        if len(pods) > output.MAX_PODS:
+            raise Refused(f"{len(pods)} pods are too many to read at once: choose one rank")
+        sources = [partial(output.log_lines, self._api, pod, follow) for pod in pods]
+        lines = output.at_once(sources) if follow else output.one_by_one(sources)
+        return output.chosen(lines, rank, incarnation)
+
+    def pods(self, name: str) -> list[Any]:
+        """The pods of a job in their order, as objects of the package kubernetes."""
+        found = self._api.call(
+            self._api.core.list_namespaced_pod, self._api.namespace, label_selector=f"{LABEL_JOB}={name}"
+        )
+        return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
+
+    def events(self, uid: str) -> list[Any]:
+        """The Events about a job or pod of that uid, in no order, as objects of the package kubernetes."""
+        found = self._api.call(
+            self._api.core.list_namespaced_event,
+            self._api.namespace,
+            field_selector=f"involvedObject.uid={uid}",
+        )
+        return list(found.items)
+
+    def _check(self, name: str, verb: str) -> None:
+        if why := steering.refusal(self.get(name), verb):
+            raise Refused(why)
+
+
+def _same(name: str, before: TrainingJob | None, here: TrainingJob | None) -> None:
+    """NotFound when the job that was waited for is gone, even if another has its name."""
+    if before is None and here is None:
+        raise NotFound(f"there is no trainingjob/{name}", 404)
+    if here is None or (before is not None and before.metadata.uid != here.metadata.uid):
+        raise NotFound(f"trainingjob/{name} was deleted while it was waited for", 404)
