@@ -23,5 +23,7 @@ def test_what_is_required_and_what_is_a_default_is_told() -> None:
     every = dict(commands(typer.main.get_command(app), ("convoy",)))
     part = section(("convoy", "guard", "exempt"), every["convoy", "guard", "exempt"])
     assert "convoy guard exempt NODE [OPTIONS]" in part
-    assert "| `--reason REASON` | required |" in part and "| `--hours HOURS` | `24` |" in part
+    assert "| `NODE` | required |" in part and "| `--hours HOURS` | `24` |" in part
+    release = section(("convoy", "guard", "release"), every["convoy", "guard", "release"])
+    assert "| `--reason REASON` | required |" in release
     assert "convoy get [NAME] [OPTIONS]" in section(("convoy", "get"), every["convoy", "get"])
