@@ -35,6 +35,8 @@ class Rules:
     """Of those windows, how many must have been slow."""
     clear: float = 1e3
     """Evidence against slowness, or against half of it being left, at which an alarm ends."""
+    slight: float = 0.05
+    """Slowness that nobody acts on: while more is left, no alarm ends because there was more of it."""
 
 
 _MEMORY = 32
@@ -79,7 +81,7 @@ class Watch:
     against: Floats
     """Of evidence that nothing is slow any more, shifts by units."""
     fading: Floats
-    """Of evidence that less than half of the slowness is left, shifts by units."""
+    """Of evidence that not half of the slowness is left, shifts by units."""
     since: Ints
     """First step of the present suspicion; 0: none."""
     told: Ints
@@ -179,7 +181,7 @@ def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rule
     heard = ~np.isnan(residual)
     alarmed = watch.alarmed | (strength >= np.log(family * rules.run_length))
     suspected = (strength > 0) | alarmed
-    against, fading, over = _endings(watch, residual - allowed, rules)
+    against, fading, over = _endings(watch, residual, allowed, rules)
     again = watch.alarmed & heard
     stays = alarmed & ~over
     excess = residual - allowed + np.log1p(rules.delta)
@@ -206,22 +208,26 @@ def advance(watch: Watch, residual: Floats, first: int, family: int, rules: Rule
     return _learned(moved, residual, rules)
 
 
-def _endings(watch: Watch, beyond: Floats, rules: Rules) -> tuple[Floats, Floats, Bools]:
+def _endings(watch: Watch, residual: Floats, allowed: Floats, rules: Rules) -> tuple[Floats, Floats, Bools]:
     """Evidence against the alarms there are, of both kinds, and which of them end.
 
-    `beyond`: residuals above what is allowed. To show that nothing at all is left takes for ever where noise
-    is many times what is allowed; and what is slow scatters by more than what is not.
+    To show that nothing at all is left takes for ever where noise is many times what is allowed. There an
+    alarm ends when not half of the slowness is left, and no more than is slight. What is slow scatters by
+    more than what is not, so half of it is the least unit of that evidence.
     """
-    over = np.zeros(len(beyond), dtype=np.bool_)
-    against, fading = evidence.none(len(beyond)), evidence.none(len(beyond))
+    over = np.zeros(len(residual), dtype=np.bool_)
+    against, fading = evidence.none(len(residual)), evidence.none(len(residual))
     ranks = np.nonzero(watch.alarmed)[0]
     if len(ranks):
-        noise, half = watch.noise(rules), np.maximum(0.0, watch.worst[ranks] / 2 - np.log1p(rules.delta))
-        against[:, ranks] = evidence.gather(watch.against[:, ranks], -beyond[ranks] / noise)
-        left = (half - beyond[ranks]) / np.maximum(noise, half)
-        fading[:, ranks] = evidence.gather(watch.fading[:, ranks], left)
-        most = np.maximum(evidence.mixed(against[:, ranks]), evidence.mixed(fading[:, ranks]))
-        over[ranks] = most >= np.log(rules.clear)
+        blameless = np.log1p(rules.delta)
+        beyond, noise = (residual - allowed)[ranks], watch.noise(rules)
+        half = np.maximum(0.0, watch.worst[ranks] / 2 - blameless)
+        against[:, ranks] = evidence.gather(watch.against[:, ranks], -beyond / noise)
+        fading[:, ranks] = evidence.gather(watch.fading[:, ranks], (half - beyond) / np.maximum(noise, half))
+        lately = (watch.level - allowed)[ranks] + blameless
+        faded = evidence.mixed(fading[:, ranks]) >= np.log(rules.clear)
+        faded &= lately <= max(rules.slight, blameless)
+        over[ranks] = faded | (evidence.mixed(against[:, ranks]) >= np.log(rules.clear))
     return against, fading, over
 
 

@@ -20,9 +20,8 @@ _OPEN = (State.UNVERIFIED, State.QUALIFIED)
 def with_notice(
     status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: datetime
 ) -> NodeHealthStatus:
-    """The status with what is seen now, if that lasts, began after the last sweep of the node, and no sweep
-    has looked into such a thing lately: a slow loader comes with its job again and again. Without what no
-    sweep will look into.
+    """The status with what is seen now, if that lasts and no sweep has looked into such a thing lately: a
+    slow loader comes with its job again and again. Without what no sweep will look into.
     """
     known, kept = status.noticed, length(spec.qualification.suspect_clears)
     sweeps = spec.sweeps is not None and spec.mode is Mode.ACT and status.state in _OPEN
@@ -32,11 +31,7 @@ def with_notice(
         return status.model_copy(update={"noticed": None})
     if not sweeps or not facts.heard or (status.looked_at is not None and now - status.looked_at < kept):
         return status
-    lasting = [
-        one
-        for one in facts.noticed
-        if evidence.counts(one, spec.detection, now) and (status.swept is None or one.since > status.swept)
-    ]
+    lasting = [one for one in facts.noticed if evidence.counts(one, spec.detection, now)]
     if not lasting:
         return status
     worst = max(lasting, key=lambda one: one.slowdown)

@@ -52,7 +52,9 @@ def judged(status: NodeHealthStatus, facts: Facts, spec: GuardPolicySpec, now: d
         if spec.sweeps is not None and now - ref.since < length(spec.sweeps.deadline) + GRACE:
             return status
         result = SweepResult(ref.name, now, Verdict.INCONCLUSIVE, "it was not heard of by its deadline")
-    status = _looked(status, result).model_copy(update={"sweep": None})
+    if ref.cause is SweepCause.NOTICED or result.verdict is not Verdict.INCONCLUSIVE:
+        status = _looked(status, result, ref.cause)
+    status = status.model_copy(update={"sweep": None, "swept": result.at})
     if result.verdict is Verdict.INCONCLUSIVE and ref.cause in UNASKED:
         return status
     if result.verdict is Verdict.PASS:
@@ -72,15 +74,18 @@ def _asked_for(
         return status
     if status.swept is not None and result.at <= status.swept:
         return status
-    status = _looked(status, result)
+    status = _looked(status, result).model_copy(update={"swept": result.at})
     heard = _passed if result.verdict is Verdict.PASS else _failed
     return heard(status, result, spec, now)
 
 
-def _looked(status: NodeHealthStatus, result: SweepResult) -> NodeHealthStatus:
-    """With what was noticed looked into."""
-    looked_at = result.at if status.noticed is not None else status.looked_at
-    return status.model_copy(update={"swept": result.at, "noticed": None, "looked_at": looked_at})
+def _looked(
+    status: NodeHealthStatus, result: SweepResult, cause: SweepCause | None = None
+) -> NodeHealthStatus:
+    """With what was noticed looked into. A sweep for another cause that came to nothing has not."""
+    hinted = status.noticed is not None or cause is SweepCause.NOTICED
+    looked_at = result.at if hinted else status.looked_at
+    return status.model_copy(update={"noticed": None, "looked_at": looked_at})
 
 
 def _passed(

@@ -1,8 +1,9 @@
 """A fleet of which an eighth is bad, run after run: with Convoy's guard, with another's rule, with none.
 
-Every arm has the same machines, the same faults at the same minutes, and jobs that begin at the same ones.
-Convoy sweeps machines before their first use and watches jobs; the rule of NVIDIA's Resiliency Extension
-(the quickest rank's median to one's own below 0.75) is acted on at once: its node is cordoned for good.
+Every arm has the same machines, faults that begin at the same minutes, and jobs that begin at the same ones.
+Convoy sweeps machines before their first use and watches jobs, and has repaired what it drains; the rule of
+NVIDIA's Resiliency Extension (the quickest rank's median to one's own below 0.75) is acted on at once: its
+node is cordoned for good.
 """
 
 from __future__ import annotations

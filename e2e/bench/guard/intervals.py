@@ -21,6 +21,18 @@ def words(values: Sequence[float]) -> str:
 
 
 def none_of(count: int, all_of: int) -> str:
-    """The upper bound of a rate, 95 %, one-sided: 3/n where none was seen."""
-    bound = 3.0 if not count else count + 1.645 * math.sqrt(count) + 1.9
-    return f"{count} of {all_of}; at most {bound / max(1, all_of):.3g} each with 95 %"
+    """The upper bound of a rate: 3/n where none was seen."""
+    return f"{count} of {all_of}; at most {most(count) / max(1, all_of):.3g} each with 95 %"
+
+
+def most(count: int) -> float:
+    """The largest mean of a Poisson distribution under which so few come with at least 5 %."""
+    low, high = float(count), 2.0 * count + 10
+    for _ in range(60):
+        middle = (low + high) / 2
+        term = total = math.exp(-middle)
+        for number in range(1, count + 1):
+            term *= middle / number
+            total += term
+        low, high = (middle, high) if total > 0.05 else (low, middle)
+    return low

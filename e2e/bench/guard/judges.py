@@ -49,13 +49,15 @@ def without_strata(layout: Layout) -> State:
 
 
 def _lately(rule: Callable[[Floats], np.ndarray], windows: int) -> Judge:
-    """A rule on the medians of each rank's last compute times."""
+    """A rule on the medians of each rank's last compute times, as far as it was heard."""
     past: list[Floats] = []
 
     def judge(table: Table) -> set[int]:
         past.append(table.compute)
         del past[:-windows]
-        return set(np.nonzero(rule(np.median(np.stack(past), axis=0)))[0].tolist())
+        heard = ~np.isnan(np.stack(past)).all(axis=0)
+        times = np.nanmedian(np.stack(past)[:, heard], axis=0)
+        return set(np.nonzero(heard)[0][rule(times)].tolist()) if len(times) else set()
 
     return judge
 
@@ -71,12 +73,12 @@ def dlrover() -> Judge:
 
 
 def constant() -> Judge:
-    """A fixed margin: 10 % beyond the median."""
+    """A plain baseline of no one's: a fixed margin of 10 % beyond the median."""
     return _lately(lambda times: times > 1.1 * np.median(times), _LATELY)
 
 
 def z_score() -> Judge:
-    """More than three standard deviations from the mean, in one window."""
+    """A plain baseline of no one's: more than three standard deviations from the mean, in one window."""
     return _lately(lambda times: (times - times.mean()) / times.std() > 3, 1)
 
 

@@ -13,6 +13,7 @@ from convoy_controllers.guard.findings import Finding
 from convoy_controllers.guard.state import begin
 from convoy_controllers.guard.synthetic import Job, play
 from convoy_controllers.guard.telemetry import Layout
+from convoy_controllers.guard.watch import Rules
 from e2e.bench.guard import judges
 from e2e.bench.guard.judges import Judge
 
@@ -22,10 +23,16 @@ SECONDS = 1.0
 SETTLED = 8
 """Windows before a rule of others is believed."""
 LARGE = 1024
-"""Ranks from which on only Convoy's own detector plays: its ablations say the same of smaller jobs."""
+"""Ranks beyond which Convoy's detector plays alone, for the time that the other rules take."""
 SIZES = ((16, 0.35), (32, 0.3), (64, 0.2), (256, 0.1), (1024, 0.05))
 """Replicas of four stages, and how often: 64 to 4,096 ranks."""
-CAUSES = {"calm": "", "two in one column": "Compute", "lost telemetry": "Compute", "bursts": ""}
+CAUSES = {
+    "calm": "",
+    "two in one column": "Compute",
+    "lost telemetry": "Compute",
+    "bursts": "",
+    "half as fast": "Compute",
+}
 """Of scenarios that are not called as their fault is."""
 TRANSIENT = ("bursts",)
 """Culprits that nothing may be done about."""
@@ -38,30 +45,32 @@ UNCONFIRMED = "no persistence"
 
 @dataclass(frozen=True)
 class Accused:
-    """Whom a rule would have acted on, by the end."""
+    """Nodes of those whom a rule has ever accused for good."""
 
-    culprits: int
-    """Ranks."""
+    guilty: int
+    """With a culprit on them."""
     healthy: int
-    """Nodes."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """What came of one job. Persistent verdicts are what may lead to action."""
+    """What came of one job."""
 
     scenario: str
     seed: int
     ranks: int
-    culprits: int
+    guilty: int
+    """Nodes with culprits."""
     node_hours: float
+    """In which a verdict could last."""
     cause_right: bool
     """At the end: that cause, and no other."""
     first_right: bool
-    """Whoever was first accused is a culprit."""
+    """Whoever was first accused is a culprit, and nobody was before the onset."""
     delay: float | None
     """Seconds from the onset until a culprit was first accused; None: never."""
-    acted: Accused
+    lasting: Accused
+    """By verdicts that last, for whatever cause; nothing else may lead to action."""
     others: dict[str, Accused] = field(default_factory=dict)
     """By rule; of jobs whose culprits compute slowly, which all rules look for, or that have none."""
 
@@ -74,6 +83,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
     nodes, racks = plain.size // plain.per_node, lanes.size // lanes.per_node // lanes.per_rack
     rank, node, rack = int(rng.integers(plain.size)), int(rng.integers(nodes)), int(rng.integers(racks))
     size, traffic = float(rng.uniform(0.08, 0.3)), float(rng.uniform(0.3, 1.0))
+    much = float(rng.uniform(0.5, 1.4))
 
     def one(kind: str, *where: int, by: float = size) -> list[Fault]:
         return [Fault(kind, where, by, ONSET)]
@@ -81,6 +91,7 @@ def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
     found = {
         "calm": (plain, []),
         "slow": (plain, one("slow", rank)),
+        "half as fast": (plain, one("slow", rank, by=much)),
         "two in one column": (plain, one("slow", rank, (rank + replicas) % plain.size)),
         "thermal": (plain, one("thermal", rank, by=2 * size)),
         "nic": (lanes, one("nic", node, by=traffic)),
@@ -108,6 +119,7 @@ def live(scenario: str, seed: int) -> Life:
     accused: dict[str, set[int]] = {name: set() for name in rules}
     anybody, persistent = set[int](), set[int]()
     first: set[int] | None = None
+    early = False
     seen: int | None = None
     findings: tuple[Finding, ...] = ()
     for window, table in enumerate(play(job, faults, WINDOWS, seed), start=1):
@@ -115,6 +127,7 @@ def live(scenario: str, seed: int) -> Life:
         findings = report.findings
         now = {rank for one in findings for rank in one.ranks}
         first = now if first is None and now else first
+        early |= window < ONSET and bool(now)
         seen = window if seen is None and window >= ONSET and now & culprits else seen
         anybody |= now
         persistent |= {rank for one in findings if one.persistent for rank in one.ranks}
@@ -131,12 +144,12 @@ def live(scenario: str, seed: int) -> Life:
         scenario=scenario,
         seed=seed,
         ranks=job.size,
-        culprits=len(true),
-        node_hours=len(np.unique(layout.node)) * WINDOWS * SECONDS / 3600,
+        guilty=len(_nodes(true, layout)),
+        node_hours=len(np.unique(layout.node)) * (WINDOWS - Rules().lasting) * SECONDS / 3600,
         cause_right=right,
-        first_right=not culprits or (first is not None and first <= culprits),
+        first_right=not early and (not culprits or (first is not None and first <= culprits)),
         delay=(seen - ONSET + 1) * SECONDS if seen is not None else None,
-        acted=_accused(persistent, true, layout),
+        lasting=_accused(persistent, true, layout),
         others={
             name: _accused(ranks, true, layout)
             for name, ranks in {"": persistent, UNCONFIRMED: anybody, **accused}.items()
@@ -161,7 +174,12 @@ def _told(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:
 
 
 def _accused(ranks: set[int], true: set[int], layout: Layout) -> Accused:
-    return Accused(len(ranks & true), len(np.unique(layout.node[sorted(ranks - true)])))
+    accused, guilty = _nodes(ranks, layout), _nodes(true, layout)
+    return Accused(len(accused & guilty), len(accused - guilty))
+
+
+def _nodes(ranks: set[int], layout: Layout) -> set[int]:
+    return set(layout.node[sorted(ranks)].tolist())
 
 
 def _culprits(faults: list[Fault], layout: Layout) -> set[int]:

@@ -11,7 +11,7 @@ import pytest
 from convoy_controllers.nodehealth.machine import Want, granted, noted, wishes
 from convoy_controllers.nodehealth.observed import Facts, Member, NodeFacts, Suspicion, SweepResult
 from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State, Verdict
+from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State, SweepCause, SweepRef, Verdict
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -52,11 +52,10 @@ def test_what_lasts_has_the_node_swept_once_it_is_idle_and_nothing_else() -> Non
         (replace(BUSY, noticed=(replace(LATE, slowdown=1.01),)), {}, True),
         (replace(BUSY, node=replace(NODE, telemetry=False)), {}, True),
         (BUSY, {"looked_at": NOW - 23 * HOUR}, True),
-        (BUSY, {"swept": NOW - HOUR / 2}, True),
         (BUSY, {"state": State.SUSPECT}, True),
         (BUSY, {}, False),
     ],
-    ids=["short", "little", "not heard", "looked into lately", "swept since", "suspect anyway", "no sweeps"],
+    ids=["short", "little", "not heard", "looked into lately", "suspect anyway", "no sweeps"],
 )
 def test_what_is_not_worth_a_sweep(facts: Facts, status: dict[str, Any], sweeps: bool) -> None:
     stored = {"state": State.UNVERIFIED, "since": NOW - HOUR, "clean_since": NOW - HOUR, **status}
@@ -82,6 +81,27 @@ def test_a_sweep_of_before_says_nothing_of_it() -> None:
         state=State.QUALIFIED, since=NOW - 9 * HOUR, clean_since=NOW - 9 * HOUR, swept=NOW - 2 * HOUR
     )
     assert after(BUSY, stored).noticed is not None
+
+
+@pytest.mark.parametrize("verdict", [Verdict.INCONCLUSIVE, None, Verdict.PASS])
+def test_a_sweep_for_another_cause_that_comes_to_nothing_has_not_looked(verdict: Verdict | None) -> None:
+    """A job took the node meanwhile, or its agent was never heard of again."""
+    stored = after(BUSY)
+    ref = SweepRef(name="routine", since=NOW - 2 * HOUR, cause=SweepCause.ROUTINE)
+    result = SweepResult("routine", NOW, verdict) if verdict is not None else None
+    found = after(replace(IDLE, sweep=result), stored.model_copy(update={"sweep": ref}))
+    if verdict is Verdict.PASS:
+        assert (found.noticed, found.looked_at) == (None, NOW)
+    else:
+        assert found.noticed == stored.noticed and found.looked_at is None
+        assert wants(IDLE, found) == [Want.ROUTINE]
+
+
+def test_a_release_forgets_what_was_looked_into() -> None:
+    said = {"release": {"at": NOW, "reason": "mended", "user": "ops"}}
+    status = {"state": State.QUALIFIED, "since": NOW - HOUR, "looked_at": NOW - HOUR}
+    found = NodeHealth.model_validate({"metadata": {"name": "hw"}, "spec": said, "status": status})
+    assert noted(Member(found, IDLE), POLICY, NOW).looked_at is None
 
 
 @pytest.mark.parametrize(

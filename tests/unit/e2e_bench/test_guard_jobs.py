@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from e2e.bench.figures import Figures
 from e2e.bench.guard.jobs import tell
+from e2e.bench.guard.judges import OTHERS, Judge
 from e2e.bench.guard.lives import UNCONFIRMED, Accused, Life, live
 
+from convoy_controllers.guard.faults import Fault
+from convoy_controllers.guard.synthetic import Job, play
+
 GOOD = Life(
-    scenario="slow",
+    scenario="half as fast",
     seed=10,
     ranks=64,
-    culprits=1,
+    guilty=1,
     node_hours=20_000.0,
     cause_right=True,
     first_right=True,
     delay=4.0,
-    acted=Accused(1, 0),
+    lasting=Accused(1, 0),
     others={"": Accused(1, 0), "z > 3": Accused(1, 3)},
 )
 BAD = Life("slow", 11, 2048, 1, 1.0, False, False, None, Accused(0, 2), {})
+COMPARED = "computing slowly or nobody's fault"
 
 
 def told(*lives: Life) -> dict[str, tuple[object, object]]:
@@ -31,10 +39,11 @@ def told(*lives: Life) -> dict[str, tuple[object, object]]:
 def test_jobs_in_which_all_is_right() -> None:
     rows = told(*[GOOD] * 10)
     assert rows.pop("from the fault to the first word on a culprit: p90") == (4.0, True)
-    assert rows.pop("healthy nodes that were ever to be acted on") == (0, None)
+    assert rows.pop("healthy nodes that ever had a lasting verdict") == (0, None)
     assert rows.pop("false verdicts, upper bound") == (1.5e-05, True)
-    assert rows["computing slowly or nobody's fault, z > 3: verdicts acted on that are right"] == (0.25, None)
-    assert rows["computing slowly or nobody's fault, Convoy: verdicts acted on that are right"] == (1, None)
+    assert rows[f"{COMPARED}, z > 3: accused nodes that have culprits"] == (0.25, None)
+    assert rows[f"{COMPARED}, Convoy: accused nodes that have culprits"] == (1, None)
+    assert rows[f"{COMPARED}, Convoy: of those with a culprit half as fast"] == (1, None)
     assert {met for _, met in rows.values()} == {True, None}
 
 
@@ -42,16 +51,22 @@ def test_jobs_in_which_half_is_wrong() -> None:
     rows = told(GOOD, BAD)
     assert rows["jobs with the right cause and no other"] == (0.5, False)
     assert rows["jobs whose first accused are culprits"] == (0.5, False)
-    assert rows["verdicts acted on that are right"] == (pytest.approx(1 / 3, abs=0.001), False)
-    assert rows["culprits acted on"] == (0.5, False)
+    assert rows["nodes with a lasting verdict that have culprits"] == (0.333, False)
+    assert rows["nodes of culprits with a lasting verdict"] == (0.5, False)
     assert rows["jobs of 1,024 to 4,096 ranks: the right cause and no other"] == (0, None)
     assert rows["from the fault to the first word on a culprit: p90"] == (None, False), "never named"
     assert rows["false verdicts, upper bound"][1] is False
 
 
+def test_what_could_not_be_counted_is_no_success() -> None:
+    rows = told(replace(GOOD, lasting=Accused(0, 0)))
+    assert rows["nodes with a lasting verdict that have culprits"] == (None, False)
+    assert told(replace(GOOD, guilty=0))["nodes of culprits with a lasting verdict"] == (None, False)
+
+
 def test_a_burst_is_told_and_nothing_is_to_be_done_about_it() -> None:
     life = live("bursts", 0)
-    assert (life.acted, life.culprits) == (Accused(0, 0), 0)
+    assert (life.lasting, life.guilty) == (Accused(0, 0), 0)
     assert life.others[UNCONFIRMED] == Accused(0, 1), "who acts at once acts on it"
 
 
@@ -59,3 +74,19 @@ def test_what_others_accuse_in_a_job_of_uneven_stages_and_work() -> None:
     life = live("calm", 0)
     assert life.others[""] == Accused(0, 0)
     assert life.others["10 % margin"].healthy > 0
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.05])
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_every_rule_names_a_rank_that_is_three_times_as_slow(make: Callable[[], Judge], lost: float) -> None:
+    faults = [Fault("slow", (5,), 2.0, 1), Fault("lost telemetry", (), lost)]
+    judge, accused = make(), set[int]()
+    for table in play(Job(stages=1, replicas=16, work=0.0), faults, 20, 1):
+        accused |= judge(table)
+    assert 5 in accused
+
+
+@pytest.mark.parametrize(("scenario", "seed"), [("slow", 10), ("half as fast", 11), ("nic", 12)])
+def test_delays_are_counted_from_the_onset(scenario: str, seed: int) -> None:
+    life = live(scenario, seed)
+    assert life.first_right and life.delay is not None and 1 <= life.delay <= 15

@@ -6,7 +6,7 @@ import pytest
 from e2e.bench.figures import Figures
 from e2e.bench.guard import fleet, storm
 from e2e.bench.guard.fleet import Season
-from e2e.bench.guard.intervals import none_of, words
+from e2e.bench.guard.intervals import most, none_of, words
 from e2e.bench.guard.storm import Storm
 
 STEADY, UNSTEADY = (1.0, 1.005) * 8, (1.0, 2.0) * 8
@@ -55,4 +55,5 @@ def test_storms(bad: bool) -> None:
 def test_intervals() -> None:
     assert words([1.0, 2.0, 3.0]) == "95 % interval -0.483 to 4.48, 3 seeds"
     assert words([1.0]) == "n=1"
-    assert none_of(0, 60) == "0 of 60; at most 0.05 each with 95 %"
+    assert none_of(0, 60) == "0 of 60; at most 0.0499 each with 95 %"
+    assert [round(most(count), 3) for count in (0, 1, 2, 10)] == [2.996, 4.744, 6.296, 16.962]

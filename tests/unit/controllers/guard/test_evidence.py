@@ -125,18 +125,41 @@ def test_an_alarm_ends_when_the_slowness_does() -> None:
     assert not watch.persistent(RULES).any()
 
 
-@pytest.mark.parametrize(("left", "over"), [(-0.05, True), (0.0, True), (0.45, False), (0.6, False)])
-def test_where_noise_is_great_an_alarm_ends_with_most_of_the_slowness(left: float, over: bool) -> None:
-    watch, slow = Watch.begin(8), 0.6 * (np.arange(8) == 3)
-    for step in range(64):
-        watch = advance(watch, noise(step, 8, 0.25), step + 1, 8, RULES)
-    for step in range(60):
-        watch = advance(watch, noise(100 + step, 8, 0.25) + slow, 65 + step, 8, RULES)
-    assert watch.alarmed[3]
-    for step in range(40):
-        now = left * (np.arange(8) == 3)
-        watch = advance(watch, noise(200 + step, 8, 0.25) + now, 125 + step, 8, RULES)
-    assert watch.alarmed[3] is np.bool_(not over)
+def told(sigma: float, *parts: tuple[int, float]) -> Watch:
+    """After windows in which one of eight units is slow, so many by so much in turn."""
+    watch, step = Watch.begin(8), 0
+    for windows, slow in parts:
+        for _ in range(windows):
+            step += 1
+            watch = advance(watch, noise(step, 8, sigma) + slow * (np.arange(8) == 3), step, 8, RULES)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("left", "over"), [(-0.05, True), (0.0, True), (0.12, False), (0.3, False), (0.6, False)]
+)
+def test_where_noise_is_great_an_alarm_ends_once_hardly_any_slowness_is_left(left: float, over: bool) -> None:
+    assert told(0.25, (64, 0.0), (60, 0.6)).alarmed[3]
+    found = told(0.25, (64, 0.0), (60, 0.6), (80, left))
+    assert found.alarmed[3] == (not over)
+
+
+@pytest.mark.parametrize(("sigma", "before", "left"), [(0.05, 0.4, 0.08), (0.02, 0.3, 0.06), (0.1, 0.6, 0.1)])
+def test_what_may_be_acted_on_stays_alarmed_though_it_was_more(
+    sigma: float, before: float, left: float
+) -> None:
+    found = told(sigma, (64, 0.0), (30, before), (400, left))
+    assert found.alarmed[3] and found.episodes[3] == 1
+
+
+def test_one_window_out_of_all_measure_ends_no_alarm() -> None:
+    found = told(0.005, (64, 0.0), (2, 0.1), (1, 3.1), (300, 0.1))
+    assert found.alarmed[3] and found.episodes[3] == 1
+
+
+def test_an_alarm_knows_nothing_of_the_slowness_before_it() -> None:
+    found = told(0.003, (64, 0.0), (40, 0.6), (40, 0.0), (120, 0.045))
+    assert found.alarmed[3] and found.episodes[3] == 2
 
 
 def test_silence_tells_nothing() -> None:
