@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kubernetes.aio.client import Configuration
 
-from convoy_operator.app import lean
+from convoy_operator.connection import lean
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import typer
 
 from convoy.cli.cluster import Cluster, Context, Failure
 from convoy.cli.guard.finding import meant
-from convoy.cli.show import age
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
+from convoy_crds.telling import age
 
 NEWEST = 8
 """Turns and actions that are shown."""
