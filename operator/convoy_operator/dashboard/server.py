@@ -42,6 +42,8 @@ from convoy_operator.together import together
 log = structlog.get_logger(__name__)
 
 STATIC = Path(__file__).parent / "static"
+RECONNECT_SECONDS = 10.0
+"""For so long a page waits for its browser to come back before it has to be loaded anew."""
 MOST_MESSAGE = 262_144
 """Bytes of one message of a browser's."""
 
@@ -107,6 +109,8 @@ class Dashboard:
             language="en-US",
             binding_refresh_interval=None,
             gzip_middleware_factory=None,
+            reconnect_timeout=RECONNECT_SECONDS,
+            message_history_length=100,
             tailwind=False,
             show_welcome_message=False,
         )

@@ -53,9 +53,9 @@ class DashboardSettings:
     """Port of /metrics."""
     probe_port: int = 8081
     """Port of /healthz and /readyz."""
-    qps: float = 20.0
+    qps: float = 50.0
     """Requests per second to the API server, on average."""
-    burst: int = 60
+    burst: int = 200
     """Requests that may go at once after a quiet time."""
     stop_seconds: int = 5
     """For open pages to be closed at SIGTERM."""

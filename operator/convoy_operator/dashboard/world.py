@@ -16,6 +16,7 @@ from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import views
 from convoy_operator.cache import Store
+from convoy_operator.dashboard.core.jobs import RowCache
 from convoy_operator.dashboard.core.nodes import by_node
 from convoy_operator.dashboard.core.objects import Kept, keeper
 from convoy_operator.dashboard.core.series import Curves
@@ -49,6 +50,7 @@ class World:
         self.policies: Store[Kept[GuardPolicy]] = Store()
         self.checkpoint_stores: Store[Kept[CheckpointStore]] = Store()
         self.curves = Curves()
+        self.rows = RowCache()
         self.since = datetime.now(UTC)
         """When watching began."""
         self._feed = feed
@@ -94,7 +96,9 @@ class World:
 
     def _job(self, before: Kept[TrainingJob] | None, after: Kept[TrainingJob] | None, own: bool) -> None:
         if after is None or (before is not None and before.uid != after.uid):
-            self.curves.forget(before.uid if before is not None else "")
+            gone = before.uid if before is not None else ""
+            self.curves.forget(gone)
+            self.rows.forget(gone)
         if after is not None and after.model is not None:
             self.curves.see(after.uid, after.model.status.progress, datetime.now(UTC))
         self._feed.ring()

@@ -35,7 +35,7 @@ KINDS = (
     "guardpolicies",
     "checkpointstores",
 )
-WAIT = 20.0
+WAIT = 60.0
 
 
 def free_port() -> int:

@@ -63,8 +63,8 @@ def ledger(cause: str = "productive", **seconds: float) -> dict[str, Any]:
 
 TIERS = {"tiers": {"local": {}, "peer": {"copies": 1}, "remote": {"store": "s3-main", "every": "10m"}}}
 SLOW = (
-    "rank 5 on node-06 makes the others wait (Thermal): 23 % longer than its peers since step 18200, lasting; "
-    "see: convoy why llama-8b"
+    "rank 5 on node-06 makes the others wait (Thermal): 23 % longer than its peers since step 18200, "
+    "lasting; see: convoy why llama-8b"
 )
 
 
@@ -93,7 +93,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         "message": SLOW,
         "ready": "4/4",
         "incarnation": 3,
-        "progress": running(18_400, 60_000),
+        "progress": running(200, 60_000, 40),
         "checkpoint": checkpoint(18_350, minutes=1),
         "restarts": {
             "total": 2, "counted": 2, "inWindow": 1,
@@ -111,7 +111,7 @@ def jobs(cluster: Cluster, research: str) -> None:
             condition("Valid", "True", "Accepted", "the spec is valid"),
             condition("Scheduled", "True", "AllScheduled", "all 4 pods are placed"),
             condition("Running", "True", "Training", "incarnation 3: 8 ranks run"),
-            condition("Checkpointing", "True", "Saving", "the state is saved every 95 s to: local, peer, remote"),
+            condition("Checkpointing", "True", "Saving", "the state is saved every 95 s to: local, peer"),
             condition("StragglerDetected", "True", "Straggler", SLOW, minutes=12),
         ],
         "stragglers": [
@@ -124,9 +124,9 @@ def jobs(cluster: Cluster, research: str) -> None:
     failed = training_job("odb-ablation-7", research, 2)
     failed["status"] = {
         "phase": "Failed", "reason": "RepeatedError", "ready": "0/2", "incarnation": 4,
-        "message": "3 times in a row, at the same step, the same error (spec.recovery.maxIdenticalErrors=3): rank 0 "
-        "on node node-03 exited with code 1. RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 "
-        "and 768x512)",
+        "message": "3 times in a row, at the same step, the same error "
+        "(spec.recovery.maxIdenticalErrors=3): rank 0 on node node-03 exited with code 1. "
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x512)",
         "progress": running(120, 20_000, 42), "completionTime": at(minutes=41),
         "restarts": {"total": 3, "counted": 3, "inWindow": 0},
         "goodput": ledger("restart", queue=4, schedule=9, start=31, productive=50, restart=44),
@@ -270,9 +270,13 @@ def _suspected(name: str) -> dict[str, Any]:
 
 
 METRICS = (
-    ("gemm-bf16", "TFLOP/s", True, 742.0), ("hbm-copy", "GB/s", True, 3010.0), ("pcie-h2d", "GB/s", True, 54.0),
-    ("nvlink-pair", "GB/s", True, 371.0), ("disk-read", "MB/s", True, 6200.0), ("host-jitter", "us", False, 31.0),
-)  # fmt: skip
+    ("gemm-bf16", "TFLOP/s", True, 742.0),
+    ("hbm-copy", "GB/s", True, 3010.0),
+    ("pcie-h2d", "GB/s", True, 54.0),
+    ("nvlink-pair", "GB/s", True, 371.0),
+    ("disk-read", "MB/s", True, 6200.0),
+    ("host-jitter", "us", False, 31.0),
+)
 
 
 def hardware(cluster: Cluster) -> None:
@@ -347,7 +351,7 @@ def events(cluster: Cluster) -> None:
     told = (
         ("Normal", "FormingProcessGroup", "incarnation 1: starting 8 ranks", 280),
         ("Normal", "Training", "incarnation 1: 8 ranks run", 279),
-        ("Warning", "PodLost", "pod llama-8b-worker-3 on node node-08 is gone: its node does not answer", 160),
+        ("Warning", "PodLost", "pod llama-8b-worker-3 on node node-08 is gone: it does not answer", 160),
         ("Normal", "FormingProcessGroup", "incarnation 2: starting 8 ranks", 159.8),
         ("Warning", "RankKilled",
          "rank 2 on node node-02 was killed by signal 9 (the kernel: out of memory)", 47),
@@ -359,9 +363,11 @@ def events(cluster: Cluster) -> None:
             "POST",
             "/api/v1/namespaces/default/events",
             {
-                "metadata": {"name": f"llama-8b.{number}.{random.Random(job['metadata']['uid']).getrandbits(32):x}"},
-                "involvedObject": {"apiVersion": "convoy.dev/v1alpha1", "kind": "TrainingJob", "name": "llama-8b",
-                                   "namespace": "default", "uid": job["metadata"]["uid"]},
+                "metadata": {"name": f"llama-8b.{number}.{job['metadata']['uid']}"},
+                "involvedObject": {
+                    "apiVersion": "convoy.dev/v1alpha1", "kind": "TrainingJob", "name": "llama-8b",
+                    "namespace": "default", "uid": job["metadata"]["uid"],
+                },
                 "type": kind, "reason": reason, "message": message, "count": 1,
                 "firstTimestamp": at(minutes=minutes), "lastTimestamp": at(minutes=minutes),
                 "source": {"component": "convoy-operator"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
@@ -17,6 +18,8 @@ from convoy_operator.gateway import Object
 log = structlog.get_logger(__name__)
 
 MOST_ANSWERS = 2048
+ANSWER_SECONDS = 5.0
+"""Pages wait for answers, and have to say soon that there are none."""
 _JOBS = {"verb": "list", "group": GROUP, "resource": "trainingjobs"}
 _NODES = {"verb": "list", "group": GROUP, "resource": "nodehealths"}
 _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
@@ -82,7 +85,9 @@ class ReviewedAccess:
         """See Access."""
         if await self._may(_JOBS):
             return frozenset(present)
-        return frozenset([one for one in present if await self._may({**_JOBS, "namespace": one})])
+        asked = list(present)
+        answers = await asyncio.gather(*(self._may({**_JOBS, "namespace": one}) for one in asked))
+        return frozenset(one for one, may in zip(asked, answers, strict=True) if may)
 
     async def nodes(self) -> bool:
         """See Access."""
@@ -98,9 +103,10 @@ class ReviewedAccess:
         if now - at < self._seconds:
             return before
         try:
-            status = await self._reviewer.review_access(self._identity.user, self._identity.groups, wanted)
+            asked = self._reviewer.review_access(self._identity.user, self._identity.groups, wanted)
+            status = await asyncio.wait_for(asked, ANSWER_SECONDS)
             answer = status.get("allowed") is True and status.get("denied") is not True
-        except errors.ApiError as fault:
+        except (errors.ApiError, TimeoutError) as fault:
             log.warning("no answer about a right", user=self._identity.user, error=str(fault))
             answer = before
         self._answers[key] = (now, answer)

@@ -16,6 +16,7 @@ from convoy_operator.dashboard.auth.identity import Identity, of_headers, of_rev
 from convoy_operator.dashboard.auth.sessions import Session, Sessions
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 from convoy_operator.gateway import Object
+from convoy_operator.together import together
 
 log = structlog.get_logger(__name__)
 
@@ -81,10 +82,17 @@ class Door:
 
     async def run(self) -> None:
         """Ends sessions whose time is over, or whose token is refused by now; until cancelled."""
-        clock = asyncio.get_running_loop().time
+        await together([self._expire(), self._recheck_all()])
+
+    async def _expire(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.sessions.expire()
+
+    async def _recheck_all(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
             known = {session.id: session for session in self.sessions.all() if session.token}
             self._reviewed = {key: self._reviewed.get(key, clock()) for key in known}
             for key, session in known.items():

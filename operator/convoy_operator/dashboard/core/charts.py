@@ -35,7 +35,7 @@ def _common() -> Options:
         "textStyle": {"fontFamily": "system-ui, sans-serif"},
         # Rich text is drawn, never parsed as HTML.
         "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
-        "grid": {"left": 8, "right": 16, "top": 34, "bottom": 8, "containLabel": True},
+        "grid": {"left": 8, "right": 28, "top": 34, "bottom": 8, "containLabel": True},
     }
 
 

@@ -17,7 +17,7 @@ MOST = 50
 _SAME_SECONDS = 5.0
 """Between a restart in the status and its Event."""
 COLUMNS = (
-    Column("When", number=True),
+    Column("When"),
     Column("What", badge=True),
     Column("Cause", wide=True),
 )

@@ -37,7 +37,7 @@ STRAGGLERS = (
     Column("Lasting", badge=True),
 )
 PODS = (
-    Column("Ranks", number=True),
+    Column("Ranks"),
     Column("Pod"),
     Column("Phase", badge=True),
     Column("Node", link=True),

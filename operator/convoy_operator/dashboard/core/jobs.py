@@ -35,7 +35,7 @@ COLUMNS = (
     Column("Restarts", number=True),
     Column("Goodput", number=True),
     Column("Age", number=True),
-    Column("Why", wide=True),
+    Column("Why", wide=True, brief=True),
 )
 
 
@@ -102,10 +102,32 @@ def row(kept: Kept[TrainingJob], now: datetime) -> Row:
     return Row(key, cells, phase)
 
 
-def rows(jobs: Iterable[Kept[TrainingJob]], now: datetime) -> list[Row]:
+def rows(jobs: Iterable[Kept[TrainingJob]], now: datetime, cache: RowCache | None = None) -> list[Row]:
     """All jobs, newest first."""
-    ordered = sorted(jobs, key=_newest)
-    return [row(kept, now) for kept in ordered]
+    make = cache.row if cache is not None else row
+    return [make(kept, now) for kept in sorted(jobs, key=_newest)]
+
+
+class RowCache:
+    """Rows that all open pages share. A row is made anew when its job changes, and while its ages grow."""
+
+    SECONDS = 5.0
+    """For so long an age may be behind."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, datetime, Row]] = {}
+
+    def row(self, kept: Kept[TrainingJob], now: datetime) -> Row:
+        """The row of a job."""
+        version, at, found = self._known.get(kept.uid, (-1, now, None))
+        if found is None or version != kept.version or (now - at).total_seconds() >= self.SECONDS:
+            found = row(kept, now)
+            self._known[kept.uid] = (kept.version, now, found)
+        return found
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._known.pop(uid, None)
 
 
 def _newest(kept: Kept[TrainingJob]) -> tuple[float, str, str]:

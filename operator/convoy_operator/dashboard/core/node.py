@@ -16,7 +16,7 @@ from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import ago, clock, duration, figure, job_link, until
 from convoy_operator.views import Node, Pod
 
-HISTORY = (Column("When", number=True), Column("Turn", badge=True), Column("Why", wide=True))
+HISTORY = (Column("When"), Column("Turn", badge=True), Column("Why", wide=True))
 EVIDENCE = (
     Column("From", link=True),
     Column("Kind", badge=True),

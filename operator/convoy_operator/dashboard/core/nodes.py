@@ -38,7 +38,7 @@ COLUMNS = (
     Column("Rack"),
     Column("Pods", number=True),
     Column("Breaker", badge=True),
-    Column("Why", wide=True),
+    Column("Why", wide=True, brief=True),
 )
 
 

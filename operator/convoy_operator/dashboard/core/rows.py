@@ -45,6 +45,8 @@ class Column:
     """Its cells are words of a small set."""
     wide: bool = False
     """Takes what room is left, and wraps."""
+    brief: bool = False
+    """Shows the first lines of its text; all of it is on the page that the row leads to."""
     link: bool = False
     """Its cells may lead to another page."""
 

@@ -10,7 +10,8 @@ from convoy_crds.telling import age
 
 def duration(seconds: float) -> str:
     """A length of time in two units at most: `42 s`, `7 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
-    whole = max(0, round(seconds))
+    seconds = max(0.0, seconds)
+    whole = round(seconds)
     if whole < 60:
         return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
     for long, long_name, short, short_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):

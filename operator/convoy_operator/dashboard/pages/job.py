@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
@@ -35,7 +36,7 @@ WAIT = "The first steps are still to come."
 def register(context: Context) -> None:
     """Makes the page."""
 
-    @ui.page("/jobs/{namespace}/{name}", dark=None)
+    @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
         page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path)
         await page.refresh()
@@ -51,6 +52,8 @@ class JobPage:
         self._namespace, self._name = namespace, name
         self._events: list[Object] = []
         self._asked = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+        self._client = ui.context.client
         self._logs: Logs | None = None
         self._frame = Frame(context, session, name, place)
         with self._frame.content:
@@ -114,22 +117,34 @@ class JobPage:
             self._gone(f"This version cannot read it: {kept.flaw}")
         else:
             show(self._all, True)
-            await self._look_at_events(kept.namespace, kept.uid)
             self._show(kept, kept.model, datetime.now(UTC))
+            self._look_at_events(kept.uid)
 
     def _gone(self, why: str) -> None:
         say(self._phase, "")
         say(self._why, why)
         show(self._all, False)
 
-    async def _look_at_events(self, namespace: str, uid: str) -> None:
-        if time.monotonic() - self._asked < EVENTS_SECONDS or self._context.presence.away_since:
+    def _look_at_events(self, uid: str) -> None:
+        """In the background: no answer may keep the rest of the page waiting."""
+        looking = self._looking is not None and not self._looking.done()
+        if looking or time.monotonic() - self._asked < EVENTS_SECONDS:
             return
         self._asked = time.monotonic()
+        self._looking = background_tasks.create(self._load_events(uid), name="events")
+
+    async def _load_events(self, uid: str) -> None:
         try:
-            self._events = await self._context.gateway.events(namespace, uid)
+            self._events = await self._context.gateway.events(self._namespace, uid)
         except errors.ApiError:
             return  # what was seen before stays; the banner says that the API server is away
+        kept = self._context.world.jobs.by_uid(uid)
+        if kept is not None and kept.model is not None and not self._client.is_deleted:
+            with self._client:
+                self._show_past(kept.model, datetime.now(UTC))
+
+    def _show_past(self, model: TrainingJob, now: datetime) -> None:
+        self._past.show(happenings.rows(happenings.timeline(model, self._events), now))
 
     def _show(self, kept: Kept[TrainingJob], model: TrainingJob, now: datetime) -> None:
         world = self._context.world
@@ -146,7 +161,7 @@ class JobPage:
         say(self._watched, f"Watched since {clock(since)}: of what was before nothing is kept.{first}")
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
-        self._past.show(happenings.rows(happenings.timeline(model, self._events), now))
+        self._show_past(model, now)
         self._checkpoints.show(job.checkpoint_rows(model, now))
         say(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))

@@ -18,6 +18,8 @@ SPACING = 0.5
 """Seconds between two updates of a page."""
 TICK = 5.0
 """Without any change a page is brought up to date after so long: ages grow."""
+BUILD_SECONDS = 30.0
+"""For a page to be made: its reader's rights have to be asked for."""
 CONNECT_SECONDS = 60.0
 """A browser that loaded the page and does not come back in this time is not waited for."""
 
@@ -34,12 +36,13 @@ def keep(context: Context, session: Session, refresh: Callable[[], Awaitable[Non
         with context.feed.bell() as bell:
             while not client.is_deleted and not session.over:
                 since = await bell.wait(TICK)
+                began = monotonic()
                 with client:
                     await refresh()
                 context.metrics.updates.inc()
                 if since is not None:
                     context.metrics.update_seconds.observe(monotonic() - since)
-                await asyncio.sleep(SPACING)
+                await asyncio.sleep(max(0.0, began + SPACING - monotonic()))
 
     def leave() -> None:
         with client:

@@ -26,7 +26,7 @@ NO_CLASS = "No sweep has measured it yet, or too few nodes like it have been mea
 def register(context: Context) -> None:
     """Makes the page."""
 
-    @ui.page("/nodes/{name}", dark=None)
+    @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
         page = NodePage(context, request.scope[SESSION], name, request.url.path)
         await page.refresh()

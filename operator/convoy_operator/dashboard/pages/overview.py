@@ -11,16 +11,18 @@ from convoy_operator.dashboard.auth.gate import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import attention, jobs, nodes
+from convoy_operator.dashboard.core.words import counted
 from convoy_operator.dashboard.pages import live
-from convoy_operator.dashboard.pages.elements import box, say, show, text
+from convoy_operator.dashboard.pages.elements import box, show, text
 from convoy_operator.dashboard.pages.frame import Frame
+from convoy_operator.dashboard.pages.parts import Chips
 from convoy_operator.dashboard.pages.table import Table
 
 
 def register(context: Context) -> None:
     """Makes the page."""
 
-    @ui.page("/", dark=None)
+    @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
         page = Overview(context, request.scope[SESSION])
         await page.refresh()
@@ -36,7 +38,9 @@ class Overview:
         self._frame = Frame(context, session, "", "/")
         with self._frame.content:
             text("h1", "Overview")
-            self._sum = text("p", "", "sum")
+            with box("div", "sums"):
+                self._job_counts = Chips("Jobs by phase")
+                self._node_counts = Chips("Nodes by state")
             with box("section", aria_labelledby="attention"):
                 text("h2", "What needs a person", id="attention")
                 self._attention = Table(
@@ -69,7 +73,7 @@ class Overview:
         self._frame.refresh()
         seen = [kept for kept in world.jobs if kept.namespace in allowed]
         phases = jobs.counts(seen)
-        self._jobs.show(jobs.rows(seen, now), phases)
+        self._jobs.show(jobs.rows(seen, now, world.rows), phases)
         policies = world.policies_by_name() if sees_nodes else {}
         node_rows = []
         if sees_nodes:
@@ -86,15 +90,6 @@ class Overview:
             now,
         )
         self._attention.show(attention.rows(concerns, now))
-        say(self._sum, _sum(len(seen), phases, len(node_rows) if sees_nodes else None, states))
-
-
-def _sum(jobs: int, phases: dict[str, int], nodes: int | None, states: dict[str, int]) -> str:
-    """The cluster in a line."""
-
-    def parts(counts: dict[str, int]) -> str:
-        told = ", ".join(f"{number} {name}" for name, number in counts.items())
-        return f" ({told})" if told else ""
-
-    said = f"Jobs: {jobs}{parts(phases)}."
-    return said if nodes is None else f"{said} Nodes: {nodes}{parts(states)}."
+        self._job_counts.show(counted(len(seen), "job"), phases, jobs.TONES)
+        told = counted(len(node_rows), "node") if sees_nodes else ""
+        self._node_counts.show(told, states, nodes.TONES)

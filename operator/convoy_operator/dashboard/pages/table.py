@@ -41,6 +41,8 @@ class _Slot:
             put(inner, "href", cell.href or None)
         if column.badge:
             dress(inner, tone_class(cell.tone, badge=cell.text != "-"))
+        elif column.brief:
+            put(inner, "title", cell.text)
         elif cell.tone or self._shown[number].tone:
             dress(inner, " ".join(filter(None, (_class(column), tone_class(cell.tone)))))
         if cell.share is not None or self._shown[number].share is not None:
@@ -55,12 +57,12 @@ def _cell(column: Column, first: bool) -> tuple[ui.element, TextElement]:
     """The cell, and what holds its text: the cell itself where that is all there is in it."""
     attributes = {"data_label": column.label, **({"scope": "row"} if first else {})}
     tag = "th" if first else "td"
-    if not (column.badge or column.link):
+    if not (column.badge or column.link or column.brief):
         plain = text(tag, "", _class(column), **attributes)
         return plain, plain
     outer = box(tag, _class(column), **attributes)
     with outer:
-        return outer, text("a" if column.link else "span")
+        return outer, text("a" if column.link else "span", "", "clamp" if column.brief else "")
 
 
 class Table:
