@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-import urllib.error
 from pathlib import Path
 
 import pytest
 from tests.integration.dashboard import samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
+from tests.integration.dashboard.kubelet import Kubelet
 
 
 def test_it_tells_how_it_does_and_stops_in_time(empty: Cluster, starter: Starter, browser: Browser) -> None:
@@ -74,16 +74,52 @@ def test_a_wrong_setting_is_named(starter: Starter) -> None:
             raise AssertionError(str(failure)) from None
 
 
-def test_logs_of_a_pod_that_no_kubelet_has_end_in_words(
-    empty: Cluster, starter: Starter, browser: Browser
+def test_the_log_of_a_rank_is_read_and_followed(
+    empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
 ) -> None:
+    kubelet = Kubelet(tmp_path, "launcher\n[3/4] step 1 of rank 4 <b>\n[3/5] step 1 of rank 5\n")
     samples.nodes(empty)
-    empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4))
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+    }
+    path = "/api/v1/nodes/node-06/status"
+    empty.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+    empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
     samples.pods(empty)
     process = starter()
     browser.open(process.url + "/jobs/default/llama-8b")
-    eventually(lambda: [one for one in browser.all("button") if one.text.startswith("Show")])[0].click()
-    browser.sees("rank 0: ")
-    with pytest.raises(urllib.error.HTTPError):
-        process.ask("/docs")
+
+    def press(name: str) -> None:
+        eventually(lambda: [one for one in browser.all("button") if one.text.startswith(name)])[0].click()
+
+    browser.sees("llama-8b-worker-2")
+    browser.find("input[type=number]").send_keys("4")
+    press("Show")
+    browser.sees("[3/4] step 1 of rank 4 <b>")
+    assert "of rank 5" not in browser.text
+    asked_path, asked = kubelet.asked[-1]
+    assert asked_path == "/containerLogs/default/llama-8b-worker-2/worker"
+    assert asked["tailLines"] == ["500"] and "follow" not in asked
+    press("Follow")
+    browser.sees("following rank 4")
+    kubelet.more.put("[3/4] step 2 of rank 4\n")
+    browser.sees("step 2 of rank 4")
+    kubelet.more.put(None)
+    browser.sees("the log has ended")
+    browser.find("input[type=number]").send_keys("4")
+    press("Show")
+    browser.sees("llama-8b has no rank 44")
+    process.stop()
+    kubelet.end()
+
+
+def test_logs_that_are_switched_off_cannot_be_asked_for(
+    empty: Cluster, starter: Starter, browser: Browser
+) -> None:
+    empty.make("trainingjobs", samples.training_job("quiet"))
+    process = starter(logs="false")
+    browser.open(process.url + "/jobs/default/quiet")
+    browser.sees("Logs are switched off")
+    assert not [one for one in browser.all("button") if one.text.startswith(("Show", "Follow"))]
     process.stop()

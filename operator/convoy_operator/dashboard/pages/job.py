@@ -54,7 +54,6 @@ class JobPage:
         self._asked = float("-inf")
         self._looking: asyncio.Task[None] | None = None
         self._client = ui.context.client
-        self._logs: Logs | None = None
         self._frame = Frame(context, session, name, place)
         with self._frame.content:
             with box("div", "title"):
@@ -166,17 +165,15 @@ class JobPage:
         say(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))
         self._pods.show(job.pod_rows(model, world.pods_of(kept), world.health_by_node()))
-        if self._logs is None:
+        if not self._log_box.default_slot.children:
             with self._log_box:
                 self._make_logs(model)
 
     def _make_logs(self, model: TrainingJob) -> None:
         if not self._context.settings.logs:
             text("p", "Logs are switched off (dashboard.logs of the chart): ask convoy logs.", "empty")
-            self._log_box.classes("off")
-            self._logs = None
             return
-        self._logs = Logs(self._context, self.session, self._find, world_size(present(model)) - 1)
+        Logs(self._context, self.session, self._find, world_size(present(model)) - 1)
 
     def _find(self, rank: int) -> tuple[str, str, str] | str:
         world = self._context.world
