@@ -47,9 +47,11 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
         points = [
             [step, round(value, 6)] for step, value in zip(curve.steps, told, strict=True) if not isnan(value)
         ]
+    common = _common()
     return {
-        **_common(),
-        "xAxis": _axis(type="value", name="step", nameLocation="end", scale=True),
+        **common,
+        "xAxis": _axis(type="value", name="step", nameLocation="middle", nameGap=26, scale=True),
+        "grid": {**common["grid"], "bottom": 26},
         "yAxis": _axis(type="value", name=unit, scale=True),
         "series": [
             {

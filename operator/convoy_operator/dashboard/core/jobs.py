@@ -31,7 +31,7 @@ COLUMNS = (
     Column("Ready", number=True),
     Column("Step", number=True),
     Column("Done", number=True),
-    Column("Checkpoint"),
+    Column("Checkpoint", number=True),
     Column("Restarts", number=True),
     Column("Goodput", number=True),
     Column("Age", number=True),
