@@ -94,6 +94,10 @@ bench-guard: binaries ## The guard on public traces, synthetic jobs, bad fleets,
 bench-guard-sweep: venv ## Sweeps that find slow nodes of made-up fleets, beside others' rules; writes docs/bench/guard_sweep.json (3 minutes).
 	@$(BIN)/python -m e2e.bench guard-sweep
 
+.PHONY: bench-dashboard
+bench-dashboard: binaries ## The dashboard with 500 jobs in a real browser; writes docs/bench/dashboard.json (6 minutes).
+	@$(BIN)/python -m e2e.bench dashboard
+
 .PHONY: soak
 soak: binaries ## Half an hour of jobs under random faults on real nodes; writes docs/bench/soak.json.
 	@$(BIN)/python -m e2e.bench soak

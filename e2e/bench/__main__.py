@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from e2e.bench import figures, guard_sweep, scale, schedules, soak, survival, tiercheck
+from e2e.bench import dashboard, figures, guard_sweep, scale, schedules, soak, survival, tiercheck
 from e2e.bench.guard import burst as guard_burst
 from e2e.bench.guard import fleet as guard_fleet
 from e2e.bench.guard import jobs as guard_jobs
@@ -103,6 +103,17 @@ def guard_sweep_(
     found = figures.Figures()
     guard_sweep.bench(guard_sweep.SEEDS, fleets, found)
     _tell(found, guard_sweep.NAME, guard_sweep.COMMAND, whole=fleets >= guard_sweep.FLEETS)
+
+
+@app.command(name="dashboard")
+def dashboard_() -> None:
+    """500 jobs in a real browser; written to docs/bench/dashboard.json."""
+    found = figures.Figures()
+    try:
+        dashboard.bench(found)
+    except ClusterError as error:
+        sys.exit(str(error))
+    _tell(found, dashboard.NAME, dashboard.COMMAND, whole=True)
 
 
 @app.command(name="tiercheck")

@@ -35,6 +35,7 @@ class Recipe:
 RECIPES = (
     Recipe("operator", "operator"),
     Recipe("agent", "agents"),
+    Recipe("dashboard", "dashboard"),
     Recipe("torch", "workloads", only=("torch", "numpy")),
     Recipe("workloads", "workloads", parent="torch"),
 )

@@ -33,6 +33,8 @@ PACKAGES = {
     "e2fsprogs": ("mkfs.ext4",),
     "buildah": ("buildah",),
     "debootstrap": ("debootstrap",),
+    "chromium": ("chromium",),
+    "chromium-driver": ("chromedriver",),
     "gcc": ("gcc", "cc"),
     "libc6-dev": ("/usr/include/stdlib.h",),
     # Of it only promtool is used, by the tests of alerts and dashboards.

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import uuid
 from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 import structlog
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import load_incluster_config, load_kube_config
+from kubernetes.aio.client import ApiClient
 
 from convoy_crds.terms import LABEL_JOB, LEASE_NAME
 from convoy_operator import catalogue, errors, http, shell, views
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.connection import connect, package_version
 from convoy_operator.events import Recorder
 from convoy_operator.gauges import show_jobs
 from convoy_operator.goodput_meter import GoodputMeter
@@ -53,6 +48,7 @@ from convoy_operator.resources import (
 )
 from convoy_operator.settings import Settings
 from convoy_operator.sweeping.sweeper import Sweeper
+from convoy_operator.together import together
 from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import Triggers, World
 
@@ -65,34 +61,6 @@ MARKS = 1000
 """Requests that may be made at once to store nodes' health and to mark them; then `settings.qps` a second."""
 URGENT_QPS = 50.0
 """Requests per second, beside all others, for nodes: their labels, and the Leases of quiet ones."""
-
-
-async def connect(settings: Settings) -> ApiClient:
-    """A client of the API server: of the pod's service account, or of the kubeconfig outside of a cluster."""
-    configuration = Configuration()
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        load_incluster_config(client_configuration=configuration)
-    else:
-        await load_kube_config(client_configuration=configuration)
-    configuration.connection_pool_maxsize = settings.connections
-    return ApiClient(lean(configuration))
-
-
-def lean(configuration: Configuration) -> Configuration:
-    """Looks for a proxy once: aiohttp would read environment and .netrc before every request, in threads."""
-    host = urlsplit(configuration.host)
-    if configuration.proxy is None and host.hostname and not proxy_bypass(host.hostname):
-        configuration.proxy = getproxies().get(host.scheme)
-    configuration.client_session_kwargs = {"trust_env": False, "cookie_jar": aiohttp.DummyCookieJar()}
-    return configuration
-
-
-def package_version() -> str:
-    """Version of the installed distribution; `dev` when it is run from a checkout."""
-    try:
-        return version("convoy-operator")
-    except PackageNotFoundError:
-        return "dev"
 
 
 class Operator:
@@ -195,7 +163,7 @@ class Operator:
             self.elector.run(self._lead),
         ]
         try:
-            await _together(parts)
+            await together(parts)
         finally:
             self.watchdog.stop()
             await self.hub.stop()
@@ -213,7 +181,7 @@ class Operator:
         self.metrics.leader.set(1)
         self._look_at_all()
         try:
-            await _together(
+            await together(
                 [
                     *(self.reconciler.work() for _ in range(self.settings.workers)),
                     self.agents.run(),
@@ -318,19 +286,6 @@ async def _list(reflector: Reflector[Any]) -> None:
             attempt += 1
         else:
             return
-
-
-async def _together(parts: list[Awaitable[None]]) -> None:
-    """Runs all; when one ends the others are cancelled and awaited, and its error, if any, raised."""
-    tasks = [asyncio.ensure_future(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
 
 
 async def run(settings: Settings) -> int:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from typing import Any
 
 from convoy_crds.terms import ConditionType
-from convoy_operator import app, errors
+from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.connection import connect, package_version
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import TRAINING_JOBS
@@ -119,8 +120,8 @@ async def take_away(gateway: ApiGateway, namespace: str) -> None:
 async def run(engine: str, params: str, seconds: str) -> int:
     """The process: exit code 0 when the job has trained to its end, else 1 with the reason on stderr."""
     settings = from_environment()
-    client = await app.connect(settings)
-    gateway = KubernetesGateway(client, settings, Metrics(app.package_version()))
+    client = await connect(settings)
+    gateway = KubernetesGateway(client, settings, Metrics(package_version()))
     try:
         await train(gateway, manifest(settings.namespace, engine, json.loads(params)), float(seconds))
     except Failed as why:

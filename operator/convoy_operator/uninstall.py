@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR
-from convoy_operator import app, errors
+from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.connection import connect, package_version
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import NODES, PODS, TRAINING_JOBS, Resource
@@ -89,9 +90,9 @@ def _name(body: Object) -> str:
 async def run(undo: str) -> int:
     """The process: exit code 0 when nothing stands in the way, else 1 with the reason on stderr."""
     settings = from_environment()
-    client = await app.connect(settings)
+    client = await connect(settings)
     try:
-        found = await ask(KubernetesGateway(client, settings, Metrics(app.package_version())), undo)
+        found = await ask(KubernetesGateway(client, settings, Metrics(package_version())), undo)
     except errors.ApiError as error:
         found = f"cannot tell whether Convoy is still in use: {error}"
     finally:

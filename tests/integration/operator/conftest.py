@@ -24,8 +24,9 @@ from kubernetes.aio.config import load_kube_config
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME
-from convoy_operator.app import Operator, lean
+from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.connection import lean
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 

@@ -10,7 +10,8 @@ from unittest.mock import Mock
 import pytest
 from kubernetes.aio.client import Configuration
 
-from convoy_operator.app import Operator, lean
+from convoy_operator.app import Operator
+from convoy_operator.connection import lean
 from convoy_operator.settings import CA_MAKERS, Settings
 
 from .conftest import FakeApi

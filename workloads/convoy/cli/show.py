@@ -11,7 +11,7 @@ from rich.text import Text
 
 from convoy.cli.cluster import Context, Namespace, connect
 from convoy.cli.table import fit, plain, room, show
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.telling import age, step, trouble
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 
 COLOURS = {
@@ -21,8 +21,6 @@ COLOURS = {
     Phase.RESTARTING: "yellow",
     Phase.SUSPENDED: "blue",
 }
-TROUBLE = {reason.name for reason in vars(Reasons).values() if isinstance(reason, Reason) and reason.warning}
-NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
 MESSAGE = "MESSAGE"
 MESSAGE_WIDTH = 30
 """Columns that the message has at least."""
@@ -30,24 +28,10 @@ DISPENSABLE = ("ETA", "LOSS", "CHECKPOINT", "RESTARTS", "AGE", "READY", "STEP", 
 """In the order in which they make room."""
 
 
-def age(since: datetime | None, now: datetime) -> str:
-    """A time as kubectl shows it: `42s`, `7m`, `3h`, `2d`; a dash when unknown."""
-    if since is None:
-        return "-"
-    seconds = max(0, int((now - since).total_seconds()))
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"
-
-
 def row(job: TrainingJob, now: datetime) -> dict[str, str]:
     """One line of the table, by column."""
     status = job.status
     progress, checkpoint = status.progress, status.checkpoint
-    step = "-"
-    if progress:
-        step = f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
     eta = "-"
     if progress and progress.eta_at and status.phase not in TERMINAL:
         eta = age(now, progress.eta_at)
@@ -55,7 +39,7 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
         "NAME": job.metadata.name,
         "PHASE": status.phase or "-",
         "READY": status.ready or "-",
-        "STEP": step,
+        "STEP": step(job),
         "LOSS": f"{progress.loss:.4f}" if progress and progress.loss is not None else "-",
         "ETA": eta,
         "CHECKPOINT": f"step {checkpoint.step}, {age(checkpoint.time, now)} ago" if checkpoint else "-",
@@ -64,13 +48,6 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
         "REASON": status.reason or "-",
         MESSAGE: trouble(job),
     }
-
-
-def trouble(job: TrainingJob) -> str:
-    """What is the matter with a job; empty when nothing is."""
-    if job.status.phase is None:
-        return NEW
-    return job.status.message if job.status.reason in TROUBLE else ""
 
 
 def table(rows: list[dict[str, str]], width: int | None) -> Table:

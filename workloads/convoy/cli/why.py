@@ -9,17 +9,13 @@ from typing import Any
 import typer
 
 from convoy.cli.cluster import Context, Name, Namespace, connect
-from convoy.cli.show import NEW, age
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.meta import Condition
+from convoy_crds.telling import NEW, age, in_the_way, straggler
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.trainingjob import TERMINAL, TrainingJob
 
 NEWEST = 10
 """Events that are shown."""
-_WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
-"""Phases in which a job that does not run is as its owner wants it."""
-_BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.STRAGGLER_DETECTED})
 
 
 def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
@@ -72,13 +68,6 @@ def explanation(job: TrainingJob, now: datetime, said: Said) -> list[str]:
     return lines + goodput(job, now) + _checkpoint(job, now)
 
 
-def in_the_way(condition: Condition, phase: Phase | None) -> bool:
-    """Whether a condition is what its owner does not want it to be."""
-    if condition.type == ConditionType.SUSPENDED or phase in _WANTED:
-        return False
-    return (condition.status == "True") == (condition.type in _BAD_WHEN_TRUE)
-
-
 def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
     restarts, recovery = job.status.restarts, job.spec.recovery
     if last := restarts.last:
@@ -97,10 +86,7 @@ def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
 
 def _stragglers(job: TrainingJob) -> Iterator[str]:
     for one in job.status.stragglers if job.status.phase not in TERMINAL else []:
-        ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
-        who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, nobody to blame"
-        lasts = "lasting" if one.persistent else "not for long yet"
-        yield f"Slow: {who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}"
+        yield f"Slow: {straggler(one)}"
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Context, Failure, connect
-from convoy.cli.show import age
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
+from convoy_crds.telling import age
 
 NEWEST = 8
 """Turns and actions that are shown."""

@@ -1,0 +1,59 @@
+"""How a job is told of, in the same words at the command line and in the dashboard."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from convoy_crds.meta import Condition
+from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.trainingjob import Phase, Straggler, TrainingJob
+
+TROUBLE = frozenset(
+    reason.name for reason in vars(Reasons).values() if isinstance(reason, Reason) and reason.warning
+)
+"""Names of the reasons that are trouble for the user."""
+NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
+WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
+"""Phases in which a job that does not run is as its owner wants it."""
+_BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.STRAGGLER_DETECTED})
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """A time as kubectl shows it: `42s`, `7m`, `3h`, `2d`; a dash when unknown."""
+    if since is None:
+        return "-"
+    seconds = max(0, int((now - since).total_seconds()))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+def step(job: TrainingJob) -> str:
+    """How far the training is: `120/1000`; a dash when unknown."""
+    progress = job.status.progress
+    if not progress:
+        return "-"
+    return f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
+
+
+def trouble(job: TrainingJob) -> str:
+    """What is the matter with a job; empty when nothing is."""
+    if job.status.phase is None:
+        return NEW
+    return job.status.message if job.status.reason in TROUBLE else ""
+
+
+def in_the_way(condition: Condition, phase: Phase | None) -> bool:
+    """Whether a condition is what the job's owner does not want it to be."""
+    if condition.type == ConditionType.SUSPENDED or phase in WANTED:
+        return False
+    return (condition.status == "True") == (condition.type in _BAD_WHEN_TRUE)
+
+
+def straggler(one: Straggler) -> str:
+    """Who is slow, why, by how much and since when."""
+    ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
+    who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, nobody to blame"
+    lasts = "lasting" if one.persistent else "not for long yet"
+    return f"{who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}"

@@ -1,0 +1,32 @@
+"""`convoy-dashboard`: runs the dashboard; everything it needs to know is in its environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from convoy_operator import log
+from convoy_operator.dashboard.settings import from_environment
+from convoy_operator.settings import SettingError
+
+
+def main() -> None:
+    """Exits with 0 after SIGTERM, 1 after a failure, 2 for a wrong setting."""
+    try:
+        settings = from_environment()
+        log.configure(settings.log_level)
+    except (SettingError, ValueError) as error:
+        sys.stderr.write(f"convoy-dashboard: {error}\n")
+        sys.exit(2)
+    # NiceGUI reads it when it is imported, and would write beside the program.
+    os.environ.setdefault("NICEGUI_STORAGE_PATH", str(Path(tempfile.gettempdir()) / "nicegui"))
+    from convoy_operator.dashboard import server  # noqa: PLC0415
+
+    sys.exit(asyncio.run(server.run(settings)))
+
+
+if __name__ == "__main__":
+    main()

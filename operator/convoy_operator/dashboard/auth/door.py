@@ -1,0 +1,123 @@
+"""Which session a request belongs to, in each of the three ways."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Protocol
+
+import structlog
+
+from convoy_operator import errors
+from convoy_operator.dashboard.auth.access import Everything, ReviewedAccess, Reviewer
+from convoy_operator.dashboard.auth.identity import Identity, of_headers, of_review, within
+from convoy_operator.dashboard.auth.sessions import Session, Sessions
+from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
+from convoy_operator.gateway import Object
+from convoy_operator.together import together
+
+log = structlog.get_logger(__name__)
+
+MOST_TOKEN = 16_384
+LOOK_SECONDS = 5.0
+"""Between two looks for sessions whose time is over."""
+
+
+class TokenReviewer(Reviewer, Protocol):
+    """Who says whose a token is."""
+
+    async def review_token(self, token: str) -> Object:
+        """`status` of a TokenReview."""
+        ...
+
+
+class Door:
+    """Knows the sessions, and lets people in."""
+
+    def __init__(
+        self, settings: DashboardSettings, reviewer: TokenReviewer, sessions: Sessions | None = None
+    ) -> None:
+        self._settings = settings
+        self._reviewer = reviewer
+        self.mode = AuthMode(settings.auth_mode)
+        self.sessions = sessions or Sessions(settings.idle_seconds, settings.session_seconds)
+        self._proxies = settings.proxies
+        self._reviewed: dict[str, float] = {}
+
+    @property
+    def cookie(self) -> str:
+        """Name of the session's cookie. With the prefix browsers take it over TLS and for this host alone."""
+        return "__Host-convoy-session" if self._settings.secure_cookie else "convoy-session"
+
+    def session(self, peer: str, header: Callable[[str], str]) -> Session | None:
+        """The session of a request from `peer` with these headers; None when there is none."""
+        if self.mode is AuthMode.TOKEN_REVIEW:
+            return self.sessions.find(cookie_of(header("cookie"), self.cookie))
+        if self.mode is AuthMode.NONE:
+            anybody = Identity("anonymous")
+            return self.sessions.find("-") or self.sessions.begin(anybody, Everything(), key="-")
+        if not within(peer, self._proxies):
+            return None
+        identity = of_headers(header("x-forwarded-user"), header("x-forwarded-groups"))
+        if identity is None:
+            return None
+        text = "\0".join((identity.user, *identity.groups))
+        key = hashlib.sha256(text.encode()).hexdigest()
+        return self.sessions.find(key) or self.sessions.begin(identity, self._access(identity), key=key)
+
+    async def enter(self, token: str) -> Session | None:
+        """A session for the owner of a token; None for one that is refused. Raises errors.ApiError."""
+        token = token.strip()
+        if not token or len(token) > MOST_TOKEN or not token.isascii() or not token.isprintable():
+            return None
+        identity = of_review(await self._reviewer.review_token(token))
+        if identity is None:
+            return None
+        return self.sessions.begin(identity, self._access(identity), token)
+
+    def _access(self, identity: Identity) -> ReviewedAccess:
+        return ReviewedAccess(self._reviewer, identity, self._settings.recheck_seconds)
+
+    async def run(self) -> None:
+        """Ends sessions whose time is over, or whose token is refused by now; until cancelled."""
+        await together([self._expire(), self._recheck_all()])
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.sessions.expire()
+
+    async def _recheck_all(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            known = {session.id: session for session in self.sessions.all() if session.token}
+            self._reviewed = {key: self._reviewed.get(key, clock()) for key in known}
+            for key, session in known.items():
+                if clock() - self._reviewed[key] >= self._settings.recheck_seconds:
+                    self._reviewed[key] = clock()
+                    await self._recheck(session)
+
+    async def _recheck(self, session: Session) -> None:
+        if session.token is None:
+            return
+        try:
+            identity = of_review(await self._reviewer.review_token(session.token))
+        except errors.ApiError as fault:
+            log.warning("no answer about a token", user=session.identity.user, error=str(fault))
+            return
+        if identity != session.identity:
+            log.info("a token is refused by now", user=session.identity.user)
+            self.sessions.end(session)
+
+
+def cookie_of(header: str, name: str) -> str:
+    """The value of a cookie; empty when there is none."""
+    try:
+        found: Mapping[str, object] = SimpleCookie(header)
+    except CookieError:
+        return ""
+    morsel = found.get(name)
+    return str(getattr(morsel, "value", ""))

@@ -1,0 +1,96 @@
+"""Stands before everything: no request without a session, none that another site makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.settings import AuthMode
+
+SESSION = "convoy.session"
+"""Key of the session in the scope of a request."""
+OPEN = ("/login", "/static/")
+_PAGES = ("/jobs/", "/nodes/", "/_nicegui/", "/_nicegui_ws/", "/logout", "/theme", "/favicon.ico")
+_SAFE = ("GET", "HEAD")
+
+
+def headers_of(scope: Scope) -> Callable[[str], str]:
+    """Looks a header up; empty when there is none, or more than one."""
+
+    def header(name: str) -> str:
+        wanted = name.encode()
+        found = [value for key, value in scope["headers"] if key == wanted]
+        return found[0].decode("latin-1") if len(found) == 1 else ""
+
+    return header
+
+
+def same_site(header: Callable[[str], str]) -> bool:
+    """Whether a request that changes something, or a websocket, comes from a page of this very host."""
+    origin, host = header("origin"), header("host")
+    return bool(origin) and bool(host) and urlsplit(origin).netloc == host
+
+
+class Gate:
+    """ASGI. `owner`: the session that a page's socket belongs to, by the page's id."""
+
+    def __init__(self, app: ASGIApp, door: Door, owner: Callable[[str], Session | None]) -> None:
+        self._app = app
+        self._door = door
+        self._owner = owner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        header, path = headers_of(scope), scope["path"]
+        reading = scope["type"] == "http" and scope["method"] in _SAFE
+        if not reading and not same_site(header):
+            await _refuse(scope, receive, send, 403, "this was asked for by another site")
+            return
+        if path.startswith(OPEN):
+            await self._app(scope, receive, send)
+            return
+        if path != "/" and not path.startswith(_PAGES):
+            await _refuse(scope, receive, send, 404, "there is no such page")
+            return
+        peer = scope["client"][0] if scope.get("client") else ""
+        session = self._door.session(peer, header)
+        if session is None:
+            await self._turn_away(scope, receive, send)
+            return
+        if path.startswith("/_nicegui_ws/") and not self._owns(scope, session):
+            await _refuse(scope, receive, send, 403, "this page is of another session")
+            return
+        if not path.startswith(("/_nicegui_ws/", "/_nicegui/")):
+            self._door.sessions.use(session)
+        scope[SESSION] = session
+        await self._app(scope, receive, send)
+
+    def _owns(self, scope: Scope, session: Session) -> bool:
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        owners = [self._owner(one) for one in asked.get("client_id", ())]
+        # A page that is gone has no owner; NiceGUI then has its browser load it anew.
+        return all(owner is None or owner is session for owner in owners)
+
+    async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
+            if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
+                await RedirectResponse("/login", 303)(scope, receive, send)
+                return
+            await _refuse(scope, receive, send, 401, "log in first")
+            return
+        await _refuse(scope, receive, send, 403, "not from a proxy that is believed, or without a user")
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, why: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": why})
+        return
+    await PlainTextResponse(f"{why}\n", status)(scope, receive, send)

@@ -1,0 +1,26 @@
+"""What every page needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.feed import Feed
+from convoy_operator.dashboard.gateway import DashboardGateway
+from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.presence import Presence
+from convoy_operator.dashboard.settings import DashboardSettings
+from convoy_operator.dashboard.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of one dashboard process."""
+
+    settings: DashboardSettings
+    world: World
+    feed: Feed
+    presence: Presence
+    gateway: DashboardGateway
+    door: Door
+    metrics: DashboardMetrics

@@ -1,0 +1,1 @@
+"""From cached objects to what pages show. Pure."""

@@ -1,0 +1,106 @@
+"""Options of ECharts. Its grey tones are readable on white and on black alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from typing import Any
+
+from convoy_operator.dashboard.core.distribution import Strip
+from convoy_operator.dashboard.core.series import Curve
+
+GREY = "#7a8594"
+GRID = "rgba(128,138,150,0.25)"
+BLUE = "#3d8bfd"
+TEAL = "#12a594"
+ORANGE = "#e5762c"
+
+Options = dict[str, Any]
+
+
+def _axis(**more: Any) -> Options:
+    return {
+        "axisLabel": {"color": GREY, "hideOverlap": True},
+        "axisLine": {"lineStyle": {"color": GREY}},
+        "splitLine": {"lineStyle": {"color": GRID}},
+        "nameTextStyle": {"color": GREY},
+        **more,
+    }
+
+
+def _common() -> Options:
+    return {
+        "animation": False,
+        "backgroundColor": "transparent",
+        "textStyle": {"fontFamily": "system-ui, sans-serif"},
+        # Rich text is drawn, never parsed as HTML.
+        "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
+        "grid": {"left": 8, "right": 28, "top": 34, "bottom": 8, "containLabel": True},
+    }
+
+
+def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
+    """One curve over the steps. `values`: `losses` or `rates`."""
+    points: list[list[float]] = []
+    if curve is not None:
+        told: Sequence[float] = getattr(curve, values)
+        points = [
+            [step, round(value, 6)] for step, value in zip(curve.steps, told, strict=True) if not isnan(value)
+        ]
+    common = _common()
+    return {
+        **common,
+        "xAxis": _axis(type="value", name="step", nameLocation="middle", nameGap=26, scale=True),
+        "grid": {**common["grid"], "bottom": 26},
+        "yAxis": _axis(type="value", name=unit, scale=True),
+        "series": [
+            {
+                "type": "line",
+                "data": points,
+                "showSymbol": len(points) < 40,
+                "symbolSize": 5,
+                "lineStyle": {"width": 2, "color": colour},
+                "itemStyle": {"color": colour},
+            }
+        ],
+    }
+
+
+def strips(found: Sequence[Strip]) -> Options:
+    """Each metric as a strip: the nodes of the class, and this one, as shares of the class's median."""
+    labels = [strip.name for strip in found]
+    others = [[round(value, 3), row] for row, strip in enumerate(found) for value in strip.others]
+    own = [[round(value, 3), row] for row, strip in enumerate(found) for value in strip.own]
+    options = _common()
+    return {
+        **options,
+        "tooltip": {**options["tooltip"], "trigger": "item"},
+        "legend": {"textStyle": {"color": GREY}, "top": 0, "data": ["its class", "this node"]},
+        "xAxis": _axis(type="value", name="% of median", nameLocation="middle", nameGap=26, scale=True),
+        "yAxis": _axis(type="category", data=labels, inverse=True),
+        "grid": {**options["grid"], "bottom": 30},
+        "series": [
+            {
+                "name": "its class",
+                "type": "scatter",
+                "data": others,
+                "symbolSize": 9,
+                "itemStyle": {"color": GREY, "opacity": 0.45},
+            },
+            {
+                "name": "this node",
+                "type": "scatter",
+                "symbol": "diamond",
+                "data": own,
+                "symbolSize": 16,
+                "itemStyle": {"color": ORANGE},
+                "markLine": {
+                    "silent": True,
+                    "symbol": "none",
+                    "label": {"show": False},
+                    "lineStyle": {"color": GREY, "type": "dashed"},
+                    "data": [{"xAxis": 100}],
+                },
+            },
+        ],
+    }

@@ -1,0 +1,225 @@
+"""The page of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from convoy_crds.goodput import Cause, totals
+from convoy_crds.layout import present
+from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.telling import in_the_way
+from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_operator.dashboard.core.jobs import done, goodput
+from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
+from convoy_operator.dashboard.core.words import ago, clock, duration, figure, node_link, until
+from convoy_operator.views import Pod
+
+CONDITIONS = (
+    Column("Condition"),
+    Column("Is", badge=True),
+    Column("Since", number=True),
+    Column("Why", wide=True),
+)
+CHECKPOINTS = (
+    Column("Tier"),
+    Column("Step", number=True),
+    Column("Incarnation", number=True),
+    Column("Age", number=True),
+)
+STRAGGLERS = (
+    Column("Who"),
+    Column("Nodes", link=True),
+    Column("Cause", badge=True),
+    Column("Longer than peers", number=True),
+    Column("Since step", number=True),
+    Column("Lasting", badge=True),
+)
+PODS = (
+    Column("Ranks"),
+    Column("Pod"),
+    Column("Phase", badge=True),
+    Column("Node", link=True),
+    Column("Rack"),
+    Column("State", wide=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure with its name."""
+
+    label: str
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a job's time went to."""
+
+    cause: str
+    seconds: float
+    share: float
+    text: str
+
+
+def facts(job: TrainingJob, now: datetime) -> list[Fact]:
+    """The figures at the top of the page."""
+    status = job.status
+    progress, restarts, share, ratio = status.progress, status.restarts, done(job), goodput(job, now)
+    steps = "-"
+    if progress:
+        steps = f"{progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")
+    counted = f"{restarts.total} ({restarts.in_window} of {job.spec.recovery.max_restarts} in the window)"
+    point = status.checkpoint
+    return [
+        Fact("Step", steps),
+        Fact("Done", f"{share:.1%}" if share is not None else "-"),
+        Fact("Loss", figure(progress.loss) if progress else "-"),
+        Fact("Held-out loss", figure(progress.held_out_loss) if progress else "-"),
+        Fact("Samples/s", figure(progress.samples_per_second) if progress else "-"),
+        Fact("Ends", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"),
+        Fact("Ranks ready", status.ready or "-"),
+        Fact("Incarnation", str(status.incarnation)),
+        Fact("Restarts", counted, Tone.WARN if restarts.in_window else Tone.PLAIN),
+        Fact("Goodput", f"{ratio:.1%}" if ratio is not None else "-"),
+        Fact("Checkpoint", f"step {point.step:,}, {point.tier}, {ago(point.time, now)}" if point else "-"),
+        Fact("Made", ago(job.metadata.creation_timestamp, now)),
+    ]
+
+
+def shares(job: TrainingJob, now: datetime) -> list[Share]:
+    """Where the job's time went, in the order of causes; causes without time are left out."""
+    spent = totals(job.status.goodput, job.status.completion_time or now)
+    whole = sum(spent.values())
+    known = [*(cause.value for cause in Cause), *sorted(set(spent) - set(Cause))]
+    return [
+        Share(
+            cause, spent[cause], spent[cause] / whole, f"{duration(spent[cause])}, {spent[cause] / whole:.1%}"
+        )
+        for cause in known
+        if whole and spent.get(cause)
+    ]
+
+
+def condition_rows(job: TrainingJob, now: datetime) -> list[Row]:
+    """The job's conditions; what is in its way is marked."""
+    return [
+        Row(
+            one.type,
+            (
+                Cell(one.type),
+                Cell(
+                    f"{one.status} (in the way)" if in_the_way(one, job.status.phase) else one.status,
+                    Tone.WARN if in_the_way(one, job.status.phase) else Tone.PLAIN,
+                ),
+                Cell(ago(one.last_transition_time, now), order=-one.last_transition_time.timestamp()),
+                Cell(f"{one.reason}: {one.message}" if one.message else one.reason),
+            ),
+        )
+        for one in job.status.conditions
+    ]
+
+
+def checkpoint_rows(job: TrainingJob, now: datetime) -> list[Row]:
+    """The newest whole generation of every tier that is used."""
+    point = job.status.checkpoint
+    marks = point.watermarks if point else None
+    found = []
+    for tier in job.spec.checkpoint.tiers.names:
+        mark = getattr(marks, tier, None)
+        cells = (Cell(tier), Cell("none yet", Tone.QUIET), Cell("-"), Cell("-"))
+        if mark is not None:
+            cells = (
+                Cell(tier),
+                Cell(f"{mark.step:,}", order=float(mark.step)),
+                Cell(str(mark.incarnation), order=float(mark.incarnation)),
+                Cell(f"{ago(mark.time, now)} ({clock(mark.time)})", order=-mark.time.timestamp()),
+            )
+        found.append(Row(tier, cells))
+    return found
+
+
+def checkpoint_note(job: TrainingJob) -> str:
+    """How often the job saves, and why so."""
+    if not job.spec.checkpoint.tiers.any:
+        return "spec.checkpoint.tiers is empty: a restart begins at step 0"
+    chosen = job.status.checkpoint.interval if job.status.checkpoint else None
+    if chosen is not None:
+        return f"every {duration(chosen.seconds)}: {chosen.reason}"
+    return f"every {job.spec.checkpoint.interval}"
+
+
+def straggler_rows(job: TrainingJob) -> list[Row]:
+    """Who is slow, and what speaks for it; none once the job is over."""
+    if job.status.phase in TERMINAL:
+        return []
+    return [
+        Row(
+            f"{number}",
+            (
+                Cell(
+                    f"rank {', '.join(map(str, one.ranks))}" if one.ranks else f"{one.place}: nobody to blame"
+                ),
+                Cell(
+                    ", ".join(one.nodes) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""
+                ),
+                Cell(one.cause, Tone.WARN),
+                Cell(f"{one.slowdown:+.0%}", order=one.slowdown),
+                Cell(f"{one.since_step:,}", order=float(one.since_step)),
+                Cell("yes", Tone.WARN) if one.persistent else Cell("not yet"),
+            ),
+        )
+        for number, one in enumerate(job.status.stragglers)
+    ]
+
+
+def ranks(job: TrainingJob) -> dict[str, str]:
+    """By pod, its ranks in the incarnation that has formed: `0-7`."""
+    return {
+        slot.pod: str(slot.rank_offset)
+        if slot.processes == 1
+        else f"{slot.rank_offset}-{slot.rank_offset + slot.processes - 1}"
+        for slot in present(job)
+    }
+
+
+def pod_state(pod: Pod) -> tuple[str, Tone]:
+    """What a pod waits for or ended with, in a few words."""
+    view = pod.view
+    if view.exit_code is not None:
+        tone = Tone.BAD if view.exit_code else Tone.PLAIN
+        said = f": {view.termination_message}" if view.termination_message else ""
+        return f"ended: {view.termination_reason or 'Completed'} (exit code {view.exit_code}){said}", tone
+    if view.deleting:
+        return "being deleted", Tone.QUIET
+    if view.unschedulable:
+        return f"not placed: {view.unschedulable}", Tone.WARN
+    if view.waiting_reason:
+        said = f": {view.waiting_message}" if view.waiting_message else ""
+        return f"waiting: {view.waiting_reason}{said}", Tone.WARN
+    return "-", Tone.PLAIN
+
+
+def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHealth]) -> list[Row]:
+    """The job's pods in the order of their ranks."""
+    known = ranks(job)
+    order = {name: number for number, name in enumerate(known)}
+    found = []
+    for pod in sorted(pods, key=lambda pod: (order.get(pod.name, len(order)), pod.name, pod.uid)):
+        node = pod.view.node or ""
+        rack = healths[node].status.node_ref.rack if node in healths else ""
+        text, tone = pod_state(pod)
+        phase_tone = {"Running": Tone.GOOD, "Failed": Tone.BAD, "Pending": Tone.BUSY}.get(pod.view.phase)
+        cells = (
+            Cell(known.get(pod.name, "-"), order=float(order.get(pod.name, len(order)))),
+            Cell(pod.name),
+            Cell(pod.view.phase, phase_tone or Tone.PLAIN),
+            Cell(node or "not placed", href=node_link(node) if node else ""),
+            Cell(rack or "-"),
+            Cell(text, tone),
+        )
+        found.append(Row(pod.uid, cells, pod.view.phase))
+    return found

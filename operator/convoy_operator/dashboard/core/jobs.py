@@ -1,0 +1,145 @@
+"""The list of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from convoy_crds.goodput import Cause, totals
+from convoy_crds.telling import NEW, TROUBLE, age, step
+from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
+from convoy_operator.dashboard.core.words import job_link
+
+UNKNOWN = "New"
+"""Phase of a job that no operator has looked at."""
+UNREADABLE = "Unreadable"
+TONES = {
+    Phase.PENDING: Tone.BUSY,
+    Phase.STARTING: Tone.BUSY,
+    Phase.RUNNING: Tone.GOOD,
+    Phase.RESTARTING: Tone.WARN,
+    Phase.SUSPENDING: Tone.QUIET,
+    Phase.SUSPENDED: Tone.QUIET,
+    Phase.SUCCEEDED: Tone.GOOD,
+    Phase.FAILED: Tone.BAD,
+}
+COLUMNS = (
+    Column("Job", link=True),
+    Column("Phase", badge=True),
+    Column("Ready", number=True),
+    Column("Step", number=True),
+    Column("Done", number=True),
+    Column("Checkpoint", number=True),
+    Column("Restarts", number=True),
+    Column("Goodput", number=True),
+    Column("Age", number=True),
+    Column("Why", wide=True, brief=True),
+)
+
+
+def phase_tone(job: TrainingJob) -> Tone:
+    """How a job's phase is meant; trouble shows."""
+    phase = job.status.phase
+    if phase is None:
+        return Tone.WARN
+    if phase not in TERMINAL and TONES[phase] in (Tone.BUSY, Tone.GOOD) and job.status.reason in TROUBLE:
+        return Tone.WARN
+    return TONES[phase]
+
+
+def goodput(job: TrainingJob, now: datetime) -> float | None:
+    """The productive share of a job's time up to now; None before the ledger begins."""
+    spent = totals(job.status.goodput, job.status.completion_time or now)
+    whole = sum(spent.values())
+    return spent.get(Cause.PRODUCTIVE, 0.0) / whole if whole else None
+
+
+def done(job: TrainingJob) -> float | None:
+    """The share of the steps that is done; None where that is not known."""
+    progress = job.status.progress
+    if progress is None or not progress.total_steps:
+        return None
+    return min(1.0, progress.step / progress.total_steps)
+
+
+def why(job: TrainingJob) -> str:
+    """Why a job is where it is, in a line."""
+    status = job.status
+    if status.phase is None:
+        return NEW
+    return f"{status.reason}: {status.message}" if status.message else status.reason or "-"
+
+
+def row(kept: Kept[TrainingJob], now: datetime) -> Row:
+    """One job."""
+    link, key = job_link(kept.namespace, kept.name), f"{kept.namespace}/{kept.name}"
+    name = Cell(key, href=link)
+    job = kept.model
+    if job is None:
+        rest = (Cell("-"),) * (len(COLUMNS) - 3)
+        return Row(key, (name, Cell(UNREADABLE, Tone.BAD), *rest, Cell(kept.flaw)), UNREADABLE)
+    status = job.status
+    point, restarts = status.checkpoint, status.restarts.total
+    share, ratio = done(job), goodput(job, now)
+    created = job.metadata.creation_timestamp
+    phase = status.phase or UNKNOWN
+    cells = (
+        name,
+        Cell(phase, phase_tone(job)),
+        Cell(status.ready or "-"),
+        Cell(step(job), order=float(status.progress.step) if status.progress else None),
+        Cell(f"{share:.0%}", order=share, share=share) if share is not None else Cell("-"),
+        Cell(f"{age(point.time, now)} ago, {point.tier}", order=-point.time.timestamp())
+        if point
+        else Cell("-"),
+        Cell(str(restarts), Tone.WARN if status.restarts.in_window else Tone.PLAIN, order=float(restarts)),
+        Cell(f"{ratio:.0%}", order=ratio) if ratio is not None else Cell("-"),
+        Cell(age(created, now), order=-created.timestamp() if created else None),
+        Cell(why(job)),
+    )
+    return Row(key, cells, phase)
+
+
+def rows(jobs: Iterable[Kept[TrainingJob]], now: datetime, cache: RowCache | None = None) -> list[Row]:
+    """All jobs, newest first."""
+    make = cache.row if cache is not None else row
+    return [make(kept, now) for kept in sorted(jobs, key=_newest)]
+
+
+class RowCache:
+    """Rows that all open pages share. A row is made anew when its job changes, and while its ages grow."""
+
+    SECONDS = 5.0
+    """For so long an age may be behind."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, datetime, Row]] = {}
+
+    def row(self, kept: Kept[TrainingJob], now: datetime) -> Row:
+        """The row of a job."""
+        version, at, found = self._known.get(kept.uid, (-1, now, None))
+        if found is None or version != kept.version or (now - at).total_seconds() >= self.SECONDS:
+            found = row(kept, now)
+            self._known[kept.uid] = (kept.version, now, found)
+        return found
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._known.pop(uid, None)
+
+
+def _newest(kept: Kept[TrainingJob]) -> tuple[float, str, str]:
+    created = kept.model.metadata.creation_timestamp if kept.model else None
+    return (-created.timestamp() if created else 0.0, kept.namespace, kept.name)
+
+
+def counts(jobs: Iterable[Kept[TrainingJob]]) -> dict[str, int]:
+    """How many jobs are in each phase, in the order of phases; none that nobody is in."""
+    found: dict[str, int] = {}
+    for kept in jobs:
+        phase = (kept.model.status.phase or UNKNOWN) if kept.model else UNREADABLE
+        found[phase] = found.get(phase, 0) + 1
+    order = [*(phase.value for phase in Phase), UNKNOWN, UNREADABLE]
+    return {phase: found[phase] for phase in order if phase in found}

@@ -1,0 +1,47 @@
+"""The end of a log: the lines of one rank, told apart by what the launcher puts before them."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
+"""`[incarnation/rank] ` before every line that a rank writes."""
+MOST_LINES = 500
+MOST_LENGTH = 2000
+"""Characters of a line that are shown."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Tail:
+    """The last lines of a stream of text."""
+
+    def __init__(self, rank: int | None = None) -> None:
+        """`rank`: whose lines are kept, beside those of the launcher; None keeps all."""
+        self._rank = rank
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._rest = ""
+
+    def add(self, text: str) -> None:
+        """Takes what has come; it need not end with a line."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[-MOST_LENGTH * 2 :]
+        for line in lines:
+            self._take(line)
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._rest:
+            self._take(self._rest)
+            self._rest = ""
+
+    def _take(self, line: str) -> None:
+        found = PREFIX.match(line)
+        if found is None or self._rank is None or int(found[2]) == self._rank:
+            line = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", line.rstrip("\r"))
+            self._lines.append(line[:MOST_LENGTH] + ("…" if len(line) > MOST_LENGTH else ""))
+
+    @property
+    def text(self) -> str:
+        """The lines."""
+        return "\n".join(self._lines)

@@ -1,0 +1,167 @@
+"""The page of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from convoy_crds.healthsweep import HealthSweep, NodeVerdict
+from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core import jobs
+from convoy_operator.dashboard.core.job import Fact
+from convoy_operator.dashboard.core.nodes import TONES
+from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
+from convoy_operator.dashboard.core.words import ago, clock, duration, figure, job_link, until
+from convoy_operator.views import Node, Pod
+
+HISTORY = (Column("When"), Column("Turn", badge=True), Column("Why", wide=True))
+EVIDENCE = (
+    Column("From", link=True),
+    Column("Kind", badge=True),
+    Column("Cause"),
+    Column("Slower", number=True),
+    Column("Cost", number=True),
+    Column("Seen", number=True),
+    Column("What", wide=True),
+)
+SWEEPS = (
+    Column("Sweep"),
+    Column("Verdict", badge=True),
+    Column("Tier"),
+    Column("When", number=True),
+    Column("What decided", wide=True),
+)
+JOBS = (
+    Column("Job", link=True),
+    Column("Phase", badge=True),
+    Column("Pods", number=True),
+    Column("Why", wide=True),
+)
+_VERDICTS = {Verdict.PASS: Tone.GOOD, Verdict.FAIL: Tone.BAD, Verdict.INCONCLUSIVE: Tone.WARN}
+
+
+def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[Fact]:
+    """The figures at the top of the page."""
+    found = []
+    if node is None:
+        found.append(Fact("Node", "gone", Tone.WARN))
+    else:
+        kubelet = Fact("Kubelet", "Ready", Tone.GOOD) if node.ready else Fact("Kubelet", "NotReady", Tone.BAD)
+        agent = Fact("Agent", "Ready", Tone.GOOD) if node.agent_ready else Fact("Agent", "Away", Tone.WARN)
+        found += [kubelet, agent, Fact("Takes pods", "no: cordoned" if node.cordoned else "yes")]
+    if health is None:
+        return found
+    status = health.status
+    return [
+        *found,
+        Fact("Health", status.state, TONES[status.state]),
+        Fact("For", duration((now - status.since).total_seconds()) if status.since else "-"),
+        Fact("Rack", status.node_ref.rack or "-"),
+        Fact("Driver", status.node_ref.driver or "-"),
+        Fact("GuardPolicy", status.policy or "none"),
+        Fact("Qualified until", until(status.qualified_until, now)),
+        Fact("Last sweep", ago(status.swept, now)),
+        Fact("Quarantines", f"{len(status.quarantines)} (lemon score {status.lemon_score:.2f})"),
+        Fact("Hardware", health.metadata.name),
+    ]
+
+
+def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
+    """What people said of the node, and what is under way."""
+    spec, status = health.spec, health.status
+    if spec.exempt:
+        yield f"Left alone until {clock(spec.exempt.until)}, by {spec.exempt.user}: {spec.exempt.reason}"
+    if spec.condemned:
+        yield f"Condemned by {spec.condemned.user}: {spec.condemned.reason}"
+    for condition in status.conditions:
+        if condition.status == "False" and condition.message and condition.message != status.message:
+            yield f"{condition.type}=False, {condition.reason}: {condition.message}"
+    if status.sweep:
+        begun = ago(status.sweep.since, now)
+        yield f"Under HealthSweep {status.sweep.name} since {begun} ({status.sweep.cause})"
+    if status.repair.action:
+        owner = status.repair.owner or "manual"
+        yield f"Repair step {status.repair.step + 1}: {status.repair.action}, by {owner}"
+
+
+def history_rows(health: NodeHealth, now: datetime) -> list[Row]:
+    """Its turns, newest first."""
+    return [
+        Row(
+            f"{number}",
+            (
+                Cell(f"{ago(turn.at, now)} ({clock(turn.at)})", order=-turn.at.timestamp()),
+                Cell(f"{turn.before} → {turn.after}", TONES[turn.after]),
+                Cell(f"{turn.reason}: {turn.message}" if turn.message else turn.reason),
+            ),
+        )
+        for number, turn in enumerate(reversed(health.status.history))
+    ]
+
+
+def evidence_rows(health: NodeHealth, now: datetime) -> list[Row]:
+    """What speaks against it."""
+    found = []
+    for number, one in enumerate(health.status.evidence):
+        online = one.kind is EvidenceKind.ONLINE
+        namespace, _, name = one.source.partition("/")
+        forgiven = online and one.loss <= one.forgiven
+        cells = (
+            Cell(one.source, href=job_link(namespace, name) if online and name else ""),
+            Cell(one.kind),
+            Cell(one.cause or "-"),
+            Cell(f"{one.slowdown - 1:.0%}", order=one.slowdown) if online else Cell("-"),
+            Cell(f"{one.loss:,.0f} GPU-s", order=one.loss) if online else Cell("-"),
+            Cell(ago(one.seen, now), order=-one.seen.timestamp()),
+            Cell("forgiven: a sweep has passed it since, or people" if forgiven else one.message or "-"),
+        )
+        found.append(Row(f"{number}", cells))
+    return found
+
+
+def sweep_rows(sweeps: Iterable[Kept[HealthSweep]], node: str, hardware: str, now: datetime) -> list[Row]:
+    """The sweeps that took it in, newest first."""
+    found: list[tuple[float, Row]] = []
+    for kept in sweeps:
+        for one in kept.model.status.nodes if kept.model else ():
+            if one.hardware != hardware if one.hardware and hardware else one.node != node:
+                continue
+            at = one.at or (kept.model.status.start_time if kept.model else None)
+            verdict = (
+                Cell(one.verdict, _VERDICTS[one.verdict]) if one.verdict else Cell("under way", Tone.BUSY)
+            )
+            cells = (Cell(kept.name), verdict, Cell(one.tier), Cell(ago(at, now)), Cell(_decided(one)))
+            found.append((at.timestamp() if at else float("inf"), Row(kept.name, cells)))
+    return [row for _, row in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def _decided(one: NodeVerdict) -> str:
+    told = [
+        f"{finding.name} {figure(finding.value)} {finding.unit} against {figure(finding.reference)}"
+        if finding.value is not None and finding.reference is not None
+        else f"{finding.name}: {finding.message or finding.verdict}"
+        for finding in one.evidence
+    ]
+    return "; ".join(told) or one.message or "-"
+
+
+def job_rows(pods: Iterable[Pod], known: Iterable[Kept[TrainingJob]]) -> list[Row]:
+    """The jobs whose pods are on it."""
+    count: dict[tuple[str, str], int] = {}
+    for pod in pods:
+        key = (pod.namespace, pod.job)
+        count[key] = count.get(key, 0) + 1
+    found = []
+    for kept in sorted(known, key=lambda kept: (kept.namespace, kept.name)):
+        number, job = count.get((kept.namespace, kept.name), 0), kept.model
+        if number and job is not None:
+            cells = (
+                Cell(f"{kept.namespace}/{kept.name}", href=job_link(kept.namespace, kept.name)),
+                Cell(job.status.phase or jobs.UNKNOWN, jobs.phase_tone(job)),
+                Cell(str(number), order=float(number)),
+                Cell(jobs.why(job)),
+            )
+            found.append(Row(f"{kept.namespace}/{kept.name}", cells))
+    return found

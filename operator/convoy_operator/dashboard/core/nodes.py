@@ -1,0 +1,118 @@
+"""The list of nodes: what the cluster and Convoy know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from convoy_crds.guardpolicy import BreakerState, GuardPolicy
+from convoy_crds.nodehealth import NodeHealth, State
+from convoy_crds.telling import age
+from convoy_operator.dashboard.core.objects import Kept
+from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
+from convoy_operator.dashboard.core.words import node_link
+from convoy_operator.views import Node
+
+UNGUARDED = "Unguarded"
+"""State of a node that Convoy has no record of."""
+TONES = {
+    State.UNVERIFIED: Tone.PLAIN,
+    State.GATED: Tone.BUSY,
+    State.SWEEPING: Tone.BUSY,
+    State.QUALIFIED: Tone.GOOD,
+    State.SUSPECT: Tone.WARN,
+    State.QUARANTINED: Tone.BAD,
+    State.DRAINING: Tone.BAD,
+    State.REPAIRING: Tone.BAD,
+    State.REQUALIFYING: Tone.BUSY,
+    State.PROBATION: Tone.WARN,
+    State.CONDEMNED: Tone.BAD,
+    State.EXEMPT: Tone.QUIET,
+}
+COLUMNS = (
+    Column("Node", link=True),
+    Column("Kubelet", badge=True),
+    Column("Agent", badge=True),
+    Column("Health", badge=True),
+    Column("For", number=True),
+    Column("Rack"),
+    Column("Pods", number=True),
+    Column("Breaker", badge=True),
+    Column("Why", wide=True, brief=True),
+)
+
+
+def by_node(healths: Iterable[Kept[NodeHealth]]) -> dict[str, NodeHealth]:
+    """Of each node, the hardware that it is now: of two that claim a name, the one that was decided last."""
+    found: dict[str, NodeHealth] = {}
+    for kept in healths:
+        if kept.model is None or not (name := kept.model.status.node_ref.name):
+            continue
+        known = found.get(name)
+        if known is None or _since(known) < _since(kept.model):
+            found[name] = kept.model
+    return found
+
+
+def _since(health: NodeHealth) -> float:
+    return health.status.since.timestamp() if health.status.since else 0.0
+
+
+def breaker(policy: GuardPolicy | None) -> Cell:
+    """How the breaker of a node's policy stands."""
+    if policy is None:
+        return Cell("-")
+    state = policy.status.breaker.state
+    return Cell(state, Tone.PLAIN if state is BreakerState.CLOSED else Tone.BAD)
+
+
+def row(
+    node: Node, health: NodeHealth | None, policies: Mapping[str, GuardPolicy], pods: int, now: datetime
+) -> Row:
+    """One node."""
+    kubelet = Cell("Ready", Tone.GOOD) if node.ready else Cell("NotReady", Tone.BAD)
+    if node.ready and node.cordoned:
+        kubelet = Cell("Cordoned", Tone.QUIET)
+    agent = Cell("Ready", Tone.GOOD) if node.agent_ready else Cell("Away", Tone.WARN)
+    name = Cell(node.name, href=node_link(node.name))
+    if health is None:
+        said = Cell("no GuardPolicy selects it, or its agent has not been heard yet")
+        known = (name, kubelet, agent, Cell(UNGUARDED, Tone.QUIET), Cell("-"), Cell("-"))
+        return Row(node.name, (*known, Cell(str(pods), order=float(pods)), Cell("-"), said), UNGUARDED)
+    status = health.status
+    since = status.since
+    cells = (
+        name,
+        kubelet,
+        agent,
+        Cell(status.state, TONES[status.state]),
+        Cell(age(since, now), order=-since.timestamp() if since else None),
+        Cell(status.node_ref.rack or "-"),
+        Cell(str(pods), order=float(pods)),
+        breaker(policies.get(status.policy)),
+        Cell(status.message or "-"),
+    )
+    return Row(node.name, cells, status.state)
+
+
+def rows(
+    nodes: Iterable[Node],
+    healths: Mapping[str, NodeHealth],
+    policies: Mapping[str, GuardPolicy],
+    pods: Mapping[str, int],
+    now: datetime,
+) -> list[Row]:
+    """All nodes by name. `pods`: of jobs, by node."""
+    return [
+        row(node, healths.get(node.name), policies, pods.get(node.name, 0), now)
+        for node in sorted(nodes, key=lambda node: node.name)
+    ]
+
+
+def counts(rows: Iterable[Row]) -> dict[str, int]:
+    """How many nodes are in each state, in the order of states; none that nobody is in."""
+    found: dict[str, int] = {}
+    for one in rows:
+        found[one.group] = found.get(one.group, 0) + 1
+    order = [*(state.value for state in State), UNGUARDED]
+    return {state: found[state] for state in order if state in found}

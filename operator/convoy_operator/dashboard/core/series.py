@@ -1,0 +1,101 @@
+"""Curves of jobs: what `status.progress` said over time, kept in bounded memory.
+
+The API server keeps only the newest value, so a curve begins when the dashboard began to watch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import nan
+
+from convoy_crds.trainingjob import Progress
+
+POINTS = 600
+"""Of one curve. When it is full every other one goes, so that it always reaches back to its beginning."""
+JOBS = 2000
+"""With a curve; the one that was quiet longest makes room."""
+
+
+@dataclass(slots=True)
+class Curve:
+    """One job's progress."""
+
+    since: datetime
+    """When watching began."""
+    times: array[float] = field(default_factory=lambda: array("d"))
+    """Unix seconds, as far as the job told; else when it was seen."""
+    steps: array[float] = field(default_factory=lambda: array("d"))
+    losses: array[float] = field(default_factory=lambda: array("d"))
+    """NaN where none was told."""
+    rates: array[float] = field(default_factory=lambda: array("d"))
+    """Samples per second; NaN where none was told."""
+    stride: int = 1
+    """Of so many points one is kept."""
+    skipped: int = 0
+
+    def add(self, progress: Progress, now: datetime) -> bool:
+        """Takes what was told, unless it is known; whether it was news."""
+        at = (progress.time or now).timestamp()
+        if self.times and at <= self.times[-1]:
+            return False
+        if self.times and self.skipped + 1 < self.stride:
+            # The newest is always there, and is replaced until it is the stride's turn.
+            self.skipped += 1
+            self._drop_last()
+        else:
+            self.skipped = 0
+        self.times.append(at)
+        self.steps.append(float(progress.step))
+        self.losses.append(progress.loss if progress.loss is not None else nan)
+        self.rates.append(progress.samples_per_second if progress.samples_per_second is not None else nan)
+        if len(self.times) > POINTS:
+            self._thin()
+        return True
+
+    def _drop_last(self) -> None:
+        if len(self.times) > 1:
+            for part in (self.times, self.steps, self.losses, self.rates):
+                part.pop()
+
+    def _thin(self) -> None:
+        for part in (self.times, self.steps, self.losses, self.rates):
+            last = part[-1]
+            del part[1::2]
+            if part[-1] != last:
+                part.append(last)
+        self.stride *= 2
+        self.skipped = 0
+
+
+class Curves:
+    """Those of all jobs, by uid."""
+
+    def __init__(self, jobs: int = JOBS) -> None:
+        self._most = jobs
+        self._known: OrderedDict[str, Curve] = OrderedDict()
+
+    def see(self, uid: str, progress: Progress | None, now: datetime) -> bool:
+        """Takes a job's progress; whether it was news."""
+        curve = self._known.get(uid)
+        if curve is None:
+            curve = self._known[uid] = Curve(now)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        if progress is None or not curve.add(progress, now):
+            return False
+        self._known.move_to_end(uid)
+        return True
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._known.pop(uid, None)
+
+    def get(self, uid: str) -> Curve | None:
+        """The curve of a job."""
+        return self._known.get(uid)
+
+    def __len__(self) -> int:
+        return len(self._known)

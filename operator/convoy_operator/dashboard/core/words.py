@@ -1,0 +1,67 @@
+"""Numbers and links as they are shown."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from convoy_crds.telling import age
+
+
+def duration(seconds: float) -> str:
+    """A length of time in two units at most: `42 s`, `7 min 5 s`, `3 h 20 min`, `2 d 4 h`."""
+    seconds = max(0.0, seconds)
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s" if seconds >= 10 or whole == seconds else f"{seconds:.1f} s"
+    for long, long_name, short, short_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= long:
+            rest = whole % long // short
+            return (
+                f"{whole // long} {long_name} {rest} {short_name}" if rest else f"{whole // long} {long_name}"
+            )
+    rest = whole % 60
+    return f"{whole // 60} min {rest} s" if rest else f"{whole // 60} min"
+
+
+def ago(since: datetime | None, now: datetime) -> str:
+    """`7m ago`; a dash when unknown."""
+    return f"{age(since, now)} ago" if since is not None else "-"
+
+
+def until(moment: datetime | None, now: datetime) -> str:
+    """`in 7m`, or `7m ago`; a dash when unknown."""
+    if moment is None:
+        return "-"
+    return f"in {age(now, moment)}" if moment - now > timedelta() else ago(moment, now)
+
+
+def clock(moment: datetime | None) -> str:
+    """A moment in UTC; a dash when unknown."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z" if moment else "-"
+
+
+def figure(value: float | None) -> str:
+    """A measured value with four digits that count; a dash when unknown."""
+    if value is None:
+        return "-"
+    if value and (abs(value) >= 1e7 or abs(value) < 1e-3):
+        return f"{value:.3e}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def job_link(namespace: str, name: str) -> str:
+    """The page of a job."""
+    return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def node_link(name: str) -> str:
+    """The page of a node, or of hardware without one."""
+    return f"/nodes/{quote(name, safe='')}"

@@ -1,0 +1,1 @@
+"""The pages, as NiceGUI elements. They decide nothing."""

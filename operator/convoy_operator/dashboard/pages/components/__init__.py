@@ -1,0 +1,65 @@
+"""What plain HTML elements do not do by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nicegui import ui
+from nicegui.elements import echart
+from nicegui.events import GenericEventArguments
+
+MOST_WORDS = 200
+"""Characters of what is typed into a field."""
+
+
+class Field(ui.element, component="field.js"):
+    """A native input, or a select where there are choices."""
+
+    def __init__(
+        self,
+        label: str,
+        said: Callable[[str], Any],
+        *,
+        kind: str = "search",
+        hint: str = "",
+        choices: Sequence[tuple[str, str]] = (),
+        most: int | None = None,
+    ) -> None:
+        """`said` is told the value when it changes; `choices` are (value, text); `most` is of a number."""
+        super().__init__()
+        self.props["label"] = label
+        self.props["kind"] = "select" if choices else kind
+        self.props["hint"] = hint
+        self.props["choices"] = [list(choice) for choice in choices]
+        if most is not None:
+            self.props["least"], self.props["most"] = 0, most
+
+        def take(event: GenericEventArguments) -> None:
+            said(str(event.args)[:MOST_WORDS])
+
+        self.on("said", take, throttle=0.1, leading_events=False)
+
+    def offer(self, choices: Sequence[tuple[str, str]]) -> None:
+        """Changes the choices, where they differ."""
+        found = [list(choice) for choice in choices]
+        if self.props["choices"] != found:
+            self.props["choices"] = found
+
+
+class Chart(
+    ui.element, component="chart.js", esm={"nicegui-echart": str(Path(echart.__file__).parent / "dist")}
+):
+    """A chart of ECharts."""
+
+    def __init__(self, label: str, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._update_method = "draw"
+        self.props["label"] = label
+        self.props["options"] = options
+
+    def draw(self, options: dict[str, Any]) -> None:
+        """Changes what it shows, where it differs."""
+        if self.props["options"] != options:
+            self.props["options"] = options

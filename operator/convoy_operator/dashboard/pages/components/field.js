@@ -1,0 +1,25 @@
+// A native input or select: its label, its focus and its keys are the browser's.
+export default {
+  props: { label: String, kind: String, choices: Array, hint: String, least: Number, most: Number },
+  emits: ["said"],
+  data: () => ({ value: "" }),
+  methods: {
+    say(event) {
+      this.value = event.target.value;
+      this.$emit("said", this.value);
+    },
+  },
+  render() {
+    const h = Vue.h;
+    const shared = { "aria-label": this.label, value: this.value };
+    if (this.kind === "select") {
+      const options = this.choices.map(([value, text]) => h("option", { value, key: value }, text));
+      return h("select", { ...shared, class: "field", onChange: this.say }, options);
+    }
+    const bounds = this.kind === "number" ? { min: this.least, max: this.most, inputmode: "numeric" } : {};
+    return h("input", {
+      ...shared, ...bounds, class: "field", type: this.kind, placeholder: this.hint,
+      autocomplete: "off", spellcheck: "false", onInput: this.say,
+    });
+  },
+};

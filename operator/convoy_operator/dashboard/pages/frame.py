@@ -1,0 +1,77 @@
+"""What all pages have around them: the way in by keyboard, the header, and what is the matter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from nicegui import ui
+
+from convoy_crds.telling import age
+from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.core.words import clock
+from convoy_operator.dashboard.pages.elements import box, put, say, show, text
+from convoy_operator.dashboard.settings import AuthMode
+
+THEME_COOKIE = "convoy-theme"
+THEMES = {"auto": "Auto", "light": "Light", "dark": "Dark"}
+_DARK = {"light": False, "dark": True}
+
+
+class Frame:
+    """Use it as `with frame.content:`."""
+
+    def __init__(self, context: Context, session: Session, title: str, place: str) -> None:
+        """`place`: the path of this page."""
+        self._context = context
+        client = ui.context.client
+        ui.page_title(f"{title} · Convoy" if title else "Convoy")
+        chosen = client.request.cookies.get(THEME_COOKIE, "auto")
+        theme = chosen if chosen in THEMES else "auto"
+        ui.dark_mode(_DARK.get(theme))
+        with client.layout:
+            top = box("div", "top")
+        top.move(target_index=0)
+        with top:
+            text("a", "Skip to the content", "skip", href="#content")
+            self._header(session, theme, place)
+        self._banner = text("p", "", "banner", role="alert")
+        self.content = box("div", "page", id="content", tabindex="-1")
+        self.refresh()
+
+    def _header(self, session: Session, theme: str, place: str) -> None:
+        with box("header", "bar"):
+            text("a", "Convoy", "brand", href="/")
+            with box("nav", aria_label="Main"):
+                here = {"aria_current": "page"} if place == "/" else {}
+                text("a", "Overview", href="/", **here)
+            box("span", "gap")
+            following = list(THEMES)[(list(THEMES).index(theme) + 1) % len(THEMES)]
+            with box("form", method="post", action="/theme"):
+                box("input", type="hidden", name="theme", value=following)
+                box("input", type="hidden", name="back", value=place)
+                text(
+                    "button",
+                    f"Theme: {THEMES[theme]}",
+                    type="submit",
+                    aria_label=f"Theme: {THEMES[theme]}. Change to {THEMES[following]}",
+                )
+            text("span", session.identity.user, "user", title=session.identity.user)
+            if self._context.door.mode is AuthMode.TOKEN_REVIEW:
+                with box("form", method="post", action="/logout"):
+                    text("button", "Log out", type="submit")
+
+    def refresh(self) -> None:
+        """Says what is the matter with the data."""
+        presence, now = self._context.presence, datetime.now(UTC)
+        told = []
+        away = presence.away_since
+        if away is not None:
+            told.append(
+                f"The API server has not answered since {clock(away)} ({age(away, now)}). "
+                "What is shown is as of then."
+            )
+        told += [f"Cannot watch {plural}: {why}" for plural, why in sorted(presence.refused.items())]
+        say(self._banner, " ".join(told))
+        show(self._banner, bool(told))
+        put(self.content, "data-stale", "true" if away is not None else None)

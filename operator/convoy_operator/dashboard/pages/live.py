@@ -1,0 +1,59 @@
+"""Keeps an open page up to date: at once, but not more than twice a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import structlog
+from nicegui import background_tasks, ui
+
+from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.context import Context
+
+log = structlog.get_logger(__name__)
+
+SPACING = 0.5
+"""Seconds between two updates of a page."""
+TICK = 5.0
+"""Without any change a page is brought up to date after so long: ages grow."""
+BUILD_SECONDS = 30.0
+"""For a page to be made: its reader's rights have to be asked for."""
+CONNECT_SECONDS = 60.0
+"""A browser that loaded the page and does not come back in this time is not waited for."""
+
+
+def keep(context: Context, session: Session, refresh: Callable[[], Awaitable[None]]) -> None:
+    """Has `refresh` called for the page under construction, until it is closed or its session is over."""
+    client = ui.context.client
+
+    async def run() -> None:
+        try:
+            await client.connected(timeout=CONNECT_SECONDS)
+        except TimeoutError:
+            return
+        with context.feed.bell() as bell:
+            while not client.is_deleted and not session.over:
+                since = await bell.wait(TICK)
+                began = monotonic()
+                with client:
+                    await refresh()
+                context.metrics.updates.inc()
+                if since is not None:
+                    context.metrics.update_seconds.observe(monotonic() - since)
+                await asyncio.sleep(max(0.0, began + SPACING - monotonic()))
+
+    def leave() -> None:
+        with client:
+            ui.navigate.to("/login?over=1" if context.door.mode == "TokenReview" else "/")
+
+    session.on_end.append(leave)
+    task = background_tasks.create(run(), name=f"live {client.id}")
+
+    def close() -> None:
+        task.cancel()
+        if leave in session.on_end:
+            session.on_end.remove(leave)
+
+    client.on_delete(close)

@@ -1,0 +1,129 @@
+"""Where people log in: plain HTML without scripts, so that a token meets nothing but a form."""
+
+from __future__ import annotations
+
+from html import escape
+from urllib.parse import parse_qs
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from convoy_operator import errors
+from convoy_operator.dashboard.auth.door import MOST_TOKEN
+from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.limit import FailureLimit
+from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.pages.frame import THEME_COOKIE, THEMES
+from convoy_operator.dashboard.settings import AuthMode
+
+log = structlog.get_logger(__name__)
+
+STYLE = "/static/convoy.css"
+_YEAR = 31_536_000
+REFUSED = "The API server does not know this token, or it has expired."
+LIMITED = "Too many tries have failed. Wait a minute."
+AWAY = "The API server does not answer, so nobody can be let in. Try again."
+OVER = "Your session is over. Log in again."
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Log in · Convoy</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="{scheme}"><link rel="stylesheet" href="{style}"></head>
+<body class="login {body}"><main>
+<h1>Convoy</h1>
+<form method="post" action="/login" autocomplete="off">
+<p id="help">Log in with a token of this cluster. It is kept in memory alone, while the session lasts.</p>
+<p class="banner" role="alert"{hidden}>{said}</p>
+<label for="token">Token</label>
+<input id="token" name="token" type="password" required autofocus spellcheck="false" autocomplete="off"
+ maxlength="{most}" aria-describedby="help">
+<button type="submit">Log in</button>
+<p class="quiet">For example: <code>kubectl create token ACCOUNT -n NAMESPACE</code>. What you see is what its
+owner may list.</p>
+</form></main></body></html>
+"""
+
+
+def _page(request: Request, said: str = "", status: int = 200) -> Response:
+    theme = request.cookies.get(THEME_COOKIE, "")
+    page = _PAGE.format(
+        style=STYLE,
+        scheme=theme if theme in ("light", "dark") else "light dark",
+        body=f"body--{theme}" if theme in ("light", "dark") else "body--auto",
+        said=escape(said),
+        hidden="" if said else " hidden",
+        most=MOST_TOKEN,
+    )
+    return HTMLResponse(page, status, headers={"Cache-Control": "no-store"})
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form; empty when it is too long."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > 3 * MOST_TOKEN + 1024:
+            return {}
+    return {name: found[0] for name, found in parse_qs(body.decode("latin-1")).items()}
+
+
+def register(context: Context, app: FastAPI) -> None:
+    """Makes the page, and the two forms of the header."""
+    door, limit, secure = context.door, FailureLimit(), context.settings.secure_cookie
+
+    @app.get("/login")
+    async def ask(request: Request) -> Response:
+        if door.mode is not AuthMode.TOKEN_REVIEW:
+            return RedirectResponse("/", 303)
+        return _page(request, OVER if "over" in request.query_params else "")
+
+    @app.post("/login")
+    async def enter(request: Request) -> Response:
+        if door.mode is not AuthMode.TOKEN_REVIEW:
+            return PlainTextResponse("nobody logs in here\n", 404)
+        address = request.client.host if request.client else ""
+        if not limit.begin(address):
+            context.metrics.logins.labels("limited").inc()
+            return _page(request, LIMITED, 429)
+        try:
+            session = await door.enter((await _form(request)).get("token", ""))
+        except errors.ApiError as fault:
+            limit.succeeded(address)
+            context.metrics.logins.labels("failed").inc()
+            log.warning("a token was not reviewed", error=str(fault))
+            return _page(request, AWAY, 503)
+        if session is None:
+            context.metrics.logins.labels("refused").inc()
+            log.info("a token was refused", peer=address)
+            return _page(request, REFUSED, 401)
+        limit.succeeded(address)
+        context.metrics.logins.labels("accepted").inc()
+        log.info("logged in", user=session.identity.user, peer=address)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(door.cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
+        return answer
+
+    @app.post("/logout")
+    async def leave(request: Request) -> Response:
+        door.sessions.end(request.scope[SESSION])
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(door.cookie, httponly=True, samesite="strict", secure=secure, path="/")
+        return answer
+
+    @app.post("/theme")
+    async def theme(request: Request) -> Response:
+        said = await _form(request)
+        back = said.get("back", "/")
+        # Of this host alone: neither another scheme nor //elsewhere.
+        answer = RedirectResponse(back if back == "/" or back.startswith(("/jobs/", "/nodes/")) else "/", 303)
+        if said.get("theme") in THEMES:
+            answer.set_cookie(
+                THEME_COOKIE,
+                said["theme"],
+                max_age=_YEAR,
+                httponly=True,
+                samesite="strict",
+                secure=secure,
+                path="/",
+            )
+        return answer

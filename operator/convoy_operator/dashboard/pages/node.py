@@ -1,0 +1,109 @@
+"""The page of one node."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from fastapi import Request
+from nicegui import ui
+
+from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.core import charts, distribution, node
+from convoy_operator.dashboard.core.nodes import TONES, UNGUARDED
+from convoy_operator.dashboard.core.rows import Column
+from convoy_operator.dashboard.pages import live
+from convoy_operator.dashboard.pages.components import Chart
+from convoy_operator.dashboard.pages.elements import box, dress, say, show, text, tone_class
+from convoy_operator.dashboard.pages.frame import Frame
+from convoy_operator.dashboard.pages.parts import Facts
+from convoy_operator.dashboard.pages.table import Table
+
+NO_CLASS = "No sweep has measured it yet, or too few nodes like it have been measured."
+
+
+def register(context: Context) -> None:
+    """Makes the page."""
+
+    @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
+    async def show_node(request: Request, name: str) -> None:
+        page = NodePage(context, request.scope[SESSION], name, request.url.path)
+        await page.refresh()
+        live.keep(context, page.session, page.refresh)
+
+
+class NodePage:
+    """One reader's view of one node, or of hardware whose node is gone."""
+
+    def __init__(self, context: Context, session: Session, name: str, place: str) -> None:
+        self._context = context
+        self.session = session
+        self._name = name
+        self._frame = Frame(context, session, name, place)
+        with self._frame.content:
+            with box("div", "title"):
+                text("h1", name)
+                self._state = text("span", "", "badge", role="status")
+            self._why = text("p", "", "sum")
+            self._all = box("div")
+            with self._all:
+                self._facts = Facts()
+                self._notes = text("p", "", "notes")
+                with box("section", aria_labelledby="figures"):
+                    text("h2", "Its figures against its hardware class", id="figures")
+                    self._strip_box = box("div")
+                    with self._strip_box:
+                        self._strips = Chart("Figures of the node among its class", charts.strips(()))
+                    self._figures = Table("Figures", distribution.COLUMNS, NO_CLASS, used=self._used)
+                self._evidence = self._table(
+                    "What speaks against it", "evidence", node.EVIDENCE, "Nothing speaks against it."
+                )
+                self._history = self._table("History", "history", node.HISTORY, "Nothing has turned yet.")
+                self._sweeps = self._table(
+                    "Sweeps", "sweeps", node.SWEEPS, "No sweep that is still kept took it in."
+                )
+                self._jobs = self._table("Jobs on it", "jobs", node.JOBS, "None that you may list.")
+
+    def _used(self) -> None:
+        self._context.door.sessions.use(self.session)
+
+    def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
+        with box("section", aria_labelledby=key):
+            text("h2", title, id=key)
+            return Table(title, columns, empty, used=self._used)
+
+    async def refresh(self) -> None:
+        """Shows what there is now."""
+        self._frame.refresh()
+        world, access, now = self._context.world, self.session.access, datetime.now(UTC)
+        known = world.nodes.get("", self._name)
+        health = world.health_by_node().get(self._name)
+        if health is None and (by_name := world.healths.get("", self._name)) is not None:
+            health = by_name.model
+        if (known is None and health is None) or not await access.nodes():
+            say(self._why, "There is no such node, or you may not see it.")
+            show(self._all, False)
+            return
+        show(self._all, True)
+        state = health.status.state if health else None
+        say(self._state, state or UNGUARDED)
+        dress(self._state, tone_class(TONES[state], badge=True) if state else "badge tone-quiet")
+        say(self._why, health.status.message if health else "Convoy has no record of its hardware.")
+        self._facts.show(node.facts(known, health, now))
+        say(self._notes, "\n".join(node.notes(health, now)) if health else "")
+        hardware = health.metadata.name if health else ""
+        classes = [kept.model for kept in world.classes if kept.model is not None]
+        found = distribution.class_of(hardware, classes) if hardware else None
+        strips = distribution.strips(hardware, found) if found else []
+        show(self._strip_box, bool(strips))
+        self._strip_box.style(f"--rows: {len(strips)}")
+        self._strips.draw(charts.strips(strips))
+        self._figures.show(distribution.rows(strips))
+        self._evidence.show(node.evidence_rows(health, now) if health else [])
+        self._history.show(node.history_rows(health, now) if health else [])
+        self._sweeps.show(node.sweep_rows(world.sweeps, self._name, hardware, now))
+        allowed = await access.namespaces(sorted({kept.namespace for kept in world.jobs}))
+        jobs = [kept for kept in world.jobs if kept.namespace in allowed]
+        pods = [pod for pod in world.pods if pod.view.node == self._name and pod.view.needs_node]
+        self._jobs.show(node.job_rows(pods, jobs))

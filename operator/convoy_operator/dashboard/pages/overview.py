@@ -1,0 +1,95 @@
+"""The first page: jobs, nodes, and what needs a person."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from fastapi import Request
+from nicegui import ui
+
+from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.core import attention, jobs, nodes
+from convoy_operator.dashboard.core.words import counted
+from convoy_operator.dashboard.pages import live
+from convoy_operator.dashboard.pages.elements import box, show, text
+from convoy_operator.dashboard.pages.frame import Frame
+from convoy_operator.dashboard.pages.parts import Chips
+from convoy_operator.dashboard.pages.table import Table
+
+
+def register(context: Context) -> None:
+    """Makes the page."""
+
+    @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
+    async def overview(request: Request) -> None:
+        page = Overview(context, request.scope[SESSION])
+        await page.refresh()
+        live.keep(context, page.session, page.refresh)
+
+
+class Overview:
+    """One reader's."""
+
+    def __init__(self, context: Context, session: Session) -> None:
+        self._context = context
+        self.session = session
+        self._frame = Frame(context, session, "", "/")
+        with self._frame.content:
+            text("h1", "Overview")
+            with box("div", "sums"):
+                self._job_counts = Chips("Jobs by phase")
+                self._node_counts = Chips("Nodes by state")
+            with box("section", aria_labelledby="attention"):
+                text("h2", "What needs a person", id="attention")
+                self._attention = Table(
+                    "What needs a person", attention.COLUMNS, "Nothing needs a person.", used=self._used
+                )
+            with box("section", aria_labelledby="jobs"):
+                text("h2", "Jobs", id="jobs")
+                self._jobs = Table(
+                    "jobs",
+                    jobs.COLUMNS,
+                    "There are no TrainingJobs that you may list: kubectl apply -f examples/gpt.yaml",
+                    filters=True,
+                    used=self._used,
+                )
+            self._node_section = box("section", aria_labelledby="nodes")
+            with self._node_section:
+                text("h2", "Nodes", id="nodes")
+                self._nodes = Table(
+                    "nodes", nodes.COLUMNS, "There are no nodes.", filters=True, used=self._used
+                )
+
+    def _used(self) -> None:
+        self._context.door.sessions.use(self.session)
+
+    async def refresh(self) -> None:
+        """Shows what there is now."""
+        world, access, now = self._context.world, self.session.access, datetime.now(UTC)
+        allowed = await access.namespaces(sorted({kept.namespace for kept in world.jobs}))
+        sees_nodes = await access.nodes()
+        self._frame.refresh()
+        seen = [kept for kept in world.jobs if kept.namespace in allowed]
+        phases = jobs.counts(seen)
+        self._jobs.show(jobs.rows(seen, now, world.rows), phases)
+        policies = world.policies_by_name() if sees_nodes else {}
+        node_rows = []
+        if sees_nodes:
+            healths, pods = world.health_by_node(), world.pods_per_node()
+            node_rows = nodes.rows(world.nodes, healths, policies, pods, now)
+        states = nodes.counts(node_rows)
+        show(self._node_section, sees_nodes)
+        self._nodes.show(node_rows, states)
+        concerns = attention.gather(
+            seen,
+            world.healths if sees_nodes else (),
+            world.policies if sees_nodes else (),
+            world.checkpoint_stores if sees_nodes else (),
+            now,
+        )
+        self._attention.show(attention.rows(concerns, now))
+        self._job_counts.show(counted(len(seen), "job"), phases, jobs.TONES)
+        told = counted(len(node_rows), "node") if sees_nodes else ""
+        self._node_counts.show(told, states, nodes.TONES)

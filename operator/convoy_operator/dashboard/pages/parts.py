@@ -1,0 +1,94 @@
+"""Figures and notes, as pages of one thing have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from convoy_operator.dashboard.core.job import Fact, Share
+from convoy_operator.dashboard.core.rows import Tone
+from convoy_operator.dashboard.pages.elements import box, dress, say, show, text, tone_class
+
+
+class Facts:
+    """Figures with their names."""
+
+    def __init__(self) -> None:
+        self._list = box("dl", "facts")
+        self._known: list[tuple[ui.element, TextElement, TextElement]] = []
+
+    def show(self, facts: Sequence[Fact]) -> None:
+        """Shows these."""
+        while len(self._known) > len(facts):
+            self._known.pop()[0].delete()
+        with self._list:
+            while len(self._known) < len(facts):
+                with box("div") as group:
+                    self._known.append((group, text("dt"), text("dd")))
+        for (_, name, value), fact in zip(self._known, facts, strict=True):
+            say(name, fact.label)
+            say(value, fact.text)
+            dress(value, tone_class(fact.tone))
+
+
+class Chips:
+    """How many there are of each."""
+
+    def __init__(self, label: str) -> None:
+        with box("div", "counts"):
+            self._total = text("strong")
+            self._list = box("ul", "chips", aria_label=label)
+        self._known: list[tuple[ui.element, TextElement]] = []
+
+    def show(self, total: str, counts: Mapping[str, int], tones: Mapping[Any, Tone]) -> None:
+        """Shows these."""
+        say(self._total, total)
+        while len(self._known) > len(counts):
+            self._known.pop()[0].delete()
+        with self._list:
+            while len(self._known) < len(counts):
+                with box("li") as item:
+                    self._known.append((item, text("span")))
+        for (_, chip), (name, number) in zip(self._known, counts.items(), strict=True):
+            say(chip, f"{number} {name}")
+            dress(chip, tone_class(tones.get(name, Tone.PLAIN), badge=True))
+
+
+class Bar:
+    """A stacked bar, and what its parts are."""
+
+    def __init__(self, label: str, empty: str) -> None:
+        self._bar = box("div", "stack", role="img", aria_label=label)
+        self._legend = box("ul", "legend")
+        self._empty = text("p", empty, "empty")
+        self._shown: tuple[Share, ...] | None = None
+        self._parts: list[tuple[ui.element, TextElement]] = []
+
+    def show(self, shares: Sequence[Share]) -> None:
+        """Shows these."""
+        found = tuple(shares)
+        if found == self._shown:
+            return
+        causes = [one.cause for one in self._shown or ()]
+        self._shown = found
+        show(self._empty, not found)
+        if [one.cause for one in found] != causes:
+            self._build(found)
+        for (part, legend), one in zip(self._parts, found, strict=True):
+            part.style(f"flex-grow: {max(one.share, 0.002):.4f}")
+            say(legend, f"{one.cause}: {one.text}")
+
+    def _build(self, found: Sequence[Share]) -> None:
+        self._bar.clear()
+        self._legend.clear()
+        self._parts = []
+        for one in found:
+            colour = f"cause cause-{one.cause}"
+            with self._bar:
+                part = box("span", colour)
+            with self._legend, box("li"):
+                box("span", f"dot {colour}", aria_hidden="true")
+                self._parts.append((part, text("span")))

@@ -1,0 +1,170 @@
+"""A table that changes cell by cell, so that focus and place stay while its data move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
+
+from convoy_operator.dashboard.core.rows import Cell, Choice, Column, Row, arrange
+from convoy_operator.dashboard.pages.components import Field
+from convoy_operator.dashboard.pages.elements import box, button, dress, put, say, show, text, tone_class
+
+PAGE = 50
+"""Rows at a time."""
+
+
+class _Slot:
+    """One line of the table; which row it shows changes."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._shown: tuple[Cell, ...] = (Cell(""),) * len(columns)
+        self.line = box("tr")
+        with self.line:
+            self._cells = [_cell(column, number == 0) for number, column in enumerate(columns)]
+
+    def show(self, row: Row) -> None:
+        """Shows that row."""
+        for number, (before, after) in enumerate(zip(self._shown, row.cells, strict=True)):
+            if before != after:
+                self._change(number, after)
+        self._shown = row.cells
+        put(self.line, "data-key", row.key)
+
+    def _change(self, number: int, cell: Cell) -> None:
+        column, (outer, inner) = self._columns[number], self._cells[number]
+        say(inner, cell.text)
+        if column.link:
+            put(inner, "href", cell.href or None)
+        if column.badge:
+            dress(inner, tone_class(cell.tone, badge=cell.text != "-"))
+        elif column.brief:
+            put(inner, "title", cell.text)
+        elif cell.tone or self._shown[number].tone:
+            dress(inner, " ".join(filter(None, (_class(column), tone_class(cell.tone)))))
+        if cell.share is not None or self._shown[number].share is not None:
+            outer.style(f"--share: {cell.share or 0:.1%}").classes("share")
+
+
+def _class(column: Column) -> str:
+    return "number" if column.number else "wide" if column.wide else ""
+
+
+def _cell(column: Column, first: bool) -> tuple[ui.element, TextElement]:
+    """The cell, and what holds its text: the cell itself where that is all there is in it."""
+    attributes = {"data_label": column.label, **({"scope": "row"} if first else {})}
+    tag = "th" if first else "td"
+    if not (column.badge or column.link or column.brief):
+        plain = text(tag, "", _class(column), **attributes)
+        return plain, plain
+    outer = box(tag, _class(column), **attributes)
+    with outer:
+        return outer, text("a" if column.link else "span", "", "clamp" if column.brief else "")
+
+
+class Table:
+    """Sorted by its heads, filtered by words and group, a page at a time."""
+
+    def __init__(
+        self,
+        label: str,
+        columns: Sequence[Column],
+        empty: str,
+        *,
+        filters: bool = False,
+        used: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`empty`: what is said where there are no rows; `used`: told whenever its reader does something."""
+        self._columns = columns
+        self._empty = empty
+        self._used = used
+        self._choice = Choice()
+        self._rows: Sequence[Row] = ()
+        self._slots: list[_Slot] = []
+        self._words: Field | None = None
+        with box("div", "table-box"):
+            if filters:
+                self._filters(label)
+            self._scroll = box("div", "scroll", tabindex="0", role="region", aria_label=label)
+            with self._scroll, box("table"):
+                text("caption", label, "unseen")
+                with box("thead"), box("tr"):
+                    self._heads = [self._head(number) for number in range(len(columns))]
+                self._body = box("tbody")
+            self._note = text("p", empty, "empty")
+            self._pager(label)
+
+    def _filters(self, label: str) -> None:
+        with box("div", "filters", role="search", aria_label=f"Filter: {label}"):
+            self._words = Field(f"Filter {label} by words", self._say_words, hint="Filter by words")
+            self._groups = Field(f"Show {label} that are", self._say_group, choices=[("", "All")])
+            self._count = text("span", "", "count", role="status")
+
+    def _head(self, number: int) -> ui.element:
+        column = self._columns[number]
+        with box("th", _class(column), scope="col", aria_sort="none") as head:
+            button(column.label, lambda: self._sort(number))
+        return head
+
+    def _pager(self, label: str) -> None:
+        with box("nav", "pager", aria_label=f"Pages: {label}") as self._pages:
+            self._back = button("Previous", lambda: self._turn(-1))
+            self._place = text("span", "", role="status")
+            self._on = button("Next", lambda: self._turn(1))
+
+    def _sort(self, number: int) -> None:
+        descending = self._choice.column == number and not self._choice.descending
+        self._choose(replace(self._choice, column=number, descending=descending, page=0))
+
+    def _turn(self, by: int) -> None:
+        self._choose(replace(self._choice, page=self._choice.page + by))
+
+    def _say_words(self, words: str) -> None:
+        self._choose(replace(self._choice, words=words, page=0))
+
+    def _say_group(self, group: str) -> None:
+        self._choose(replace(self._choice, group=group, page=0))
+
+    def _choose(self, choice: Choice) -> None:
+        self._used()
+        self._choice = choice
+        self._draw()
+
+    def show(self, rows: Sequence[Row], groups: dict[str, int] | None = None) -> None:
+        """Shows these rows. `groups`: how many rows are of each."""
+        self._rows = rows
+        if groups is not None and self._words is not None:
+            # One that was chosen stays on offer when nobody is in it any more.
+            chosen = {self._choice.group: 0} if self._choice.group else {}
+            offered = {**chosen, **groups}
+            counted = [(group, f"{group} ({number})") for group, number in offered.items()]
+            self._groups.offer([("", f"All ({len(rows)})"), *counted])
+        self._draw()
+
+    def _draw(self) -> None:
+        found = arrange(self._rows, self._choice, PAGE)
+        self._choice = replace(self._choice, page=found.page)
+        with self._body:
+            while len(self._slots) < len(found.rows):
+                self._slots.append(_Slot(self._columns))
+        while len(self._slots) > len(found.rows):
+            self._slots.pop().line.delete()
+        for slot, row in zip(self._slots, found.rows, strict=True):
+            slot.show(row)
+        for number, head in enumerate(self._heads):
+            order = "descending" if self._choice.descending else "ascending"
+            put(head, "aria-sort", order if number == self._choice.column else "none")
+        show(self._scroll, bool(found.rows))
+        show(self._note, not found.rows)
+        say(self._note, "Nothing matches the filter." if found.total else self._empty)
+        if self._words is not None:
+            part = "" if found.matching == found.total else f"{found.matching} of "
+            say(self._count, f"{part}{found.total} in all")
+        show(self._pages, found.pages > 1)
+        first = found.page * PAGE
+        say(self._place, f"{first + 1} to {first + len(found.rows)} of {found.matching}")
+        put(self._back, "disabled", found.page == 0 or None)
+        put(self._on, "disabled", found.page == found.pages - 1 or None)

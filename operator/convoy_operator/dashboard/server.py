@@ -1,0 +1,179 @@
+"""The dashboard put together: watches, pages, metrics and probes in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import structlog
+import uvicorn
+from aiohttp import web
+from fastapi import FastAPI
+from kubernetes.aio.client import ApiClient
+from nicegui import Client, ui
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from convoy_operator import http
+from convoy_operator.connection import connect, package_version
+from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.auth.gate import SESSION, Gate
+from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.context import Context
+from convoy_operator.dashboard.feed import Feed
+from convoy_operator.dashboard.gateway import DashboardGateway
+from convoy_operator.dashboard.headers import SecurityHeaders
+from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.pages import job, login, node, overview
+from convoy_operator.dashboard.presence import NotedGateway, Presence
+from convoy_operator.dashboard.settings import DashboardSettings
+from convoy_operator.dashboard.world import World
+from convoy_operator.gateway import ApiGateway
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+from convoy_operator.together import together
+
+log = structlog.get_logger(__name__)
+
+STATIC = Path(__file__).parent / "static"
+RECONNECT_SECONDS = 10.0
+"""For so long a page waits for its browser to come back before it has to be loaded anew."""
+MOST_MESSAGE = 262_144
+"""Bytes of one message of a browser's."""
+
+
+class Server(uvicorn.Server):
+    """One whose signals are ours: it would raise them again at its end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """See uvicorn."""
+        yield
+
+
+class Dashboard:
+    """One process."""
+
+    def __init__(self, settings: DashboardSettings, client: ApiClient) -> None:
+        api = Settings(qps=settings.qps, burst=settings.burst)
+        counted = Metrics(package_version())
+        gateway = DashboardGateway(client, api, counted)
+        feed = Feed()
+        self.context = Context(
+            settings=settings,
+            world=World(feed),
+            feed=feed,
+            presence=Presence(gateway, feed.ring),
+            gateway=gateway,
+            door=Door(settings, gateway),
+            metrics=DashboardMetrics(counted),
+        )
+        # Of a gateway, reflectors list and watch alone.
+        noted = cast(ApiGateway, NotedGateway(gateway, self.context.presence))
+        self._reflectors = self.context.world.reflectors(noted, counted)
+        self.server = Server(
+            uvicorn.Config(
+                self._app(),
+                host=settings.bind,
+                port=settings.port,
+                log_config=None,
+                access_log=False,
+                # Headers of proxies are believed by the door alone.
+                proxy_headers=False,
+                server_header=False,
+                ws_max_size=MOST_MESSAGE,
+                timeout_graceful_shutdown=settings.stop_seconds,
+            )
+        )
+
+    def _app(self) -> ASGIApp:
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        app.mount("/static", StaticFiles(directory=STATIC))
+        login.register(self.context, app)
+        overview.register(self.context)
+        job.register(self.context)
+        node.register(self.context)
+        ui.add_head_html(f'<link rel="stylesheet" href="{login.STYLE}">', shared=True)
+        ui.add_body_html("<noscript>This dashboard needs JavaScript.</noscript>", shared=True)
+        ui.run_with(
+            app,
+            title="Convoy",
+            favicon=STATIC / "convoy.svg",
+            dark=None,
+            language="en-US",
+            binding_refresh_interval=None,
+            gzip_middleware_factory=None,
+            reconnect_timeout=RECONNECT_SECONDS,
+            message_history_length=100,
+            tailwind=False,
+            show_welcome_message=False,
+        )
+        return GZipMiddleware(SecurityHeaders(Gate(app, self.context.door, owner)), minimum_size=1000)
+
+    async def run(self) -> None:
+        """Runs until the server is told to stop, or until any part ends."""
+        settings, context = self.context.settings, self.context
+        await together(
+            [
+                self.server.serve(),
+                *(reflector.run() for reflector in self._reflectors.values()),
+                context.presence.run(),
+                context.door.run(),
+                http.serve(self._metrics_app(), settings.bind, settings.metrics_port),
+                http.serve(http.probe_app(self._checks()), settings.bind, settings.probe_port),
+            ]
+        )
+
+    def _checks(self) -> http.Checks:
+        # The jobs are enough: that others may not be watched is said on the pages.
+        return {
+            "jobs": self._reflectors["trainingjobs"].synced.is_set,
+            "pages": lambda: self.server.started,
+        }
+
+    def _metrics_app(self) -> web.Application:
+        context = self.context
+
+        async def show(request: web.Request) -> web.Response:
+            context.metrics.clients.set(len(context.feed))
+            context.metrics.sessions.set(len(context.door.sessions))
+            context.metrics.watch_lag.set(context.presence.lag)
+            body = generate_latest(context.metrics.registry)
+            return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+        app = web.Application()
+        app.router.add_get("/metrics", show)
+        return app
+
+
+def owner(client_id: str) -> Session | None:
+    """The session that a page was made for."""
+    client = Client.instances.get(client_id)
+    session = client.request.scope.get(SESSION) if client is not None else None
+    return session if isinstance(session, Session) else None
+
+
+async def run(settings: DashboardSettings) -> int:
+    """Runs until SIGTERM or SIGINT; the exit code."""
+    loop = asyncio.get_running_loop()
+    async with await connect(Settings()) as client:
+        dashboard = Dashboard(settings, client)
+
+        def stop() -> None:
+            dashboard.server.should_exit = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        try:
+            await dashboard.run()
+        except Exception:
+            log.exception("the dashboard ends")
+            return 1
+    log.info("stopped")
+    return 0

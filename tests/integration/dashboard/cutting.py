@@ -1,0 +1,65 @@
+"""A way to the API server that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+
+from tests.integration.dashboard.conftest import free_port
+
+
+class Wire:
+    """Passes bytes on to a port of this machine, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self.port = free_port()
+        self._target = port
+        self._cut = threading.Event()
+        self._ended = threading.Event()
+        self._open: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._cut.is_set():
+                near.close()
+                continue
+            far = socket.create_connection(("127.0.0.1", self._target))
+            self._open += [near, far]
+            threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
+            waiting.register(near, selectors.EVENT_READ, far)
+            waiting.register(far, selectors.EVENT_READ, near)
+            while True:
+                for key, _ in waiting.select():
+                    data = key.fileobj.recv(65536)  # type: ignore[union-attr]
+                    if not data:
+                        return
+                    key.data.sendall(data)
+
+    def cut(self) -> None:
+        """Nothing passes."""
+        self._cut.set()
+        for one in self._open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def mend(self) -> None:
+        """All passes again."""
+        self._cut.clear()
+
+    def end(self) -> None:
+        """For good."""
+        self._ended.set()
+        self.cut()
+        self._listener.close()

@@ -1,0 +1,76 @@
+"""As much of a kubelet as the API server needs for logs of pods."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Queue
+from urllib.parse import parse_qs, urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+
+class Kubelet:
+    """Answers what `text` says; who follows gets what is put into `more`, and its end with None."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.more: Queue[str | None] = Queue()
+        self.asked: list[tuple[str, dict[str, list[str]]]] = []
+        kubelet = self
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                asked = parse_qs(parts.query)
+                kubelet.asked.append((parts.path, asked))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(text.encode())
+                self.wfile.flush()
+                while asked.get("follow") == ["true"] and (line := kubelet.more.get(timeout=60)) is not None:
+                    self.wfile.write(line.encode())
+                    self.wfile.flush()
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.port = self._server.server_address[1]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(_certificate(folder))
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def end(self) -> None:
+        """For good."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _certificate(folder: Path) -> Path:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubelet")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "kubelet.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    return path

@@ -1,0 +1,191 @@
+"""Who gets in, and what they see, with the API server's own reviews."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
+from tests.integration.dashboard.samples import training_job
+
+LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["list"]}]
+ALL = [*LIST_JOBS, {"apiGroups": ["convoy.dev"], "resources": ["nodehealths"], "verbs": ["list"]}]
+
+
+@pytest.fixture(scope="module")
+def guarded(starter: Starter) -> Process:
+    return starter("TokenReview", recheck_seconds="1")
+
+
+@pytest.fixture(scope="module")
+def other(cluster: Cluster, guarded: Process) -> str:
+    """A second namespace, with a job in each of the two and a node."""
+    cluster.clear()
+    name = str(cluster.plane.namespace("other"))
+    cluster.make("trainingjobs", training_job("here") | {"status": {"phase": "Running"}})
+    cluster.make("trainingjobs", training_job("there", name) | {"status": {"phase": "Running"}})
+    cluster.plane.request("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
+    return name
+
+
+def ask(
+    process: Process, method: str, path: str, headers: dict[str, str] | None = None, **form: str
+) -> tuple[int, dict[str, str], str]:
+    """Status, headers and body of one answer; redirections are not followed."""
+    connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=10)
+    body = urlencode(form) if form else None
+    own = {"Content-Type": "application/x-www-form-urlencoded"} if form else {}
+    connection.request(method, path, body, {**own, **(headers or {})})
+    answer = connection.getresponse()
+    found = answer.status, {key.lower(): value for key, value in answer.getheaders()}, answer.read().decode()
+    connection.close()
+    return found
+
+
+def log_in(process: Process, browser: Browser, token: str) -> None:
+    browser.open(process.url)
+    field = browser.find("#token")
+    field.send_keys(token)
+    browser.find("button[type=submit]").click()
+
+
+def test_without_a_token_there_is_a_login_and_nothing_else(other: str, guarded: Process) -> None:
+    for path in ("/", "/jobs/default/here", "/nodes/node-1"):
+        status, headers, _ = ask(guarded, "GET", path)
+        assert (status, headers["location"]) == (303, "/login")
+    assert ask(guarded, "GET", "/_nicegui_ws/socket.io/?EIO=4&transport=polling")[0] == 401
+    assert ask(guarded, "GET", "/docs")[0] == 404
+    assert ask(guarded, "GET", "/openapi.json")[0] == 404
+    status, headers, body = ask(guarded, "GET", "/login")
+    assert status == 200 and "<script" not in body
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
+    other: str, cluster: Cluster, guarded: Process, browser: Browser
+) -> None:
+    log_in(guarded, browser, "not-a-token")
+    browser.sees("does not know this token")
+    token = cluster.account("all-seeing", ALL)
+    browser.find("#token").send_keys(token)
+    browser.find("button[type=submit]").click()
+    browser.sees("default/here")
+    browser.sees(f"{other}/there")
+    browser.sees("node-1")
+    browser.sees("system:serviceaccount:default:all-seeing")
+    cookie = browser.driver.get_cookie("convoy-session")
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
+    assert token not in cookie["value"]
+    eventually(lambda: [one for one in browser.all("header button") if one.text == "Log out"])[0].click()
+    eventually(lambda: "/login" in browser.driver.current_url)
+    assert "default/here" not in browser.text
+    assert token not in guarded.log.read_text()
+
+
+def test_only_the_namespaces_that_one_may_list_are_shown(
+    other: str, cluster: Cluster, guarded: Process, browser: Browser
+) -> None:
+    log_in(guarded, browser, cluster.account("of-one", LIST_JOBS, namespace=other))
+    browser.sees(f"{other}/there")
+    assert "default/here" not in browser.text and "node-1" not in browser.text
+    browser.open(guarded.url + "/jobs/default/here")
+    browser.sees("There is no such job, or you may not see it.")
+    browser.open(guarded.url + "/nodes/node-1")
+    browser.sees("There is no such node, or you may not see it.")
+    browser.open(guarded.url + f"/jobs/{other}/there")
+    browser.sees("Logs")
+    eventually(lambda: [one for one in browser.all("button") if one.text == "Follow"])[0].click()
+    browser.sees("rank 0 has no pod now")
+
+
+def test_who_may_list_nothing_sees_nothing(
+    other: str, cluster: Cluster, guarded: Process, browser: Browser
+) -> None:
+    log_in(guarded, browser, cluster.account("of-none", []))
+    browser.sees("There are no TrainingJobs that you may list")
+    assert "there" not in browser.row(f"{other}/there") and "node-1" not in browser.text
+
+
+def test_a_token_that_is_revoked_ends_the_session(
+    other: str, cluster: Cluster, guarded: Process, browser: Browser
+) -> None:
+    log_in(guarded, browser, cluster.account("short-lived", LIST_JOBS))
+    browser.sees("default/here")
+    cluster.plane.request("DELETE", "/api/v1/namespaces/default/serviceaccounts/short-lived")
+    eventually(lambda: "/login" in browser.driver.current_url, 45)
+    browser.sees("Your session is over")
+
+
+def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, browser: Browser) -> None:
+    process = starter("TokenReview", idle_seconds="4")
+    log_in(process, browser, cluster.account("idler", LIST_JOBS))
+    browser.sees("default/here")
+    eventually(lambda: "/login" in browser.driver.current_url, 30)
+    process.stop()
+
+
+@pytest.mark.parametrize("origin", ["https://elsewhere.example", "null", None])
+def test_what_other_sites_ask_for_is_refused(other: str, guarded: Process, origin: str | None) -> None:
+    headers = {"Origin": origin} if origin else {}
+    assert ask(guarded, "POST", "/login", headers, token="x")[0] == 403
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+               "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}  # fmt: skip
+    path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    assert ask(guarded, "GET", path, {**headers, **upgrade})[0] == 403
+
+
+def test_failed_logins_are_limited(other: str, cluster: Cluster, starter: Starter) -> None:
+    process = starter("TokenReview")
+    headers = {"Origin": process.url}
+    told = [ask(process, "POST", "/login", headers, token=f"wrong-{number}")[0] for number in range(7)]
+    assert told == [401] * 5 + [429] * 2
+    token = cluster.account("locked-out", LIST_JOBS)
+    assert ask(process, "POST", "/login", headers, token=token)[0] == 429
+    metrics = process.ask("/metrics", process.metrics_port)
+    assert 'convoy_dashboard_logins_total{outcome="refused"} 5.0' in metrics
+    process.stop()
+
+
+def test_a_proxy_is_believed_from_its_address_alone(other: str, cluster: Cluster, starter: Starter) -> None:
+    subject = {"kind": "User", "name": "ada", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all-seeing"}
+    cluster.account("all-seeing", ALL)
+    cluster.plane.request(
+        "POST",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {"metadata": {"name": "ada"}, "subjects": [subject], "roleRef": role},
+    )
+    near = starter("Proxy", proxy_cidrs="127.0.0.0/8")
+    far = starter("Proxy", proxy_cidrs="10.0.0.0/8")
+    user = {"X-Forwarded-User": "ada"}
+    status, _, body = ask(near, "GET", "/", user)
+    assert status == 200 and "default/here" in body
+    told: list[Any] = [
+        ask(near, "GET", "/")[0],
+        ask(near, "GET", "/", {"X-Forwarded-User": "system:admin"})[0],
+        ask(far, "GET", "/", user)[0],
+    ]
+    assert told == [403, 403, 403]
+    nobody = ask(near, "GET", "/", {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "system:masters"})[2]
+    assert "default/here" not in nobody
+    near.stop()
+    far.stop()
+
+
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+def test_the_policy_forbids_what_is_not_of_this_host(dashboard: Process, guarded: Process) -> None:
+    for process, path in ((dashboard, "/"), (guarded, "/login"), (guarded, "/static/convoy.css")):
+        _, headers, _ = ask(process, "GET", path)
+        policy = headers["content-security-policy"]
+        assert "unsafe-eval" not in policy and "unsafe-inline" not in policy and "http" not in policy
+        assert {name: headers[name] for name in HEADERS} == HEADERS
+        assert "server" not in headers

@@ -1,0 +1,39 @@
+"""Pages that follow the cluster, in a real browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.integration.dashboard.conftest import Browser, Cluster, Process, eventually
+
+
+def job(name: str, namespace: str = "default", **status: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "worker", "image": "i", "command": ["true"]}]}}
+    return {
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"roles": [{"name": "worker", "replicas": 2, "template": template}]},
+        **({"status": status} if status else {}),
+    }
+
+
+def test_an_empty_cluster_says_so(empty: Cluster, dashboard: Process, browser: Browser) -> None:
+    browser.open(dashboard.url)
+    browser.sees("There are no TrainingJobs")
+    browser.sees("Nothing needs a person.")
+    assert browser.complaints() == []
+
+
+def test_a_job_is_followed_from_pending_to_succeeded_without_a_reload(
+    empty: Cluster, dashboard: Process, browser: Browser
+) -> None:
+    browser.open(dashboard.url)
+    browser.sees("There are no TrainingJobs")
+    browser.run("window.stayed = true")
+    empty.make("trainingjobs", job("follow", phase="Pending", reason="WaitingForPods"))
+    eventually(lambda: browser.row("default/follow")[1] == "Pending")
+    for phase, ready in (("Starting", "0/2"), ("Running", "2/2"), ("Succeeded", "2/2")):
+        empty.status("trainingjobs", "follow", {"phase": phase, "ready": ready}, "default")
+        eventually(lambda phase=phase, ready=ready: browser.row("default/follow")[1:3] == [phase, ready])
+    assert browser.run("return window.stayed") is True
+    assert browser.complaints() == []

@@ -1,0 +1,244 @@
+"""Every page, with made-up data, in a real browser."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from tests.integration.dashboard import samples
+from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
+from tests.integration.dashboard.cutting import Wire
+
+
+@pytest.fixture(scope="module")
+def research(cluster: Cluster, dashboard: Process) -> str:
+    """The made-up cluster; the name of its second namespace."""
+    cluster.clear()
+    name = samples.fill(cluster)
+    samples.curve(cluster, 12)
+    return name
+
+
+PAGES = (
+    ("/", ["llama-8b", "Store not ready", "Breaker open", "Job failed", "Job stuck", "Detector blind",
+           "Node quarantined", "10 nodes", "8 jobs"]),
+    ("/jobs/default/llama-8b", ["18,350", "rank 5", "Thermal", "straggler: ", "RankKilled", "Watched since",
+                                "llama-8b-worker-2", "r2", "6-7", "in the way", "every 1 min 35 s"]),
+    ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "under way", "Qualified → Suspect",
+                        "default/llama-8b", "3,400 GPU-s"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "signs"), PAGES)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_says_what_there_is_and_asks_nobody_else(
+    research: str, dashboard: Process, browser: Browser, path: str, signs: list[str], width: int
+) -> None:
+    browser.size(width)
+    browser.open(dashboard.url + path)
+    for sign in signs:
+        browser.sees(sign)
+    assert browser.complaints() == []
+    hosts = {urlsplit(url).netloc for url in browser.asked() if not url.startswith("data:")}
+    assert hosts == {urlsplit(dashboard.url).netloc}
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_charts_are_drawn(research: str, dashboard: Process, browser: Browser) -> None:
+    drawn = (
+        "return [...document.querySelectorAll('.chart canvas')].map((canvas) => canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
+    )
+    for path, number in (("/jobs/default/llama-8b", 2), ("/nodes/node-06", 1)):
+        browser.open(dashboard.url + path)
+        eventually(lambda number=number: browser.run(drawn) == [True] * number, what=f"charts of {path}")
+
+
+def test_what_is_not_there_is_said(research: str, dashboard: Process, browser: Browser) -> None:
+    browser.open(dashboard.url + "/jobs/default/nobody")
+    browser.sees("There is no such job, or you may not see it.")
+    browser.open(dashboard.url + "/nodes/nowhere")
+    browser.sees("There is no such node, or you may not see it.")
+
+
+def test_the_job_of_a_row_is_reached_and_sorted_and_filtered_by_keyboard_alone(
+    research: str, dashboard: Process, browser: Browser
+) -> None:
+    browser.open(dashboard.url)
+    browser.sees("llama-8b")
+    press = ActionChains(browser.driver)
+    focus = "const one = document.activeElement; return one.getAttribute('aria-label') || one.innerText"
+    press.send_keys(Keys.TAB).perform()
+    assert browser.run(focus) == "Skip to the content"
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert browser.run(outline) == "solid"
+    press.send_keys(Keys.ENTER).perform()
+    assert browser.run("return document.activeElement.id") == "content"
+
+    def reach(name: str) -> None:
+        for _ in range(60):
+            if browser.run(focus) == name:
+                assert browser.run(outline) == "solid"
+                return
+            press.send_keys(Keys.TAB).perform()
+        pytest.fail(f"{name} was not reached")
+
+    reach("Filter jobs by words")
+    press.send_keys("default").perform()
+    eventually(lambda: "5 of 8 in all" in browser.text)
+    jobs = "section[aria-labelledby=jobs] "
+    names = (
+        f"return [...document.querySelectorAll('{jobs}tbody th')].map((one) => one.innerText.split('/')[1])"
+    )
+    reach("Step")
+    press.send_keys(Keys.ENTER).perform()
+    eventually(lambda: browser.find(jobs + "th[aria-sort=ascending]").text.startswith("Step"))
+    eventually(lambda: browser.run(names)[-1] == "gpt2-baseline")
+    press.send_keys(Keys.ENTER).perform()
+    eventually(lambda: browser.run(names)[0] == "gpt2-baseline")
+    reach("default/gpt2-baseline")
+    press.send_keys(Keys.ENTER).perform()
+    eventually(lambda: browser.driver.current_url.endswith("/jobs/default/gpt2-baseline"))
+    browser.sees("Completed: all roles are complete")
+
+
+def test_focus_stays_where_it_is_while_data_move(
+    research: str, cluster: Cluster, dashboard: Process, browser: Browser
+) -> None:
+    browser.open(dashboard.url)
+    browser.sees("llama-8b")
+    browser.run("document.querySelector(\"tr[data-key='default/moe-sweep-b'] a\").focus()")
+    cluster.status("trainingjobs", "moe-sweep-b", {"ready": "7/8"}, "default")
+    eventually(lambda: browser.row("default/moe-sweep-b")[2] == "7/8")
+    assert browser.run("return document.activeElement.innerText") == "default/moe-sweep-b"
+
+
+def test_dark_follows_the_system_and_can_be_chosen(
+    research: str, dashboard: Process, browser: Browser
+) -> None:
+    def ground() -> str:
+        return browser.run("return getComputedStyle(document.body).backgroundColor")
+
+    light, dark = "rgb(246, 247, 249)", "rgb(14, 19, 25)"
+    browser.open(dashboard.url)
+    eventually(lambda: ground() == light)
+    browser.dark(True)
+    eventually(lambda: ground() == dark)
+
+    def press(label: str) -> None:
+        eventually(lambda: [one for one in browser.all("header button") if one.text == label])[0].click()
+
+    press("Theme: Auto")
+    eventually(lambda: ground() == light)
+    press("Theme: Light")
+    eventually(lambda: ground() == dark)
+    browser.dark(False)
+    browser.open(dashboard.url + "/nodes/node-06")
+    eventually(lambda: ground() == dark)
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("path", [path for path, _ in PAGES])
+def test_text_stands_out_from_what_it_stands_on(
+    research: str, dashboard: Process, browser: Browser, path: str, dark: bool
+) -> None:
+    browser.dark(dark)
+    browser.open(dashboard.url + path)
+    browser.sees("node-06")
+    assert browser.run(CONTRAST) == []
+
+
+def test_what_objects_say_is_never_run(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
+    cluster.clear()
+    evil = (
+        "<script>window.harm=1</script><img src=x onerror='window.harm=2'>`${window.harm=3}`</script>{{harm}}"
+    )
+    body = samples.training_job("evil", spec={}) | {
+        "status": {
+            "phase": "Failed", "reason": "RankFailed", "message": evil,
+            "conditions": [samples.condition("Running", "False", "RankFailed", evil)],
+            "restarts": {"total": 1, "last": {"reason": evil, "message": evil, "node": evil, "rank": 1,
+                                              "at": samples.at(minutes=1)}},
+            "stragglers": [{"cause": evil, "place": "rank", "ranks": [1], "nodes": [evil]}],
+            "goodput": {"seconds": {"<b>x": 3.0, "productive": 3.0}},
+        }
+    }  # fmt: skip
+    body["spec"].pop("spec", None)
+    cluster.make("trainingjobs", body)
+    for path in ("/", "/jobs/default/evil", "/jobs/default/%3Cscript%3Ewindow.harm=4%3Cb%3E"):
+        browser.open(dashboard.url + path)
+        browser.sees("<script>window.harm=")
+        assert browser.run("return window.harm") is None
+        assert browser.run("return document.querySelectorAll('#app img, #app script, #app b').length") == 0
+        assert browser.complaints() == []
+
+
+def test_a_server_that_is_away_is_told_of_and_data_stay(
+    cluster: Cluster, starter: Starter, browser: Browser
+) -> None:
+    cluster.clear()
+    cluster.make("trainingjobs", samples.training_job("stays") | {"status": {"phase": "Running"}})
+    wire = Wire(urlsplit(cluster.plane.url).port or 0)
+    config = cluster.plane.kubeconfig()
+    config.write_text(config.read_text().replace(cluster.plane.url, f"https://127.0.0.1:{wire.port}"))
+    process = starter(kubeconfig=config)
+    try:
+        browser.open(process.url)
+        browser.sees("default/stays")
+        assert not browser.find(".banner").is_displayed()
+        wire.cut()
+        browser.sees("The API server has not answered since", 30)
+        assert (
+            "default/stays" in browser.text and browser.find("#content").get_attribute("data-stale") == "true"
+        )
+        cluster.status("trainingjobs", "stays", {"phase": "Succeeded"}, "default")
+        wire.mend()
+        eventually(lambda: not browser.find(".banner").is_displayed(), 30)
+        eventually(lambda: browser.row("default/stays")[1] == "Succeeded", 60)
+        assert browser.find("#content").get_attribute("data-stale") is None
+    finally:
+        process.stop()
+        wire.end()
+
+
+def test_a_list_of_many_jobs_comes_in_pages(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
+    cluster.clear()
+    for number in range(60):
+        cluster.make("trainingjobs", samples.training_job(f"many-{number:03d}"))
+    browser.open(dashboard.url)
+    jobs = "section[aria-labelledby=jobs] "
+    eventually(lambda: browser.find(jobs + ".pager span").text == "1 to 50 of 60")
+    assert len(browser.all(jobs + "tbody tr")) == 50
+    browser.find(jobs + ".pager button:last-child").click()
+    eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
+    assert len(browser.find(jobs).find_elements(By.CSS_SELECTOR, "tbody tr")) == 10
+
+
+CONTRAST = """
+const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+const light = (rgb) => {
+  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const [r, g, b] = rgb.map((v) => linear(v / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const ground = (one) => {
+  for (; one; one = one.parentElement) {
+    const [r, g, b, a] = parse(getComputedStyle(one).backgroundColor);
+    if (a === undefined || a > 0.9) return [r, g, b];
+  }
+  return [255, 255, 255];
+};
+const bad = [];
+for (const one of document.querySelectorAll("#app *, header *")) {
+  const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!own || !one.offsetParent || one.disabled) continue;
+  const [ink, under] = [parse(getComputedStyle(one).color).slice(0, 3), ground(one)].map(light);
+  const ratio = (Math.max(ink, under) + 0.05) / (Math.min(ink, under) + 0.05);
+  if (ratio < 4.5) bad.push(one.innerText.slice(0, 40) + " " + ratio.toFixed(2));
+}
+return bad;
+"""

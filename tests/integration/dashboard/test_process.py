@@ -1,0 +1,125 @@
+"""The process: its probes, its metrics, its rights, its end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.dashboard import samples
+from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
+from tests.integration.dashboard.kubelet import Kubelet
+
+
+def test_it_tells_how_it_does_and_stops_in_time(empty: Cluster, starter: Starter, browser: Browser) -> None:
+    process = starter()
+    assert process.ask("/healthz", process.probe_port) == "ok\n"
+    browser.open(process.url)
+    browser.sees("There are no TrainingJobs")
+    eventually(lambda: "convoy_dashboard_clients 1.0" in process.ask("/metrics", process.metrics_port))
+    metrics = process.ask("/metrics", process.metrics_port)
+    for name in ("updates_total", "update_seconds_bucket", "watch_lag_seconds", "sessions"):
+        assert f"convoy_dashboard_{name}" in metrics
+    assert "convoy_reconcile" not in metrics
+    began = time.monotonic()
+    assert process.stop() == 0
+    assert time.monotonic() - began < 12
+    browser.open("about:blank")
+
+
+def test_what_it_may_not_watch_is_said(empty: Cluster, starter: Starter, browser: Browser) -> None:
+    rules = [
+        {**rule, "resources": [one for one in rule["resources"] if one != "nodehealths"]}
+        for rule in chart_rules()
+    ]
+    token = empty.account("half-blind", rules)
+    process = starter(kubeconfig=empty.plane.kubeconfig(token))
+    browser.open(process.url)
+    browser.sees("Cannot watch nodehealths: 403")
+    process.stop()
+
+
+def test_its_rights_are_enough_and_it_reads_no_secrets(
+    empty: Cluster, starter: Starter, browser: Browser
+) -> None:
+    token = empty.account("convoy-dashboard", chart_rules())
+    assert all("secrets" not in rule["resources"] for rule in chart_rules())
+    verbs = {verb for rule in chart_rules() for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch", "create"}
+    created = {one for rule in chart_rules() if "create" in rule["verbs"] for one in rule["resources"]}
+    assert created == {"tokenreviews", "subjectaccessreviews"}
+    config = empty.plane.kubeconfig(token)
+    process = starter(kubeconfig=config)
+    browser.open(process.url)
+    browser.sees("There are no TrainingJobs")
+    assert not browser.find(".banner").is_displayed()
+    process.stop()
+
+
+def test_it_writes_nowhere_but_where_it_is_told(empty: Cluster, starter: Starter) -> None:
+    folder = starter.folder
+    before = {path.name for path in folder.iterdir() if not path.name.startswith("dashboard-")}
+    process = starter()
+    process.stop()
+    after = {path.name for path in folder.iterdir() if not path.name.startswith("dashboard-")}
+    assert after - before <= {"nicegui"}
+    assert not Path(".nicegui").exists()
+
+
+def test_a_wrong_setting_is_named(starter: Starter) -> None:
+    with pytest.raises(AssertionError, match="CONVOY_DASHBOARD_AUTH_MODE='Nobody' must be one of"):
+        try:
+            starter("Nobody")
+        except BaseException as failure:  # pytest's own is no Exception
+            raise AssertionError(str(failure)) from None
+
+
+def test_the_log_of_a_rank_is_read_and_followed(
+    empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
+) -> None:
+    kubelet = Kubelet(tmp_path, "launcher\n[3/4] step 1 of rank 4 <b>\n[3/5] step 1 of rank 5\n")
+    samples.nodes(empty)
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+    }
+    path = "/api/v1/nodes/node-06/status"
+    empty.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+    empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
+    samples.pods(empty)
+    process = starter()
+    browser.open(process.url + "/jobs/default/llama-8b")
+
+    def press(name: str) -> None:
+        eventually(lambda: [one for one in browser.all("button") if one.text.startswith(name)])[0].click()
+
+    browser.sees("llama-8b-worker-2")
+    browser.find("input[type=number]").send_keys("4")
+    press("Show")
+    browser.sees("[3/4] step 1 of rank 4 <b>")
+    assert "of rank 5" not in browser.text
+    asked_path, asked = kubelet.asked[-1]
+    assert asked_path == "/containerLogs/default/llama-8b-worker-2/worker"
+    assert asked["tailLines"] == ["500"] and "follow" not in asked
+    press("Follow")
+    browser.sees("following rank 4")
+    kubelet.more.put("[3/4] step 2 of rank 4\n")
+    browser.sees("step 2 of rank 4")
+    kubelet.more.put(None)
+    browser.sees("the log has ended")
+    browser.find("input[type=number]").send_keys("4")
+    press("Show")
+    browser.sees("llama-8b has no rank 44")
+    process.stop()
+    kubelet.end()
+
+
+def test_logs_that_are_switched_off_cannot_be_asked_for(
+    empty: Cluster, starter: Starter, browser: Browser
+) -> None:
+    empty.make("trainingjobs", samples.training_job("quiet"))
+    process = starter(logs="false")
+    browser.open(process.url + "/jobs/default/quiet")
+    browser.sees("Logs are switched off")
+    assert not [one for one in browser.all("button") if one.text.startswith(("Show", "Follow"))]
+    process.stop()

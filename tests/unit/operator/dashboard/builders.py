@@ -1,0 +1,68 @@
+"""Objects that the tables are made of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core.objects import Kept, keeper
+from convoy_operator.views import Node
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def ago(**length: float) -> str:
+    return (NOW - timedelta(**length)).isoformat()
+
+
+def raw(name: str = "gpt", made: str | None = None, **status: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"image": "i", "command": ["true"]}]}}
+    meta = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"u-{name}",
+        "resourceVersion": "7",
+        "creationTimestamp": made or ago(hours=1),
+        "managedFields": [{"manager": "x"}],
+    }
+    return {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": meta,
+        "spec": {"roles": [{"name": "w", "replicas": 2, "template": template}]},
+        "status": status,
+    }
+
+
+def kept(name: str = "gpt", made: str | None = None, **status: Any) -> Kept[TrainingJob]:
+    return keeper(TrainingJob)(raw(name, made, **status))
+
+
+def condition(kind: str, status: str, reason: str, **length: float) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": "m",
+        "lastTransitionTime": ago(**(length or {"minutes": 1})),
+    }
+
+
+def health(state: str, name: str = "hw", node: str = "node-1", **status: Any) -> NodeHealth:
+    return NodeHealth.model_validate(
+        {
+            "metadata": {"name": name},
+            "status": {
+                "state": state,
+                "since": ago(hours=2),
+                "nodeRef": {"name": node, "rack": "r1"},
+                **status,
+            },
+        }
+    )
+
+
+def node(name: str = "node-1", **more: Any) -> Node:
+    return Node(name=name, uid=name, version=1, **{"agent_ready": True, "ready": True, **more})

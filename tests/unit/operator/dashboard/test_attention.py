@@ -1,0 +1,145 @@
+"""What needs a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.operator.dashboard.builders import NOW, ago, condition, health, kept
+
+from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.guardpolicy import GuardPolicy
+from convoy_operator.dashboard.core import attention
+
+
+@pytest.mark.parametrize(
+    ("status", "made", "what"),
+    [
+        ({"phase": "Failed", "reason": "RankFailed"}, {"hours": 1}, ["Job failed"]),
+        ({"phase": "Running", "reason": "Training"}, {"hours": 1}, []),
+        ({"phase": "Succeeded"}, {"hours": 1}, []),
+        ({"phase": "Pending", "reason": "Unschedulable"}, {"seconds": 5}, ["Job stuck"]),
+        ({"phase": "Pending", "reason": "WaitingForPods"}, {"minutes": 9}, []),
+        ({"phase": "Pending", "reason": "WaitingForPods"}, {"minutes": 11}, ["Job stuck"]),
+        (
+            {
+                "phase": "Restarting",
+                "reason": "FormingProcessGroup",
+                "conditions": [condition("Running", "False", "x", minutes=2)],
+            },
+            {"hours": 5},
+            [],
+        ),
+        (
+            {
+                "phase": "Restarting",
+                "reason": "FormingProcessGroup",
+                "conditions": [condition("Running", "False", "x", minutes=12)],
+            },
+            {"hours": 5},
+            ["Job stuck"],
+        ),
+        ({}, {"minutes": 1}, []),
+        ({}, {"minutes": 11}, ["Job stuck"]),
+        ({"phase": "Suspended", "reason": "Suspended"}, {"hours": 1}, []),
+        (
+            {"phase": "Suspended", "reason": "SuspendedWithoutCheckpoint"},
+            {"hours": 1},
+            ["Job suspended unsaved"],
+        ),
+        (
+            {"phase": "Running", "conditions": [condition("Checkpointing", "False", "Overdue")]},
+            {"hours": 1},
+            ["Checkpoints at risk"],
+        ),
+        (
+            {"phase": "Running", "conditions": [condition("Checkpointing", "False", "NothingSaved")]},
+            {"hours": 1},
+            [],
+        ),
+        (
+            {
+                "phase": "Running",
+                "conditions": [condition("StragglerDetected", "Unknown", "DetectorDegraded")],
+            },
+            {"hours": 1},
+            ["Detector blind"],
+        ),
+        (
+            {
+                "phase": "Succeeded",
+                "conditions": [condition("StragglerDetected", "Unknown", "DetectorDegraded")],
+            },
+            {"hours": 1},
+            [],
+        ),
+    ],
+)
+def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float], what: list[str]) -> None:
+    found = list(attention.of_job(kept(made=ago(**made), **status), NOW))
+    assert [one.what for one in found] == what
+    assert all(one.why and one.advice and one.href == "/jobs/team/gpt" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        ("Quarantined", "convoy guard release node-1"),
+        ("Draining", "convoy guard why node-1"),
+        ("Condemned", "replace it"),
+        ("Repairing", "somebody has to reboot it"),
+        ("Suspect", None),
+        ("Qualified", None),
+        ("Exempt", None),
+    ],
+)
+def test_nodes_that_need_a_person(state: str, advice: str | None) -> None:
+    found = attention.of_health(health(state, repair={"action": "Reboot", "owner": "manual"}))
+    assert (advice is None) == (found is None)
+    assert found is None or advice in found.advice
+
+
+@pytest.mark.parametrize(
+    ("state", "what"), [("Closed", None), ("Open", "Breaker open"), ("HalfOpen", "Breaker half open")]
+)
+def test_breakers(state: str, what: str | None) -> None:
+    policy = GuardPolicy.model_validate({"metadata": {"name": "p"}, "status": {"breaker": {"state": state}}})
+    found = attention.of_policy(policy)
+    assert (found.what if found else None) == what
+
+
+@pytest.mark.parametrize(
+    ("conditions", "why"),
+    [
+        ([condition("Ready", "True", "Probed")], None),
+        ([condition("Ready", "False", "StoreUnreachable")], "StoreUnreachable: m"),
+        ([], "nobody has tried it out yet"),
+    ],
+)
+def test_stores(conditions: list[dict[str, Any]], why: str | None) -> None:
+    s3 = {"endpoint": "https://s3", "bucket": "bucket", "region": "r", "credentialsSecret": "s"}
+    store = CheckpointStore.model_validate(
+        {
+            "metadata": {"name": "s"},
+            "spec": {"s3": s3, "allowedNamespaces": ["*"]},
+            "status": {"conditions": conditions},
+        }
+    )
+    found = attention.of_store(store)
+    assert (found.why if found else None) == why
+
+
+def test_the_worst_is_first_and_then_the_newest() -> None:
+    found = attention.gather(
+        [
+            kept("slow", ago(hours=3), phase="Pending", reason="Unschedulable"),
+            kept("old", phase="Failed", reason="RankFailed", completionTime=ago(hours=2)),
+            kept("new", phase="Failed", reason="RankFailed", completionTime=ago(minutes=2)),
+        ],
+        [],
+        [],
+        [],
+        NOW,
+    )
+    assert [one.where for one in found] == ["team/new", "team/old", "team/slow"]
+    assert len({row.key for row in attention.rows(found, NOW)}) == 3

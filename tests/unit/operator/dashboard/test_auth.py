@@ -1,0 +1,260 @@
+"""Identities, limits, sessions and rights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from convoy_operator import errors
+from convoy_operator.dashboard.auth.access import Everything, ReviewedAccess
+from convoy_operator.dashboard.auth.door import Door, cookie_of
+from convoy_operator.dashboard.auth.gate import same_site
+from convoy_operator.dashboard.auth.identity import AUTHENTICATED, Identity, of_headers, of_review, within
+from convoy_operator.dashboard.auth.limit import ADDRESS_BURST, OVERALL_BURST, FailureLimit
+from convoy_operator.dashboard.auth.sessions import MOST, Sessions
+from convoy_operator.dashboard.settings import DashboardSettings, SettingError, from_environment
+
+ADA = Identity("ada", ("team",))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("status", "found"),
+    [
+        ({"authenticated": True, "user": {"username": "ada", "groups": ["team"]}}, ADA),
+        ({"authenticated": True, "user": {"username": "ada"}}, Identity("ada")),
+        ({"authenticated": True, "user": {}}, None),
+        ({"authenticated": False, "user": {"username": "ada"}}, None),
+        ({"authenticated": "true", "user": {"username": "ada"}}, None),
+        ({}, None),
+    ],
+)
+def test_the_user_of_a_review(status: dict[str, Any], found: Identity | None) -> None:
+    assert of_review(status) == found
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "found"),
+    [
+        ("ada", "team, ops,,team", Identity("ada", ("team", "ops", AUTHENTICATED))),
+        ("ada", "", Identity("ada", (AUTHENTICATED,))),
+        ("ada", "system:masters,team", Identity("ada", ("team", AUTHENTICATED))),
+        ("system:admin", "", None),
+        ("", "team", None),
+        ("a" * 600, "", None),
+    ],
+)
+def test_the_user_that_a_proxy_names(user: str, groups: str, found: Identity | None) -> None:
+    assert of_headers(user, groups) == found
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("10.1.2.3", True), ("::ffff:10.1.2.3", True), ("11.0.0.1", False), ("fd00::1", True), ("", False),
+        ("x", False),
+    ],
+)  # fmt: skip
+def test_addresses_of_proxies(address: str, inside: bool) -> None:
+    assert within(address, (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))) is inside
+
+
+def test_failures_of_one_address_run_out_and_come_back() -> None:
+    clock = Clock()
+    limit = FailureLimit(clock)
+    assert [limit.begin("a") for _ in range(ADDRESS_BURST + 1)] == [True] * ADDRESS_BURST + [False]
+    assert limit.begin("b")
+    clock.now += 12
+    assert [limit.begin("a"), limit.begin("a")] == [True, False]
+
+
+def test_success_costs_nothing() -> None:
+    limit = FailureLimit(Clock())
+    for _ in range(5 * ADDRESS_BURST):
+        assert limit.begin("a")
+        limit.succeeded("a")
+
+
+def test_many_addresses_share_a_limit() -> None:
+    limit = FailureLimit(Clock())
+    assert sum(limit.begin(str(number)) for number in range(3 * OVERALL_BURST)) == OVERALL_BURST
+
+
+@pytest.mark.parametrize(
+    ("steps", "alive"), [([50, 59], True), ([60], False), ([59, 59, 59, 59], False), ([59, 59, 50], True)]
+)
+def test_sessions_end_when_idle_and_at_last(steps: list[float], alive: bool) -> None:
+    clock = Clock()
+    sessions = Sessions(idle=60, longest=200, clock=clock)
+    session = sessions.begin(ADA, Everything(), "secret")
+    told: list[str] = []
+    session.on_end.append(lambda: told.append("over"))
+    for step in steps:
+        clock.now += step
+        if found := sessions.find(session.id):
+            sessions.use(found)
+    assert (sessions.find(session.id) is session, session.over, session.token is None) == (
+        alive, not alive, not alive
+    )  # fmt: skip
+    assert told == ([] if alive else ["over"])
+
+
+def test_ids_are_long_and_tokens_are_not_shown() -> None:
+    sessions = Sessions(60, 600)
+    one, two = (sessions.begin(ADA, Everything(), "s3cret") for _ in range(2))
+    assert one.id != two.id and len(one.id) >= 40
+    assert "s3cret" not in repr(one) and one.id not in repr(one)
+
+
+def test_sessions_are_bounded() -> None:
+    clock = Clock()
+    sessions = Sessions(60, 600, clock)
+    first = sessions.begin(ADA, Everything())
+    for _ in range(MOST):
+        clock.now += 0.001
+        sessions.begin(ADA, Everything())
+    assert first.over and len(sessions) == MOST
+
+
+class Reviewer:
+    def __init__(self, allowed: dict[str, set[str]]) -> None:
+        self.allowed = allowed
+        self.asked = 0
+        self.away = False
+        self.users = {"good": {"authenticated": True, "user": {"username": "ada", "groups": ["team"]}}}
+
+    async def review_access(
+        self, user: str, groups: tuple[str, ...], wanted: Mapping[str, str]
+    ) -> dict[str, Any]:
+        self.asked += 1
+        if self.away:
+            raise errors.Unavailable(0, "away")
+        assert (user, groups) == ("ada", ("team",))
+        where = wanted.get("namespace", "*")
+        return {"allowed": where in self.allowed.get(f"{wanted['verb']} {wanted['resource']}", set())}
+
+    async def review_token(self, token: str) -> dict[str, Any]:
+        if self.away:
+            raise errors.Unavailable(0, "away")
+        return self.users.get(token, {"authenticated": False})
+
+
+def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() -> None:
+    clock, reviewer = Clock(), Reviewer({"list trainingjobs": {"a"}, "get pods": {"a"}})
+    access = ReviewedAccess(reviewer, ADA, 60, clock)
+
+    async def play() -> None:
+        assert await access.namespaces(["a", "b"]) == {"a"}
+        assert reviewer.asked == 3
+        assert await access.namespaces(["a", "b"]) == {"a"}
+        assert reviewer.asked == 3
+        assert (await access.nodes(), await access.logs("a"), await access.logs("b")) == (False, True, False)
+        reviewer.away, clock.now = True, clock.now + 61
+        assert await access.namespaces(["a", "b", "new"]) == {"a"}
+        reviewer.away, clock.now = False, clock.now + 61
+        reviewer.allowed = {"list trainingjobs": {"*"}}
+        assert await access.namespaces(["a", "b"]) == {"a", "b"}
+        assert not await access.logs("a")
+
+    asyncio.run(play())
+
+
+def door(mode: str, **settings: Any) -> tuple[Door, Reviewer]:
+    reviewer = Reviewer({})
+    return Door(DashboardSettings(auth_mode=mode, **settings), reviewer), reviewer
+
+
+@pytest.mark.parametrize("token", ["", "bad", "x" * 20_000, "go\nod", "gööd"])
+def test_a_token_that_is_none_opens_nothing(token: str) -> None:
+    assert asyncio.run(door("TokenReview")[0].enter(token)) is None
+
+
+def test_a_token_opens_a_session_that_its_cookie_finds() -> None:
+    found = door("TokenReview")[0]
+    session = asyncio.run(found.enter(" good\n"))
+    assert session is not None and session.identity == ADA
+    headers = {"cookie": f"other=1; convoy-session={session.id}"}
+    assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is session
+    assert found.session("1.2.3.4", lambda name: "") is None
+
+
+def test_headers_open_nothing_but_behind_a_proxy() -> None:
+    headers = {"x-forwarded-user": "ada"}
+
+    def header(name: str) -> str:
+        return headers.get(name, "")
+
+    assert door("TokenReview")[0].session("10.0.0.1", header) is None
+    behind = door("Proxy", proxy_cidrs="10.0.0.0/8")[0]
+    assert behind.session("11.0.0.1", header) is None
+    session = behind.session("10.0.0.1", header)
+    assert session is not None and session is behind.session("10.0.0.2", header)
+    headers["x-forwarded-groups"] = "ops"
+    assert behind.session("10.0.0.1", header) is not session
+
+
+def test_a_cookie_for_tls_alone_is_for_one_host_alone() -> None:
+    assert door("TokenReview", secure_cookie=True)[0].cookie == "__Host-convoy-session"
+
+
+@pytest.mark.parametrize("header", ["", "a", "convoy-session", ";;;", "convoy-session=\x00"])
+def test_cookies_that_cannot_be_read_are_none(header: str) -> None:
+    assert cookie_of(header, "convoy-session") == ""
+
+
+@pytest.mark.parametrize(
+    ("headers", "same"),
+    [
+        ({"origin": "http://a:1", "host": "a:1"}, True),
+        ({"origin": "https://a", "host": "a"}, True),
+        ({"origin": "http://a:2", "host": "a:1"}, False),
+        ({"origin": "http://a.evil", "host": "a"}, False),
+        ({"origin": "null", "host": "a"}, False),
+        ({"origin": "null", "host": ""}, False),
+        ({"host": "a"}, False),
+        ({}, False),
+    ],
+)
+def test_requests_of_other_sites(headers: dict[str, str], same: bool) -> None:
+    assert same_site(lambda name: headers.get(name, "")) is same
+
+
+@pytest.mark.parametrize(
+    ("environ", "wrong"),
+    [
+        ({}, ""),
+        ({"AUTH_MODE": "None"}, ""),
+        ({"AUTH_MODE": ""}, "AUTH_MODE"),
+        ({"AUTH_MODE": "none"}, "AUTH_MODE"),
+        ({"AUTH_MODE": "Proxy"}, "PROXY_CIDRS"),
+        ({"AUTH_MODE": "Proxy", "PROXY_CIDRS": "10.0.0.0/8, fd00::/8"}, ""),
+        ({"AUTH_MODE": "Proxy", "PROXY_CIDRS": "10.0.0.1/8"}, "PROXY_CIDRS"),
+        ({"PROXY_CIDRS": "x"}, "PROXY_CIDRS"),
+        ({"LOGS": "maybe"}, "LOGS"),
+        ({"PORT": "-1"}, "PORT"),
+        ({"IDLE_SECONDS": "an hour"}, "IDLE_SECONDS"),
+    ],
+)
+def test_settings(environ: dict[str, str], wrong: str) -> None:
+    given = {f"CONVOY_DASHBOARD_{name}": value for name, value in environ.items()}
+    if not wrong:
+        assert from_environment(given).auth_mode == environ.get("AUTH_MODE", "TokenReview")
+        return
+    with pytest.raises(SettingError, match=f"CONVOY_DASHBOARD_{wrong}"):
+        from_environment(given)
+
+
+def test_booleans_are_words() -> None:
+    found = from_environment({"CONVOY_DASHBOARD_LOGS": "false", "CONVOY_DASHBOARD_SECURE_COOKIE": "True"})
+    assert (found.logs, found.secure_cookie) == (False, True)

@@ -1,0 +1,139 @@
+"""Headers, the gate and the feed, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from convoy_operator.dashboard.auth.access import Everything
+from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.auth.gate import SESSION, Gate
+from convoy_operator.dashboard.auth.identity import Identity
+from convoy_operator.dashboard.feed import Feed
+from convoy_operator.dashboard.headers import SecurityHeaders
+from convoy_operator.dashboard.settings import DashboardSettings
+
+HTML = b"<style>a</style><script>b</script><script type='module'>'&lt;script>'</script><stylesheet><scripted>"
+
+
+def play(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an ASGI application sends."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(
+        app({"method": "GET", "headers": [], "path": "/", "query_string": b"", **scope}, receive, send)
+    )
+    return sent
+
+
+def page(kind: bytes) -> Any:
+    """An application that answers in two pieces."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", kind), (b"content-length", b"1"), (b"X-Frame-Options", b"ALLOWALL")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": HTML[:20], "more_body": True})
+        await send({"type": "http.response.body", "body": HTML[20:]})
+
+    return app
+
+
+def test_tags_of_a_page_get_the_nonce_of_its_policy_and_nothing_else_does() -> None:
+    one, two = (play(SecurityHeaders(page(b"text/html; charset=utf-8")), {"type": "http"}) for _ in range(2))
+    headers = dict(one[0]["headers"])
+    (nonce,) = set(re.findall(r"'nonce-([^']+)'", headers[b"content-security-policy"].decode()))
+    body = b"".join(message.get("body", b"") for message in one[1:]).decode()
+    assert body.count(f'nonce="{nonce}"') == 3
+    assert "&lt;script>" in body and "<stylesheet>" in body and "<scripted>" in body
+    assert int(headers[b"content-length"]) == len(body)
+    assert nonce not in dict(two[0]["headers"])[b"content-security-policy"].decode()
+    assert [value for key, value in one[0]["headers"] if key.lower() == b"x-frame-options"] == [b"DENY"]
+
+
+def test_what_is_no_page_passes_as_it_is() -> None:
+    sent = play(SecurityHeaders(page(b"text/javascript")), {"type": "http"})
+    assert b"".join(message.get("body", b"") for message in sent) == HTML
+    assert b"content-security-policy" in dict(sent[0]["headers"])
+
+
+async def inner(scope: Any, receive: Any, send: Any) -> None:
+    """What the gate stands before: says whose request it is."""
+    session = scope.get(SESSION)
+    said = session.identity.user if session else "open"
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": said.encode()})
+
+
+HOST = (b"host", b"a")
+ORIGIN = (b"origin", b"http://a")
+EVIL = (b"origin", b"http://evil")
+
+
+@pytest.mark.parametrize(
+    ("scope", "cookie", "said"),
+    [
+        ({}, False, 303),
+        ({"path": "/jobs/a/b"}, True, "ada"),
+        ({"path": "/login"}, False, "open"),
+        ({"path": "/static/x.css"}, False, "open"),
+        ({"path": "/docs"}, True, 404),
+        ({"path": "/_nicegui/3/static/x.js"}, False, 401),
+        ({"path": "/login", "method": "POST", "headers": [HOST]}, False, 403),
+        ({"path": "/login", "method": "POST", "headers": [HOST, EVIL]}, False, 403),
+        ({"path": "/login", "method": "POST", "headers": [HOST, ORIGIN]}, False, "open"),
+        ({"path": "/logout", "method": "POST", "headers": [HOST, ORIGIN]}, False, 401),
+        ({"path": "/_nicegui_ws/socket.io/", "query_string": b"client_id=mine"}, True, "ada"),
+        ({"path": "/_nicegui_ws/socket.io/", "query_string": b"client_id=gone"}, True, "ada"),
+        ({"path": "/_nicegui_ws/socket.io/", "query_string": b"client_id=others"}, True, 403),
+        ({"path": "/_nicegui_ws/socket.io/", "query_string": b"client_id=mine&client_id=others"}, True, 403),
+        ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, EVIL]}, True, 1008),
+        ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST]}, True, 1008),
+        ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, ORIGIN]}, False, 1008),
+        ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, ORIGIN]}, True, "ada"),
+        ({"headers": [(b"cookie", b"convoy-session=x"), (b"cookie", b"convoy-session=y")]}, True, 303),
+    ],
+)
+def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, said: str | int) -> None:
+    door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
+    mine = door.sessions.begin(Identity("ada"), Everything())
+    others = door.sessions.begin(Identity("eve"), Everything())
+    owners = {"mine": mine, "others": others}
+    headers = list(scope.pop("headers", []))
+    headers += [(b"cookie", f"convoy-session={mine.id}".encode())] if cookie else []
+    sent = play(Gate(inner, door, owners.get), {"type": "http", "headers": headers, **scope})
+    if sent[0]["type"] == "websocket.close":
+        assert sent[0]["code"] == said
+    elif isinstance(said, str):
+        assert sent[1]["body"].decode() == said
+    else:
+        assert sent[0]["status"] == said
+
+
+def test_a_bell_rings_once_for_many_changes_and_says_since_when(
+    virtual: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        feed = Feed()
+        with feed.bell() as bell:
+            assert await bell.wait(1.0) is None
+            feed.ring()
+            feed.ring()
+            assert await bell.wait(1.0) is not None
+            clock = asyncio.get_running_loop().time
+            began = clock()
+            assert await bell.wait(1.0) is None
+            assert clock() - began >= 1.0
+            assert len(feed) == 1
+        assert len(feed) == 0
+
+    virtual(play())

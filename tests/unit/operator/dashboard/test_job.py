@@ -1,0 +1,176 @@
+"""The page of one job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import PodView
+from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core import happenings, job
+from convoy_operator.dashboard.core.rows import Tone
+from convoy_operator.views import Pod
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def ago(**length: float) -> str:
+    return (NOW - timedelta(**length)).isoformat()
+
+
+def training(
+    replicas: int = 3, processes: int = 2, spec: dict[str, Any] | None = None, **status: Any
+) -> TrainingJob:
+    template = {"spec": {"containers": [{"image": "i", "command": ["true"]}]}}
+    role = {"name": "w", "replicas": replicas, "processesPerReplica": processes, "template": template}
+    return TrainingJob.model_validate(
+        {
+            "metadata": {"name": "gpt", "namespace": "team", "uid": "u"},
+            "spec": {"roles": [role], **(spec or {})},
+            "status": status,
+        }
+    )
+
+
+def texts(rows: list[Any]) -> list[list[str]]:
+    return [[cell.text for cell in row.cells] for row in rows]
+
+
+def pod(name: str, **view: Any) -> Pod:
+    given = {"phase": "Running", "node": "node-1", "owner_uid": "u", **view}
+    return Pod("team", 1, "gpt", PodView(name=name, uid=f"uid-{name}", **given))
+
+
+def test_shares_are_in_the_order_of_causes_and_sum_up() -> None:
+    model = training(
+        goodput={
+            "seconds": {"restart": 30, "productive": 60, "queue": 0},
+            "cause": "start",
+            "since": ago(seconds=10),
+        }
+    )
+    found = job.shares(model, NOW)
+    assert [(one.cause, one.seconds) for one in found] == [("productive", 60), ("start", 10), ("restart", 30)]
+    assert sum(one.share for one in found) == pytest.approx(1)
+    assert job.shares(training(), NOW) == []
+
+
+def test_pods_are_in_the_order_of_their_ranks_with_node_and_rack() -> None:
+    health = NodeHealth.model_validate(
+        {"metadata": {"name": "hw"}, "status": {"nodeRef": {"name": "node-1", "rack": "r1"}}}
+    )
+    found = job.pod_rows(
+        training(),
+        [pod("gpt-w-2", node=None, phase="Pending", unschedulable="no room"), pod("odd"), pod("gpt-w-0")],
+        {"node-1": health},
+    )
+    assert texts(found) == [
+        ["0-1", "gpt-w-0", "Running", "node-1", "r1", "-"],
+        ["4-5", "gpt-w-2", "Pending", "not placed", "-", "not placed: no room"],
+        ["-", "odd", "Running", "node-1", "r1", "-"],
+    ]
+
+
+def test_ranks_close_up_where_a_pod_is_absent() -> None:
+    model = training(spec={}, roles=[{"name": "w", "desired": 3, "absent": [1]}])
+    assert job.ranks(model) == {"gpt-w-0": "0-1", "gpt-w-2": "2-3"}
+    assert job.ranks(training(1, 1)) == {"gpt-w-0": "0"}
+
+
+@pytest.mark.parametrize(
+    ("view", "said", "tone"),
+    [
+        ({}, "-", Tone.PLAIN),
+        ({"exit_code": 0}, "ended: Completed (exit code 0)", Tone.PLAIN),
+        ({"exit_code": 137, "termination_reason": "OOMKilled"}, "ended: OOMKilled (exit code 137)", Tone.BAD),
+        ({"deleting": True}, "being deleted", Tone.QUIET),
+        (
+            {"waiting_reason": "ImagePullBackOff", "waiting_message": "gone"},
+            "waiting: ImagePullBackOff: gone",
+            Tone.WARN,
+        ),
+    ],
+)
+def test_states_of_pods(view: dict[str, Any], said: str, tone: Tone) -> None:
+    assert job.pod_state(pod("a", **view)) == (said, tone)
+
+
+def test_every_tier_that_is_used_has_a_line() -> None:
+    tiers = {"local": {}, "peer": {}, "remote": {"store": "s"}}
+    mark = {"incarnation": 2, "step": 1500, "time": ago(minutes=3)}
+    point = {
+        "incarnation": 2,
+        "step": 1500,
+        "tier": "local",
+        "time": ago(minutes=3),
+        "watermarks": {"local": mark},
+    }
+    found = texts(job.checkpoint_rows(training(spec={"checkpoint": {"tiers": tiers}}, checkpoint=point), NOW))
+    assert found[0][:3] == ["local", "1,500", "2"] and found[0][3].startswith("3m ago")
+    assert [row[:2] for row in found[1:]] == [["peer", "none yet"], ["remote", "none yet"]]
+    assert job.checkpoint_rows(training(), NOW) == []
+
+
+def test_a_straggler_is_named_with_what_speaks_for_it_until_the_job_is_over() -> None:
+    slow = {
+        "cause": "Thermal",
+        "place": "rank",
+        "ranks": [5],
+        "nodes": ["n6"],
+        "sinceStep": 900,
+        "slowdown": 0.23,
+        "persistent": True,
+    }
+    assert texts(job.straggler_rows(training(stragglers=[slow]))) == [
+        ["rank 5", "n6", "Thermal", "+23%", "900", "yes"]
+    ]
+    assert job.straggler_rows(training(phase="Succeeded", stragglers=[slow])) == []
+
+
+def test_facts_of_a_job_that_has_told_nothing_are_dashes() -> None:
+    found = {fact.label: fact.text for fact in job.facts(training(), NOW)}
+    assert {found[label] for label in ("Step", "Done", "Loss", "Samples/s", "Ends", "Checkpoint")} == {"-"}
+
+
+def event(reason: str, when: str | None, **more: Any) -> dict[str, Any]:
+    return {"reason": reason, "message": "m", "type": "Normal", "lastTimestamp": when, **more}
+
+
+def test_the_past_is_of_events_and_of_the_last_restart() -> None:
+    last = {
+        "reason": "RankKilled",
+        "message": "killed",
+        "rank": 2,
+        "node": "n2",
+        "step": 40,
+        "at": ago(hours=2),
+    }
+    model = training(restarts={"total": 1, "last": last})
+    found = happenings.timeline(
+        model,
+        [
+            event("Training", ago(minutes=5)),
+            event("RankFailed", None, eventTime=ago(minutes=1), type="Warning", count=3),
+            event("Lost", None),
+            event("Broken", "yesterday"),
+        ],
+    )
+    assert [(one.reason, one.tone, one.times) for one in found] == [
+        ("RankFailed", Tone.WARN, 3),
+        ("Training", Tone.PLAIN, 1),
+        ("RankKilled", Tone.WARN, 1),
+    ]
+    assert found[-1].message == "killed (rank 2 on n2, at step 40, replaces: Process, counted)"
+    assert texts(happenings.rows(found, NOW))[0][1] == "RankFailed x3"
+
+
+def test_a_restart_whose_event_is_there_is_told_once_and_the_past_is_bounded() -> None:
+    model = training(restarts={"total": 1, "last": {"reason": "RankKilled", "at": ago(minutes=2)}})
+    events = [event("RankKilled", ago(minutes=2, seconds=3))]
+    assert len(happenings.timeline(model, events)) == 1
+    many = [event(f"E{number}", ago(seconds=number)) for number in range(200)]
+    assert [one.reason for one in happenings.timeline(training(), many)][:2] == ["E0", "E1"]
+    assert len(happenings.timeline(training(), many)) == happenings.MOST

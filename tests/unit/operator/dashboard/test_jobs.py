@@ -1,0 +1,108 @@
+"""Rows of jobs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.operator.dashboard.builders import NOW, ago, kept, raw
+
+from convoy_crds.telling import NEW
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core import jobs
+from convoy_operator.dashboard.core.objects import keeper
+from convoy_operator.dashboard.core.rows import Tone
+
+
+def test_a_running_job_in_a_row() -> None:
+    row = jobs.row(
+        kept(
+            phase="Running",
+            reason="Training",
+            message="2 ranks run",
+            ready="2/2",
+            progress={"step": 300, "totalSteps": 1200},
+            checkpoint={"incarnation": 1, "step": 250, "tier": "peer", "time": ago(minutes=7)},
+            restarts={"total": 3, "inWindow": 1},
+            goodput={
+                "seconds": {"productive": 2700, "restart": 600},
+                "cause": "productive",
+                "since": ago(minutes=5),
+            },
+        ),
+        NOW,
+    )
+    assert [cell.text for cell in row.cells] == [
+        "team/gpt",
+        "Running",
+        "2/2",
+        "300/1200",
+        "25%",
+        "7m ago, peer",
+        "3",
+        "83%",
+        "60m",
+        "Training: 2 ranks run",
+    ]
+    assert (row.cells[0].href, row.group, row.cells[4].share) == ("/jobs/team/gpt", "Running", 0.25)
+    assert row.cells[6].tone is Tone.WARN
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "tone"),
+    [
+        ({}, "New", Tone.WARN),
+        ({"phase": "Pending", "reason": "WaitingForPods"}, "Pending", Tone.BUSY),
+        ({"phase": "Pending", "reason": "Unschedulable"}, "Pending", Tone.WARN),
+        ({"phase": "Running", "reason": "Training"}, "Running", Tone.GOOD),
+        ({"phase": "Running", "reason": "Shrunk"}, "Running", Tone.WARN),
+        ({"phase": "Restarting"}, "Restarting", Tone.WARN),
+        ({"phase": "Suspended"}, "Suspended", Tone.QUIET),
+        ({"phase": "Failed", "reason": "RankFailed"}, "Failed", Tone.BAD),
+        ({"phase": "Succeeded"}, "Succeeded", Tone.GOOD),
+    ],
+)
+def test_phases(status: dict[str, Any], phase: str, tone: Tone) -> None:
+    cell = jobs.row(kept(**status), NOW).cells[1]
+    assert (cell.text, cell.tone) == (phase, tone)
+
+
+def test_what_is_unknown_is_a_dash_and_a_new_job_says_who_should_look() -> None:
+    row = jobs.row(kept(), NOW)
+    assert {row.cells[number].text for number in (2, 3, 4, 5, 7)} == {"-"}
+    assert row.cells[-1].text == NEW
+
+
+def test_a_job_that_cannot_be_read_is_shown_with_its_flaw() -> None:
+    body = raw()
+    body["spec"]["roles"][0]["replicas"] = "many"
+    row = jobs.row(keeper(TrainingJob)(body), NOW)
+    assert (len(row.cells), row.group) == (len(jobs.COLUMNS), jobs.UNREADABLE)
+    assert "spec.roles.0.replicas" in row.cells[-1].text
+
+
+def test_the_newest_job_is_first_and_phases_are_counted_in_their_order() -> None:
+    found = [
+        kept("old", ago(days=2), phase="Failed"),
+        kept("new", ago(minutes=1), phase="Running"),
+        kept("other", ago(days=1), phase="Running"),
+    ]
+    assert [row.key for row in jobs.rows(found, NOW)] == ["team/new", "team/other", "team/old"]
+    assert list(jobs.counts(found).items()) == [("Running", 2), ("Failed", 1)]
+
+
+def test_a_job_that_is_over_grows_no_older_in_its_ledger() -> None:
+    ledger = {"seconds": {"productive": 90.0, "start": 10.0}, "cause": "start", "since": ago(days=3)}
+    job = kept(phase="Succeeded", completionTime=ago(days=3), goodput=ledger).model
+    assert job is not None and jobs.goodput(job, NOW) == 0.9
+
+
+def test_a_row_is_made_anew_when_its_job_changes_and_while_it_ages() -> None:
+    cache = jobs.RowCache()
+    first = cache.row(kept(phase="Running"), NOW)
+    assert cache.row(kept(phase="Running"), NOW + timedelta(seconds=4)) is first
+    assert cache.row(kept(phase="Running"), NOW + timedelta(seconds=5)) is not first
+    body = raw(phase="Failed")
+    body["metadata"]["resourceVersion"] = "8"
+    assert cache.row(keeper(TrainingJob)(body), NOW + timedelta(seconds=5)).group == "Failed"

@@ -1,0 +1,88 @@
+"""What is shown of a table, and figures in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from convoy_operator.dashboard.core import words
+from convoy_operator.dashboard.core.rows import Cell, Choice, Row, arrange, natural
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def row(name: str, number: float | None, group: str = "") -> Row:
+    shown = Cell("-") if number is None else Cell(f"{number:g}", order=number)
+    return Row(name, (Cell(name), shown), group)
+
+
+FIRST = ["node-10", "node-2", "node-1"]
+ROWS = [row("node-10", 3, "a"), row("node-2", 1, "b"), row("node-1", None, "a"), row("Other", 20, "b")]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        (Choice(), ["node-10", "node-2", "node-1", "Other"]),
+        (Choice(column=0), ["node-1", "node-2", "node-10", "Other"]),
+        (Choice(column=0, descending=True), ["Other", "node-10", "node-2", "node-1"]),
+        (Choice(column=1), ["node-2", "node-10", "Other", "node-1"]),
+        (Choice(column=1, descending=True), ["Other", "node-10", "node-2", "node-1"]),
+        (Choice(words="NODE 1"), ["node-10", "node-2", "node-1"]),
+        (Choice(words="node 10"), ["node-10"]),
+        (Choice(words="  "), ["node-10", "node-2", "node-1", "Other"]),
+        (Choice(group="b"), ["node-2", "Other"]),
+        (Choice(group="b", words="other"), ["Other"]),
+        (Choice(group="c"), []),
+    ],
+)
+def test_rows_are_chosen_and_sorted(choice: Choice, names: list[str]) -> None:
+    found = arrange(ROWS, choice, 10)
+    assert [one.key for one in found.rows] == names
+    assert (found.matching, found.total, found.pages, found.page) == (len(names), 4, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("page", "shown", "at"), [(0, FIRST, 0), (1, ["Other"], 1), (7, ["Other"], 1), (-1, FIRST, 0)]
+)  # fmt: skip
+def test_a_page_that_is_not_there_is_the_nearest_one(page: int, shown: list[str], at: int) -> None:
+    found = arrange(ROWS, Choice(page=page), 3)
+    assert ([one.key for one in found.rows], found.page, found.pages) == (shown, at, 2)
+
+
+def test_numbers_in_names_are_numbers() -> None:
+    assert sorted(["n10", "N9", "n1"], key=natural) == ["n1", "N9", "n10"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"), (0.25, "0.2 s"), (42.4, "42 s"), (60, "1 min"), (425, "7 min 5 s"), (3600, "1 h"),
+        (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (86_400, "1 d"), (-5, "0 s"),
+    ],
+)  # fmt: skip
+def test_lengths_of_time(seconds: float, said: str) -> None:
+    assert words.duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "-"), (0.0, "0"), (2.14912, "2.149"), (0.0001, "1.000e-04"), (1843.2, "1,843"),
+     (3e9, "3.000e+09"),
+     (-12.5, "-12.5")],
+)  # fmt: skip
+def test_figures(value: float | None, said: str) -> None:
+    assert words.figure(value) == said
+
+
+def test_moments() -> None:
+    assert words.until(NOW + timedelta(hours=7), NOW) == "in 7h"
+    assert words.until(NOW - timedelta(hours=7), NOW) == "7h ago"
+    assert (words.until(None, NOW), words.ago(None, NOW), words.clock(None)) == ("-", "-", "-")
+    assert words.clock(NOW) == "2026-05-01 12:00:00Z"
+
+
+def test_links_hold_names_that_are_no_paths() -> None:
+    assert words.job_link("a/b", "c?d#<e>") == "/jobs/a%2Fb/c%3Fd%23%3Ce%3E"
+    assert words.node_link("../x") == "/nodes/..%2Fx"

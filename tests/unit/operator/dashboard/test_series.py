@@ -1,0 +1,82 @@
+"""Curves and logs: bounded, and true at both ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from math import isnan
+
+from convoy_crds.trainingjob import Progress
+from convoy_operator.dashboard.core import charts
+from convoy_operator.dashboard.core.logs import MOST_LENGTH, MOST_LINES, Tail
+from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def told(step: int, loss: float | None = 1.0) -> Progress:
+    return Progress(step=step, loss=loss, time=NOW + timedelta(seconds=step))
+
+
+def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
+    curve = Curve(NOW)
+    for step in range(20_000):
+        curve.add(told(step, loss=float(step)), NOW)
+        assert len(curve.times) <= POINTS + 1
+        assert (curve.steps[0], curve.steps[-1], curve.losses[-1]) == (0.0, float(step), float(step))
+    assert len(curve.times) >= POINTS // 2
+    gaps = {curve.steps[one + 1] - curve.steps[one] for one in range(len(curve.steps) - 2)}
+    assert max(gaps) <= 2 * curve.stride
+    assert list(curve.times) == sorted(set(curve.times))
+
+
+def test_what_is_known_is_not_taken_twice() -> None:
+    curve = Curve(NOW)
+    assert curve.add(told(1), NOW)
+    assert not curve.add(told(1), NOW)
+    assert not curve.add(told(0), NOW)
+    assert curve.add(Progress(step=2), NOW + timedelta(seconds=9))
+    assert isnan(curve.losses[-1]) and isnan(curve.rates[-1])
+
+
+def test_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
+    curves = Curves(jobs=2)
+    assert curves.see("a", told(1), NOW)
+    curves.see("b", told(1), NOW)
+    curves.see("a", told(2), NOW)
+    curves.see("c", None, NOW)
+    assert [curves.get(one) is not None for one in "abc"] == [True, False, True]
+    curves.forget("a")
+    assert len(curves) == 1
+
+
+def test_a_chart_leaves_out_what_was_not_told() -> None:
+    curve = Curve(NOW)
+    curve.add(told(1, loss=2.5), NOW)
+    curve.add(told(2, loss=None), NOW)
+    assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == [[1.0, 2.5]]
+    assert charts.line(None, "rates", "", "#000")["series"][0]["data"] == []
+
+
+def test_tooltips_are_drawn_and_never_parsed() -> None:
+    for options in (charts.line(None, "losses", "", "#000"), charts.strips(())):
+        assert options["tooltip"]["renderMode"] == "richText"
+
+
+def test_the_lines_of_one_rank_and_of_the_launcher_are_kept() -> None:
+    tail = Tail(1)
+    tail.add("launcher\n[3/0] of rank 0\n[3/1] of ra")
+    tail.add("nk 1\r\n[3/10] of rank 10\n\x1b[31mred\n[3/1] last")
+    assert tail.text == "launcher\n[3/1] of rank 1\n\N{REPLACEMENT CHARACTER}[31mred"
+    tail.end()
+    assert tail.text.endswith("\n[3/1] last")
+
+
+def test_a_log_is_bounded_in_lines_and_in_their_length() -> None:
+    tail = Tail()
+    for number in range(2 * MOST_LINES):
+        tail.add(f"{number}\n")
+    tail.add("x" * 10 * MOST_LENGTH)
+    tail.end()
+    lines = tail.text.split("\n")
+    assert len(lines) == MOST_LINES
+    assert lines[0] == str(MOST_LINES + 1) and len(lines[-1]) == MOST_LENGTH + 1
