@@ -21,6 +21,7 @@ POLICIES = {f"NetworkPolicy convoy-{part}" for part in ("operator", "agent", "ho
 MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}
 BOARDS = {"ConfigMap convoy-dashboard-control-plane", "ConfigMap convoy-dashboard-jobs"}
 RULE = {"PrometheusRule convoy"}
+DASHBOARD = {"Deployment convoy-dashboard"}
 ENGINES = {"ConfigMap convoy-engines", OPERATOR}  # which is told of them by an annotation
 ON: Mapping[str, Any] = {
     "networkPolicies": {"enabled": True},
@@ -28,8 +29,9 @@ ON: Mapping[str, Any] = {
         name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "grafanaDashboards")
     },
 }
-"""With these on each value has an effect."""
+"""With these on each value has an effect, but for those of the dashboard."""
 OFF: Mapping[str, Any] = {}
+PAGES: Mapping[str, Any] = {"dashboard": {"enabled": True}}
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,24 @@ EFFECTS = {
     "certificates.mode": Effect(
         "CertManager", {OPERATOR, "Role convoy-operator", "Issuer convoy-ca", "Certificate convoy-ca"}
     ),
+    "dashboard.enabled": Effect(
+        True,
+        DASHBOARD
+        | {f"{kind} convoy-dashboard" for kind in ("Service", "ServiceAccount")}
+        | {f"{kind} convoy-dashboard" for kind in ("ClusterRole", "ClusterRoleBinding")},
+    ),
+    "dashboard.image": Effect("pages-x", DASHBOARD, "pages-x:", PAGES),
+    "dashboard.auth.mode": Effect("None", DASHBOARD, "value: None", PAGES),
+    "dashboard.auth.proxyCIDRs": Effect(["192.0.2.1/32"], DASHBOARD, "value: 192.0.2.1/32", PAGES),
+    "dashboard.auth.secureCookie": Effect(True, DASHBOARD, "value: 'true'", PAGES),
+    "dashboard.logs": Effect(False, DASHBOARD | {"ClusterRole convoy-dashboard"}, beside=PAGES),
+    "dashboard.logLevel": Effect("DEBUG", DASHBOARD, "value: DEBUG", PAGES),
+    "dashboard.resources": Effect({"limits": {"memory": "3Gi"}}, DASHBOARD, "memory: 3Gi", PAGES),
+    "dashboard.resources.requests": Effect({"cpu": "3"}, DASHBOARD, "cpu: '3'", PAGES),
+    "dashboard.resources.limits": Effect({"memory": "3Gi"}, DASHBOARD, "memory: 3Gi", PAGES),
+    "dashboard.nodeSelector": Effect({"team-x": "mine"}, DASHBOARD, "team-x: mine", PAGES),
+    "dashboard.tolerations": Effect(TOLERATION, DASHBOARD, "key: team-x", PAGES),
+    "dashboard.env": Effect({"CONVOY_DASHBOARD_IDLE_MINUTES": 7}, DASHBOARD, "IDLE_MINUTES", PAGES),
     "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
     "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
     "test.seconds": Effect(77, {"Job convoy-trains-a-job"}, "activeDeadlineSeconds: 137"),
@@ -138,16 +158,16 @@ def test_every_value_is_here() -> None:
 
 
 @pytest.fixture(scope="module")
-def before(helm: Path) -> dict[bool, dict[str, str]]:
-    return {bool(values): by_name(render(helm, values=values, apis=APIS)) for values in (ON, OFF)}
+def before(helm: Path) -> dict[str, dict[str, str]]:
+    return {str(values): by_name(render(helm, values=values, apis=APIS)) for values in (ON, OFF, PAGES)}
 
 
 @pytest.mark.parametrize("path", sorted(EFFECTS))
 def test_a_value_changes_what_it_is_about_and_nothing_else(
-    helm: Path, before: dict[bool, dict[str, str]], path: str
+    helm: Path, before: dict[str, dict[str, str]], path: str
 ) -> None:
     effect = EFFECTS[path]
-    old = before[bool(effect.beside)]
+    old = before[str(effect.beside)]
     new = by_name(render(helm, values=merged(effect.beside, path, effect.value), apis=APIS))
     changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
     assert grouped(changed, effect.changes) == effect.changes
