@@ -1,7 +1,7 @@
 """What a fleet of 5,000 nodes takes of the operator's memory: no database is beside it.
 
-The operator's own process and a real API server. A handful of nodes have agents; the others are Node objects
-whose hardware the guard knows and keeps a NodeHealth of.
+The operator's own process and a real API server. A handful of nodes have agents; of the others there are Node
+objects, and NodeHealths as an operator before this one has left them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from e2e.bench import kwok
 from e2e.bench.api import each
 from e2e.bench.figures import Figures, Metric
 from e2e.bench.rig import Rig, rig
+from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 
 NODES, WITH_AGENTS = 5000, 10
@@ -21,36 +22,43 @@ _API = f"/apis/{API_VERSION}"
 _PATIENCE = 900.0
 _EVERY = 10.0
 """Listing as many costs the API server what storing them does."""
+_SINCE = "2026-01-01T00:00:00Z"
 
 
 def bench(figures: Figures, nodes: int = NODES) -> None:
-    """Needs a local cluster's binaries."""
-    asyncio.run(_bench(figures, nodes))
+    """Needs a local cluster's binaries. What does not come about in time is told as not measured."""
+    metric = Metric(f"{nodes} nodes that the guard watches, the operator's memory", "MB", 512)
+    try:
+        figures.add(metric, asyncio.run(_bench(nodes)))
+    except ClusterError as error:
+        figures.miss(metric, str(error))
 
 
-async def _bench(figures: Figures, nodes: int) -> None:
+async def _bench(nodes: int) -> float | None:
+    """MB, at most."""
     progress = Progress()
     async with rig(WITH_AGENTS, progress, 0.0) as made, made.operating(0.0):
-        before = made.operator.memory_mb()
-        others = [_node(made, number) for number in range(WITH_AGENTS, nodes)]
-        await each(others, lambda body: made.api.create("/api/v1/nodes", body))
+        await each(range(WITH_AGENTS, nodes), lambda number: _add(made, number))
         began = time.monotonic()
         policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": "large"}}
         await made.api.create(f"{_API}/guardpolicies", {**policy, "spec": {"mode": "Observe"}})
-        await made.until(lambda: _known(made, nodes), _PATIENCE, "all hardware is known", every=_EVERY)
-        progress.say(f"{nodes} nodes are known after {time.monotonic() - began:.0f} s")
-        words = f"{nodes} nodes that the guard watches, the operator's memory"
-        figures.add(Metric(f"{words}: at most", "MB", 512), made.operator.memory_mb(peak=True))
-        figures.add(Metric(f"{words}: with {WITH_AGENTS} nodes", "MB"), before)
+        await made.until(lambda: _guarded(made, nodes), _PATIENCE, "all hardware is guarded", every=_EVERY)
+        progress.say(f"{nodes} nodes are guarded after {time.monotonic() - began:.0f} s")
+        return made.operator.memory_mb(peak=True)
 
 
-def _node(made: Rig, number: int) -> dict[str, object]:
-    """One of which nothing is heard."""
-    return kwok.node(f"bare-{number:04d}", number, "bare", made.plane.cluster.addresses) | {
-        "spec": {},
-    }
+async def _add(made: Rig, number: int) -> None:
+    """A node of which nothing is heard, and what is known of its hardware."""
+    body = kwok.node(f"bare-{number:04d}", number, "bare", made.plane.cluster.addresses) | {"spec": {}}
+    node = await made.api.create("/api/v1/nodes", body)
+    health = {"apiVersion": API_VERSION, "kind": "NodeHealth", "metadata": {"name": f"machine-{number:04d}"}}
+    await made.api.create(f"{_API}/nodehealths", health)
+    where = {"name": node["metadata"]["name"], "uid": node["metadata"]["uid"]}
+    status = {"state": "Unverified", "since": _SINCE, "cleanSince": _SINCE, "nodeRef": where}
+    await made.api.patch(f"{_API}/nodehealths/machine-{number:04d}/status", {"status": status})
 
 
-async def _known(made: Rig, nodes: int) -> bool:
+async def _guarded(made: Rig, nodes: int) -> bool:
+    """Whether the policy has them all: what the operator writes of them says so."""
     found = await made.api.get(f"{_API}/nodehealths")
-    return sum(1 for one in found["items"] if one.get("status", {}).get("state")) >= nodes
+    return sum(1 for one in found["items"] if one.get("status", {}).get("policy") == "large") >= nodes
