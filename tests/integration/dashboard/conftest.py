@@ -160,6 +160,20 @@ class Starter:
     started: list[Process] = field(default_factory=list)
 
     def __call__(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
+        """One that is ready."""
+        found = self.begin(mode, kubeconfig, **settings)
+
+        def ready() -> bool:
+            # Not an AssertionError, after which `eventually` would look again.
+            if found.process.poll() is not None:
+                pytest.fail(found.log.read_text()[-3000:])
+            return found.ask("/readyz", found.probe_port) == "ok\n"
+
+        eventually(ready, 50, "the dashboard is ready")
+        return found
+
+    def begin(self, mode: str = "None", kubeconfig: Path | None = None, **settings: str) -> Process:
+        """One that begins to start."""
         if kubeconfig is None:
             token = self.cluster.account("convoy-dashboard", chart_rules())
             kubeconfig = self.cluster.plane.kubeconfig(token)
@@ -184,13 +198,6 @@ class Starter:
         )
         found = Process(*ports, process, output)
         self.started.append(found)
-
-        def ready() -> bool:
-            if process.poll() is not None:
-                raise AssertionError(output.read_text()[-3000:])
-            return found.ask("/readyz", found.probe_port) == "ok\n"
-
-        eventually(ready, 60, f"the dashboard is ready {output.read_text()[-2000:]}")
         return found
 
 
