@@ -139,11 +139,12 @@ def dies(writes: int) -> Storm:
 
 
 def _leaked(world: HealthWorld) -> int:
-    """Nodes that carry a taint of ours though they are in service, suspects apart."""
+    """Nodes that carry a taint of ours though they are in service; suspects and those under test apart."""
+    in_service = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
     return sum(
         any(taint["key"] in TAINTS for taint in one.taints)
         for name, one in world.hardware.items()
-        if world.state(name) in (State.UNVERIFIED, State.QUALIFIED, State.PROBATION)
+        if world.state(name) in in_service and world.health(name).status.sweep is None
     )
 
 
