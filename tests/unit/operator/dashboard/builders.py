@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from convoy_controllers.plan import PodView
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core.objects import Kept, keeper
-from convoy_operator.views import Node
+from convoy_operator.views import Node, Pod
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -38,6 +39,29 @@ def raw(name: str = "gpt", made: str | None = None, **status: Any) -> dict[str, 
 
 def kept(name: str = "gpt", made: str | None = None, **status: Any) -> Kept[TrainingJob]:
     return keeper(TrainingJob)(raw(name, made, **status))
+
+
+def training(
+    replicas: int = 3, processes: int = 2, spec: dict[str, Any] | None = None, **status: Any
+) -> TrainingJob:
+    template = {"spec": {"containers": [{"image": "i", "command": ["true"]}]}}
+    role = {"name": "w", "replicas": replicas, "processesPerReplica": processes, "template": template}
+    return TrainingJob.model_validate(
+        {
+            "metadata": {"name": "gpt", "namespace": "team", "uid": "u"},
+            "spec": {"roles": [role], **(spec or {})},
+            "status": status,
+        }
+    )
+
+
+def texts(rows: list[Any]) -> list[list[str]]:
+    return [[cell.text for cell in row.cells] for row in rows]
+
+
+def pod(name: str, **view: Any) -> Pod:
+    given = {"phase": "Running", "node": "node-1", "owner_uid": "u", **view}
+    return Pod("team", 1, "gpt", PodView(name=name, uid=f"uid-{name}", **given))
 
 
 def condition(kind: str, status: str, reason: str, **length: float) -> dict[str, Any]:

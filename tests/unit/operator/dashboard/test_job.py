@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, training
 
-from convoy_controllers.plan import PodView
 from convoy_crds.nodehealth import NodeHealth
-from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import happenings, job
 from convoy_operator.dashboard.core.rows import Tone
-from convoy_operator.views import Pod
-
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-
-
-def ago(**length: float) -> str:
-    return (NOW - timedelta(**length)).isoformat()
-
-
-def training(
-    replicas: int = 3, processes: int = 2, spec: dict[str, Any] | None = None, **status: Any
-) -> TrainingJob:
-    template = {"spec": {"containers": [{"image": "i", "command": ["true"]}]}}
-    role = {"name": "w", "replicas": replicas, "processesPerReplica": processes, "template": template}
-    return TrainingJob.model_validate(
-        {
-            "metadata": {"name": "gpt", "namespace": "team", "uid": "u"},
-            "spec": {"roles": [role], **(spec or {})},
-            "status": status,
-        }
-    )
-
-
-def texts(rows: list[Any]) -> list[list[str]]:
-    return [[cell.text for cell in row.cells] for row in rows]
-
-
-def pod(name: str, **view: Any) -> Pod:
-    given = {"phase": "Running", "node": "node-1", "owner_uid": "u", **view}
-    return Pod("team", 1, "gpt", PodView(name=name, uid=f"uid-{name}", **given))
 
 
 def test_shares_are_in_the_order_of_causes_and_sum_up() -> None:

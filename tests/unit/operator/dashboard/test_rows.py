@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from tests.unit.operator.dashboard.builders import NOW
 
 from convoy_operator.dashboard.core import words
 from convoy_operator.dashboard.core.rows import Cell, Choice, Row, arrange, natural
-
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 def row(name: str, number: float | None, group: str = "") -> Row:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from math import isnan
+
+from tests.unit.operator.dashboard.builders import NOW
 
 from convoy_crds.trainingjob import Progress
 from convoy_operator.dashboard.core import charts
 from convoy_operator.dashboard.core.logs import MOST_LENGTH, MOST_LINES, Tail
 from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
-
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 def told(step: int, loss: float | None = 1.0) -> Progress:
