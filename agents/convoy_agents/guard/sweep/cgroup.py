@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 _numbers = itertools.count()
+_ENTER = '{ echo $$ >"$1"; } 2>/dev/null; shift; exec "$@"'
 
 
 class Group:
@@ -41,20 +43,19 @@ class Group:
         """Its folder; None where there is none."""
         return self._path
 
-    def take(self, pid: int) -> None:
-        """Puts a process in."""
-        self._write("cgroup.procs", str(pid))
+    def entering(self, argv: Sequence[str]) -> list[str]:
+        """The same command, run inside: put in from without, it might have started others before."""
+        if not self._path:
+            return list(argv)
+        return ["/bin/sh", "-c", _ENTER, "sh", str(self._path / "cgroup.procs"), *argv]
 
     def kill(self) -> None:
         """SIGKILL for everyone in it (Linux 5.14)."""
-        self._write("cgroup.kill", "1")
-
-    def _write(self, name: str, text: str) -> None:
         with contextlib.suppress(OSError):
             if self._path:
                 # Never made anew: in a folder that is gone it would be a file of its own.
-                with (self._path / name).open("r+") as file:
-                    file.write(text)
+                with (self._path / "cgroup.kill").open("r+") as file:
+                    file.write("1")
 
 
 def own_v2() -> Path | None:

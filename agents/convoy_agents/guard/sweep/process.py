@@ -103,7 +103,7 @@ class _Child:
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.process = subprocess.Popen(
-            argv,
+            group.entering(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -120,7 +120,6 @@ class _Child:
         except OSError:
             self.process.kill()
             raise
-        group.take(self.process.pid)
         for pipe in (self._out, self._err):
             os.set_blocking(pipe, False)
             self._loop.add_reader(pipe, self._read, pipe)
