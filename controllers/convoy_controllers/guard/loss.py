@@ -28,7 +28,8 @@ class Shares:
     stages: float
     """With stages alike besides."""
     replicas: float
-    """With replicas alike besides, stages as they are."""
+    """With the work of replicas alike besides, stages as they are: what half of a replica's ranks have at
+    least. In a large job somebody is late in every step, and that is no work."""
     seconds: float
     """The step's own part as it is."""
 
@@ -96,9 +97,17 @@ def shares(compute: Floats, slow: Bools, groups: Ints, shape: Shape, micro: int)
     rest = float(shape.times(grid, micro).max())
     even = grid * (stage.mean() / np.maximum(stage, 1e-12)) if stage.all() else grid
     alike = np.broadcast_to(stage, grid.shape)
+    longer = _load(better, groups, shape)[:, None] * stage
     return Shares(
         named=1 - rest / now,
         stages=max(0.0, (rest - float(shape.times(even, micro).max())) / now),
-        replicas=max(0.0, (rest - float(shape.times(alike, micro).max())) / now),
+        replicas=max(0.0, float(shape.times(longer, micro).max() - shape.times(alike, micro).max()) / now),
         seconds=now,
     )
+
+
+def _load(compute: Floats, groups: Ints, shape: Shape) -> Floats:
+    """By replica, how much more work it has than others, as half of its ranks show it: 1 is as much."""
+    usual = group_medians(compute, groups)[groups]
+    times = compute / np.maximum(usual, 1e-12)
+    return np.nan_to_num(Sorted(times, shape.cell // shape.stages).low_medians(), nan=1.0)

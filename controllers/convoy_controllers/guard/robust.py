@@ -30,6 +30,13 @@ class Sorted:
         """By group; NaN where nothing is known."""
         return self._between(self._starts, self.counts, np.full(len(self.counts), len(self._values)))
 
+    def low_medians(self) -> Floats:
+        """By group, the largest value that half of them reach at least; NaN where nothing is known."""
+        if len(self._values) == 0:
+            return np.full(len(self.counts), np.nan)
+        low = self._starts + np.maximum(self.counts - 1, 0) // 2
+        return np.where(self.counts > 0, self._values[np.minimum(low, len(self._values) - 1)], np.nan)
+
     def others(self) -> Floats:
         """By value: the median of the OTHER known values of its group; NaN where there is none."""
         position = np.empty(len(self._values), dtype=np.int64)

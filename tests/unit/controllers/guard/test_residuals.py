@@ -108,7 +108,7 @@ def test_tokens_explain_what_they_explain() -> None:
     [
         pytest.param([1, 1, 1, 1, 1, 1, 1, 1], [], 0, 0, 0, id="even"),
         pytest.param([2, 1, 1, 1, 1, 1, 1, 1], [0], 0.5, 0, 0, id="one slow rank"),
-        pytest.param([2, 1, 1, 1, 1, 1, 1, 1], [], 0, 0, 0.5, id="one slow rank that nobody named"),
+        pytest.param([2, 1, 1, 1, 1, 1, 1, 1], [], 0, 0, 0, id="one late rank is nobody's work"),
         pytest.param([1, 1, 1, 1, 3, 3, 3, 3], [], 0, 1 / 3, 0, id="one long stage"),
         pytest.param([1, 1, 1, 2, 1, 1, 1, 2], [], 0, 0, 0.5, id="one long replica"),
     ],
