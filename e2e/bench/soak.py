@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from convoy_crds.meta import GROUP, VERSION
 from e2e.bench.figures import Figures, Metric
-from e2e.bench.memory import Memory, Watch
+from e2e.bench.usage import Usage, Watch
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
@@ -33,6 +33,8 @@ AT_ONCE = 3
 """Jobs that run beside one another: as many as two cores move at all."""
 CALM_SECONDS = 300.0
 """Within which every job has to end once nothing fails any more."""
+REST_SECONDS, _AT_REST = 120.0, 6
+"""Before the first job, and samples of a process in it that say what it takes at rest."""
 RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
 
 
@@ -229,10 +231,12 @@ def bench(minutes: float, seed: int, found: Figures) -> None:
         jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
         with objects(cluster) as server, checkpoint_store(cluster, server), _script_file(jobs):
             soak = Soak(cluster, jobs, random.Random(seed), progress)
+            with Watch(cluster) as resting:
+                time.sleep(REST_SECONDS)
             with Watch(cluster) as watch:
                 _churn(soak, minutes * 60)
                 missing = _calm_down(soak)
-            _record(soak, watch.seen, missing, found)
+            _record(soak, resting.seen, watch.seen, missing, found)
     finally:
         cluster.down()
 
@@ -278,7 +282,7 @@ def _left(soak: Soak) -> list[str]:
     return names + [line for lines in found.values() for line in lines]
 
 
-def _record(soak: Soak, resident: Memory, missing: list[str], found: Figures) -> None:
+def _record(soak: Soak, atrest: Usage, loaded: Usage, missing: list[str], found: Figures) -> None:
     wrong = [life.name for life in soak.lives if life.over and not life.right]
     left = _left(soak)
     for name in (*missing, *wrong, *left):
@@ -289,7 +293,11 @@ def _record(soak: Soak, resident: Memory, missing: list[str], found: Figures) ->
         found.add(Metric(f"faults: {blow}", "faults"), count)
     found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(missing) + len(wrong))
     found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
-    for name, (most, growth) in resident.verdicts().items():
-        found.add(Metric(f"resident memory of an {name}, last third, the largest", "MiB", 300), most)
-        words = f"growth of an {name}'s memory, last third of its samples over the first, the most"
-        found.add(Metric(words, "ratio", 1.1), growth)
+    for name, verdict in atrest.verdicts(_AT_REST).items():
+        found.add(Metric(f"{name} at rest: memory", "MiB"), verdict.most)
+        found.add(Metric(f"{name} at rest: processors", "cores"), verdict.cores)
+    for name, verdict in loaded.verdicts().items():
+        found.add(Metric(f"{name}: resident memory, last third, the largest", "MiB", 300), verdict.most)
+        words = f"{name}: growth of memory, last third of its samples over the first, the most"
+        found.add(Metric(words, "ratio", 1.1), verdict.growth)
+        found.add(Metric(f"{name}: processors, the most", "cores"), verdict.cores)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from e2e.bench import etcd
 from e2e.bench.audit import busiest
 from e2e.bench.figures import Figures, Metric
 from e2e.bench.jobs import THOUSAND_SMALL
@@ -53,5 +54,8 @@ async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
         tell("the operator's processors while all progress", "cores", used / seconds if used else None)
         tell("the operator's memory", "MB", rig.operator.memory_mb(), 300)
         tell("the operator's memory, at most", "MB", rig.operator.memory_mb(peak=True), 300)
+        for words, prefix in (("of the job itself", etcd.JOBS), ("of its pods", etcd.PODS)):
+            stored = await asyncio.to_thread(etcd.sizes, rig.plane.cluster, prefix)
+            tell(f"bytes in etcd, {words}", "bytes per job", sum(stored) / THOUSAND_SMALL.jobs)
         rig.swarm.training = False
         await rig.clear()

@@ -1,0 +1,43 @@
+"""What is stored: sizes of values, asked of etcd itself by its JSON gateway."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import urllib.request
+
+from convoy_crds.meta import GROUP
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.control_plane import ETCD_PORT
+
+JOBS = f"/registry/{GROUP}/trainingjobs/"
+PODS = "/registry/pods/"
+_PAGE = 500
+_SECONDS = 30.0
+
+
+def sizes(cluster: Cluster, prefix: str) -> list[int]:
+    """Bytes of every value below a prefix, with its key. OSError: etcd does not answer."""
+    pki = cluster.control_plane.pki
+    context = ssl.create_default_context(cafile=str(pki / "etcd-ca.crt"))
+    context.load_cert_chain(pki / "apiserver-etcd.crt", pki / "apiserver-etcd.key")
+    url = f"https://{cluster.addresses.host}:{ETCD_PORT}/v3/kv/range"
+    start, end = prefix.encode(), prefix[:-1].encode() + bytes([ord(prefix[-1]) + 1])
+    found: list[int] = []
+    while True:
+        asked = {"key": _text(start), "range_end": _text(end), "limit": str(_PAGE)}
+        body = json.dumps(asked).encode()
+        with urllib.request.urlopen(url, body, timeout=_SECONDS, context=context) as answer:
+            page = json.load(answer)
+        pairs = [
+            (base64.b64decode(one["key"]), base64.b64decode(one["value"])) for one in page.get("kvs", [])
+        ]
+        found += [len(key) + len(value) for key, value in pairs]
+        if not page.get("more"):
+            return found
+        start = pairs[-1][0] + b"\0"
+
+
+def _text(key: bytes) -> str:
+    return base64.b64encode(key).decode()
