@@ -1,4 +1,4 @@
-"""What operator, agents and dashboard expose, by the conventions of Prometheus, and the page that lists it."""
+"""What operator, agents and dashboard expose, by the conventions of Prometheus, and the page that says so."""
 
 from __future__ import annotations
 
