@@ -37,8 +37,8 @@ PACKAGES = {
     "chromium-driver": ("chromedriver",),
     "gcc": ("gcc", "cc"),
     "libc6-dev": ("/usr/include/stdlib.h",),
-    # Of it only promtool is used, by the tests of alerts and dashboards.
-    "prometheus": ("promtool",),
+    # With promtool, which the tests of alerts and dashboards use.
+    "prometheus": ("prometheus",),
 }
 GO_NEEDED = (1, 26)
 GO_SITE = "https://go.dev/dl/"

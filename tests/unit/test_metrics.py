@@ -1,4 +1,4 @@
-"""What operator and agents expose, by the conventions of Prometheus, and the page that lists it."""
+"""What operator, agents and dashboard expose, by the conventions of Prometheus, and the page that says so."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from convoy_controllers.trainingjob import attention
 from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_crds.terms import Reason, Reasons
 from convoy_operator.client import KubernetesGateway
+from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.gauges import show_jobs
 from convoy_operator.metrics import VERBS, Metrics
 
-REGISTRIES = {"operator": Metrics().registry, "agent": agent.REGISTRY}
-BOTH = pytest.mark.parametrize("registry", REGISTRIES.values(), ids=REGISTRIES)
+REGISTRIES = {
+    "operator": Metrics().registry,
+    "agent": agent.REGISTRY,
+    "dashboard": DashboardMetrics(Metrics()).registry,
+}
+ALL = pytest.mark.parametrize("registry", REGISTRIES.values(), ids=REGISTRIES)
 
 UNITS = ("seconds", "bytes", "steps")
 OTHER_UNITS = ("ms", "millis", "milliseconds", "minutes", "hours", "kb", "mb", "mib", "percent", "ns")
@@ -34,6 +39,7 @@ LABELS = {
         "version", "state", "start", "kind", "result", "method", "code", "verdict", "direction", "path",
         "bytes", "outcome",
     },
+    "dashboard": {"version", "python", "verb", "resource", "code", "outcome"},
 }  # fmt: skip
 """Each takes few values, whatever jobs and nodes there are. Names that scrapers add are none of them: job,
 instance, pod, container, namespace, node, service, endpoint."""
@@ -47,7 +53,7 @@ def families(registry: CollectorRegistry) -> Iterator[Metric]:
     return (one for one in text_string_to_metric_families(text) if one.name.startswith("convoy_"))
 
 
-@BOTH
+@ALL
 def test_names_say_what_is_counted_in_base_units(registry: CollectorRegistry) -> None:
     prefix = "convoy_agent_" if registry is agent.REGISTRY else "convoy_"
     for metric in metrics_page.described(registry):
@@ -62,7 +68,7 @@ def test_names_say_what_is_counted_in_base_units(registry: CollectorRegistry) ->
             assert words[-2:] == ["timestamp", "seconds"], family.name
 
 
-@BOTH
+@ALL
 def test_every_help_is_a_sentence_of_its_own(registry: CollectorRegistry) -> None:
     said = Counter(family.documentation for family in families(registry))
     for text, times in said.items():
@@ -85,9 +91,15 @@ def test_labels_take_few_values_and_their_series_are_there_from_the_start(name: 
     assert used == LABELS[name]
 
 
-def test_operator_and_agents_have_no_name_in_common() -> None:
-    both = [{family.name for family in families(registry)} for registry in REGISTRIES.values()]
-    assert both[0] and both[1] and not both[0] & both[1]
+def test_parts_have_no_name_in_common_but_for_what_the_same_client_counts() -> None:
+    operator, agents, dashboard = ({f.name for f in families(one)} for one in REGISTRIES.values())
+    assert operator and agents and not operator & agents
+    # Queries that mean the operator's are joined with a series that it alone has.
+    assert {name for name in dashboard if not name.startswith("convoy_dashboard_")} == {
+        "convoy_build_info", "convoy_api_requests", "convoy_api_request_seconds",
+        "convoy_api_throttle_seconds", "convoy_watch_relists",
+    }  # fmt: skip
+    assert "convoy_leader" in operator - dashboard
 
 
 def test_the_page_has_all_of_it_and_is_current() -> None:

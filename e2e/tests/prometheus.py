@@ -1,0 +1,133 @@
+"""A real Prometheus beside the cluster, on the address that all nodes reach the machine at."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.run import tail
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert that fires."""
+
+    name: str
+    labels: Mapping[str, str]
+    """Without its name and its severity."""
+    text: str
+    """Summary and description, as a person gets them."""
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Its HTTP API."""
+
+    address: str
+
+    def ask(self, path: str, **arguments: str) -> Any:
+        """The data of an answer."""
+        query = urllib.parse.urlencode(arguments)
+        with urllib.request.urlopen(f"{self.address}/api/v1/{path}?{query}", timeout=20) as answer:
+            return json.load(answer)["data"]
+
+    def has(self, expression: str) -> bool:
+        """Whether an expression has any value now. Raises HTTPError when it cannot be read."""
+        return bool(self.ask("query", query=expression)["result"])
+
+    def value(self, expression: str) -> float:
+        """The one value of an expression now."""
+        (sample,) = self.ask("query", query=expression)["result"]
+        return float(sample["value"][1])
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What is scraped: `labels`, `health`, `lastError`."""
+        found: list[dict[str, Any]] = self.ask("targets", state="active")["activeTargets"]
+        return found
+
+    def firing(self) -> list[Alert]:
+        """The alerts that fire."""
+        return [
+            Alert(
+                alert["labels"]["alertname"],
+                {k: v for k, v in alert["labels"].items() if k not in ("alertname", "severity")},
+                " ".join(alert["annotations"][part] for part in ("summary", "description")),
+            )
+            for alert in self.ask("alerts")["alerts"]
+            if alert["state"] == "firing"
+        ]
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule: `name`, `health`, `lastError`."""
+        return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
+
+
+@contextmanager
+def prometheus(
+    host: str, scrape_configs: list[dict[str, Any]], groups: list[dict[str, Any]]
+) -> Iterator[Prometheus]:
+    """The server, which evaluates its rules each second; its data goes with it. It scrapes of itself how its
+    rules do, and nothing that others have too.
+    """
+    with tempfile.TemporaryDirectory(prefix="convoy-prometheus-") as name:
+        folder = Path(name)
+        with socket.socket() as sock:
+            sock.bind((host, 0))
+            address = f"{host}:{sock.getsockname()[1]}"
+        itself = {
+            "job_name": "prometheus",
+            "static_configs": [{"targets": [address]}],
+            "metric_relabel_configs": [
+                {"action": "keep", "source_labels": ["__name__"], "regex": "prometheus_rule_.*"}
+            ],
+        }
+        # JSON is YAML.
+        (folder / "rules.yml").write_text(json.dumps({"groups": groups}))
+        (folder / "prometheus.yml").write_text(
+            json.dumps(
+                {
+                    "global": {"evaluation_interval": "1s", "scrape_interval": "1s", "scrape_timeout": "1s"},
+                    "rule_files": ["rules.yml"],
+                    "scrape_configs": [itself, *scrape_configs],
+                }
+            )
+        )
+        command = [
+            "prometheus",
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address={address}",
+        ]
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+            try:
+                _answers(f"http://{address}", server, folder / "log")
+                yield Prometheus(f"http://{address}")
+            finally:
+                server.terminate()
+                server.wait(20)
+
+
+def _answers(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        if server.poll() is not None:
+            raise AssertionError(f"prometheus ended: {tail(log)}")
+        try:
+            urllib.request.urlopen(f"{address}/-/ready", timeout=2).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"prometheus does not answer: {tail(log)}") from None
+            time.sleep(0.1)
+        else:
+            return

@@ -1,0 +1,104 @@
+"""ServiceMonitors and PrometheusRules as a Prometheus reads them that has no Prometheus operator beside it.
+
+Of their API what the chart uses. A field that is not known here is an error: left out, a test would say less
+than it seems to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Body = dict[str, Any]
+
+_SERIES = re.compile(r"\b((?:convoy|process)_\w+)(\{[^}]*\})?")
+_GRAFANA = re.compile(r"\$__(?:rate_interval|interval|range)")
+
+
+def scrapes(monitor: Body, kubeconfig: Path) -> list[Body]:
+    """The `scrape_configs` of a ServiceMonitor; targets have the labels `namespace`, `pod` and `job` besides.
+    Raises ValueError for fields that are not known here.
+    """
+    spec = _only(monitor["spec"], "namespaceSelector", "selector", "endpoints")
+    found = {
+        "role": "endpointslice",
+        "kubeconfig_file": str(kubeconfig),
+        "namespaces": {"names": _only(spec["namespaceSelector"], "matchNames")["matchNames"]},
+    }
+    labels = _only(spec["selector"], "matchLabels")["matchLabels"]
+    return [
+        {
+            "job_name": f"{monitor['metadata']['name']}/{number}",
+            "scrape_interval": endpoint["interval"],
+            "kubernetes_sd_configs": [found],
+            "relabel_configs": [
+                *(_keep(f"service_label_{_plain(name)}", value) for name, value in labels.items()),
+                _keep("endpointslice_port_name", endpoint["port"]),
+                _label("namespace", "namespace"),
+                _label("pod_name", "pod"),
+                _label("service_name", "job"),
+                *map(_relabeling, endpoint.get("relabelings", ())),
+            ],
+        }
+        for number, endpoint in enumerate(_endpoints(spec))
+    ]
+
+
+def hastened(rule: Body, seconds: int) -> list[Body]:
+    """The groups of a PrometheusRule, whose alerts wait for so long at most, and which look at the past of an
+    expression as finely.
+    """
+    groups: list[Body] = json.loads(json.dumps(rule["spec"]["groups"]))
+    for group in groups:
+        for one in group["rules"]:
+            one["expr"] = re.sub(r"\[(\w+):\w+\]", rf"[\1:{seconds}s]", one["expr"])
+            if "for" in one:
+                one["for"] = f"{seconds}s"
+    return groups
+
+
+def expressions(bodies: Iterable[Body]) -> Iterator[str]:
+    """Every expression of PrometheusRules and of Grafana's dashboards, as Prometheus takes it."""
+    for body in bodies:
+        if body["kind"] == "PrometheusRule":
+            yield from (rule["expr"] for group in body["spec"]["groups"] for rule in group["rules"])
+        elif body["kind"] == "ConfigMap":
+            for text in body["data"].values():
+                for panel in json.loads(text)["panels"]:
+                    yield from (_GRAFANA.sub("5m", target["expr"]) for target in panel.get("targets", ()))
+
+
+def selectors(expression: str) -> set[str]:
+    """What it reads: names of series, with the labels that it wants of them."""
+    return {name + labels for name, labels in _SERIES.findall(expression)}
+
+
+def _only(body: Body, *known: str) -> Body:
+    if unknown := body.keys() - set(known):
+        raise ValueError(f"not known here: {sorted(unknown)}")
+    return body
+
+
+def _endpoints(spec: Body) -> list[Body]:
+    return [_only(endpoint, "port", "interval", "relabelings") for endpoint in spec["endpoints"]]
+
+
+def _plain(label: str) -> str:
+    """A label of Kubernetes as Prometheus names it."""
+    return re.sub(r"\W", "_", label)
+
+
+def _keep(meta: str, value: str) -> Body:
+    return {"action": "keep", "source_labels": [f"__meta_kubernetes_{meta}"], "regex": re.escape(value)}
+
+
+def _label(meta: str, target: str) -> Body:
+    return {"source_labels": [f"__meta_kubernetes_{meta}"], "target_label": target}
+
+
+def _relabeling(given: Mapping[str, Any]) -> Body:
+    found = _only(dict(given), "sourceLabels", "targetLabel")
+    return {"source_labels": found["sourceLabels"], "target_label": found["targetLabel"]}

@@ -1,0 +1,172 @@
+"""A real Prometheus with what the chart ships: it scrapes all parts, finds every series, tells of faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.cluster.cluster import Cluster
+from e2e.install import CHART, NAMESPACE, helm
+from e2e.tests.faults import dropped, kill_rank
+from e2e.tests.jobs import Jobs, memory
+from e2e.tests.prometheus import Alert, Prometheus, prometheus
+from e2e.tests.scraping import Body, expressions, hastened, scrapes, selectors
+from e2e.tests.survival import ENDLESS, leader
+from e2e.tests.test_bad_input import own, role
+
+SECONDS = 3
+"""For which alerts wait here, instead of minutes."""
+SETTINGS = {
+    "serviceMonitor": {"enabled": True, "interval": "2s"},
+    "prometheusRule": {"enabled": True},
+    "grafanaDashboards": {"enabled": True},
+}
+MAY_BE_ABSENT = {
+    'convoy_api_requests_total{code=~"0|429|5.."}': "the API server has answered all requests",
+}
+"""Series that alerts and panels read, and why a sound cluster may have none."""
+SESSIONS = "tcp sport { 8470, 8471 }"
+"""What the hub says to agents, as nft has it."""
+
+
+@pytest.fixture(scope="module")
+def shipped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Body]:
+    """The objects for Prometheus and Grafana, of the release that is installed."""
+    values: Path = tmp_path_factory.mktemp("chart") / "values.yaml"
+    release = yaml.safe_load(helm(cluster, "get", "values", "convoy", "--output=yaml")) or {}
+    values.write_text(yaml.safe_dump({**release, "monitoring": SETTINGS}))
+    text = helm(
+        cluster, "template", "convoy", str(CHART), f"--values={values}",
+        "--api-versions=monitoring.coreos.com/v1", "--show-only=templates/monitoring.yaml",
+    )  # fmt: skip
+    return [body for body in yaml.safe_load_all(text) if body]
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster, shipped: list[Body]) -> Iterator[Prometheus]:
+    """Prometheus with all of it."""
+    monitors = [body for body in shipped if body["kind"] == "ServiceMonitor"]
+    (rule,) = [body for body in shipped if body["kind"] == "PrometheusRule"]
+    configs = [config for monitor in monitors for config in scrapes(monitor, cluster.kubeconfig)]
+    with prometheus(cluster.addresses.host, configs, hastened(rule, SECONDS)) as found:
+        yield found
+
+
+def firing(watched: Prometheus, name: str, labels: Mapping[str, str]) -> list[Alert]:
+    return [
+        alert for alert in watched.firing() if alert.name == name and alert.labels.items() >= labels.items()
+    ]
+
+
+def fires(jobs: Jobs, watched: Prometheus, name: str, seconds: float = 30, **labels: str) -> Alert:
+    """Waits for an alert."""
+    found: list[Alert] = jobs.wait(lambda: firing(watched, name, labels), seconds, f"{name} fires")
+    assert len(found) == 1
+    assert "error expanding" not in found[0].text and "<no value>" not in found[0].text
+    return found[0]
+
+
+def ends(jobs: Jobs, watched: Prometheus, name: str, seconds: float = 60, **labels: str) -> None:
+    """Waits for its end."""
+    jobs.wait(lambda: not firing(watched, name, labels), seconds, f"{name} ends")
+
+
+def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, watched: Prometheus) -> None:
+    wanted = {
+        (pod["metadata"]["name"], pod["spec"]["nodeName"])
+        for pod in cluster.get("-n", NAMESPACE, "pods")["items"]
+        if any(
+            port.get("name") == "metrics"
+            for container in pod["spec"]["containers"]
+            for port in container.get("ports", ())
+        )
+    }
+    assert len(wanted) >= 2 + len(cluster.nodes)
+
+    def scraped() -> dict[tuple[str, str], str]:
+        return {
+            (found["labels"].get("pod", ""), found["labels"].get("node", "")): found["health"]
+            for found in watched.targets()
+            if found["labels"]["job"] != "prometheus"
+        }
+
+    jobs.wait(lambda: scraped() == dict.fromkeys(wanted, "up"), 30, f"{wanted} are up")
+
+
+def test_a_job_that_fails_is_told_of_until_it_is_gone(
+    cluster: Cluster, jobs: Jobs, shipped: list[Body], watched: Prometheus
+) -> None:
+    # More of them have failed than before: so what was before must be known.
+    failed = 'sum(convoy_jobs{phase="Failed"} and on (instance) convoy_leader == 1)'
+    jobs.wait(lambda: watched.has(f"last_over_time({failed}[1m:{SECONDS}s])"), 30, "failed jobs are counted")
+    ends(jobs, watched, "ConvoyJobsFailed")
+    jobs.create(
+        "unlucky",
+        engine={"name": "gpt", "params": ENDLESS},
+        checkpoint=memory("1s"),
+        recovery={"maxRestarts": 0},
+    )
+    jobs.wait(lambda: jobs.status("unlucky").get("checkpoint"), 60, "a checkpoint")
+    pod = jobs.pods("unlucky")[1]
+    kill_rank(cluster, pod.spec.node_name, pod.metadata.uid, 1)
+    jobs.wait_phase("unlucky", "Failed", 30)
+    fires(jobs, watched, "ConvoyJobsFailed")
+    # A job has run and failed: all that anybody reads is there.
+    found = list(expressions(shipped))
+    assert len(found) > 60
+    read = set().union(*map(selectors, found))
+    assert {name for name in read - MAY_BE_ABSENT.keys() if not watched.has(name)} == set()
+    assert MAY_BE_ABSENT.keys() <= read
+    for expression in found:
+        watched.ask("query", query=expression)
+    jobs.delete("unlucky")
+    ends(jobs, watched, "ConvoyJobsFailed")
+
+
+def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, watched: Prometheus) -> None:
+    image = own("python", "-c", "pass", image="nowhere.invalid/no:1")
+    jobs.create("pictureless", engine=None, roles=role(image))
+    fires(jobs, watched, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
+    jobs.delete("pictureless")
+    ends(jobs, watched, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
+
+
+def test_an_agent_that_the_hub_does_not_answer_is_told_of_by_its_node(
+    cluster: Cluster, jobs: Jobs, watched: Prometheus
+) -> None:
+    # What an operator says to the agent beside it does not come by its node's cable.
+    _, beside = leader(cluster)
+    node = next(node for node in cluster.nodes if node.name != beside)
+    with dropped(node, SESSIONS):
+        alert = fires(jobs, watched, "ConvoyAgentSessionDown", 60, node=node.name)
+        assert f"on {node.name} has no session" in alert.text
+        assert "Agents of 1 nodes" in fires(jobs, watched, "ConvoyAgentsSilent").text
+    ends(jobs, watched, "ConvoyAgentSessionDown", node=node.name)
+    ends(jobs, watched, "ConvoyAgentsSilent")
+
+
+@pytest.mark.full
+def test_an_operator_that_is_gone_is_told_of(cluster: Cluster, jobs: Jobs, watched: Prometheus) -> None:
+    replicas = cluster.get("-n", NAMESPACE, "deployment", "convoy-operator")["spec"]["replicas"]
+
+    def scale(count: int) -> None:
+        cluster.kubectl("-n", NAMESPACE, "scale", "deployment/convoy-operator", f"--replicas={count}")
+
+    scale(0)
+    try:
+        fires(jobs, watched, "ConvoyLeaderAbsent", 90)
+    finally:
+        scale(replicas)
+        cluster.kubectl(
+            "-n", NAMESPACE, "rollout", "status", "deployment/convoy-operator", "--timeout=120s", deadline=130
+        )
+    ends(jobs, watched, "ConvoyLeaderAbsent")
+
+
+def test_no_rule_was_ever_in_error(jobs: Jobs, watched: Prometheus) -> None:
+    jobs.wait(lambda: watched.has("prometheus_rule_evaluations_total > 0"), 30, "rules are evaluated")
+    assert [rule for rule in watched.rules() if rule["health"] != "ok"] == []
+    assert watched.value("sum(prometheus_rule_evaluation_failures_total)") == 0

@@ -1,0 +1,147 @@
+"""The chart's NetworkPolicies, enforced: Convoy has the connections that it needs, others have none to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.control_plane import DNS_PORT
+from e2e.install import CHART, NAMESPACE, helm
+from e2e.tests.enforcer import enforced, program
+from e2e.tests.jobs import SMALL, Jobs, memory, restricted_namespace
+from e2e.tests.objects import checkpoint_store, objects
+from e2e.tests.survival import apart, watermark
+
+READERS = "metrics-readers"
+METRICS = {"operator": 8080, "agent": 8082, "dashboard": 8080}
+CLOSED = {"operator": (8470, 8471, 8081), "agent": (8472,), "dashboard": (8081,)}
+"""To everybody who is no part of Convoy, whatever the values say."""
+LOOK = """
+import json, socket, sys
+found = []
+for host, port in json.loads(sys.argv[1]):
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+        found.append([host, port])
+    except OSError:
+        pass
+print(json.dumps(found))
+"""
+Places = set[tuple[str, int]]
+
+
+def places(cluster: Cluster) -> tuple[Places, Places]:
+    """Addresses and ports of Convoy's pods: where metrics are read, and what is for its own parts."""
+    metrics: Places = set()
+    closed: Places = set()
+    for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
+        part = pod["metadata"]["labels"].get("app.kubernetes.io/component", "")
+        if part in METRICS and pod["status"].get("podIP"):
+            address = pod["status"]["podIP"]
+            metrics.add((address, METRICS[part]))
+            closed |= {(address, port) for port in CLOSED[part]}
+    return metrics, closed
+
+
+@contextmanager
+def looker(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """The name of a pod that can look around."""
+    container = {
+        "name": "looker",
+        "image": "convoy/torch:dev",
+        "command": ["sleep", "infinity"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    user = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    body: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "looker", "namespace": namespace},
+        "spec": {"containers": [container], "securityContext": user, "terminationGracePeriodSeconds": 0},
+    }
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
+    try:
+        cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/looker", "--timeout=60s")
+        yield "looker"
+    finally:
+        cluster.kubectl("-n", namespace, "delete", "pod", "looker", "--wait=false")
+
+
+def reached(cluster: Cluster, namespace: str, wanted: Places) -> Places:
+    """Those that a pod of that namespace can connect to."""
+    command = ["python3", "-c", LOOK, json.dumps(sorted(wanted))]
+    text = cluster.kubectl("-n", namespace, "exec", "looker", "--", *command, deadline=120)
+    return {(host, port) for host, port in json.loads(text)}
+
+
+@contextmanager
+def policies(cluster: Cluster, store: int) -> Iterator[None]:
+    """Meanwhile the release has them. `store`: the port of its object store."""
+    values = {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": READERS}}}],
+        # The DNS server of the local cluster listens on a port of its own.
+        "dns": {"ports": [53, DNS_PORT]},
+        "stores": {"ports": [store]},
+    }
+    told = f"--set-json=networkPolicies={json.dumps(values)}"
+    helm(cluster, "upgrade", "convoy", str(CHART), "--reuse-values", told, "--wait", "--timeout=180s")
+    try:
+        yield
+    finally:
+        helm(cluster, "rollback", "convoy", "--wait", "--timeout=180s")
+
+
+def begin_anew(cluster: Cluster) -> None:
+    """New pods of all parts: no connection is older than the policies."""
+    for workload in ("deployment/convoy-operator", "daemonset/convoy-agent"):
+        cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
+    for workload in ("deployment/convoy-operator", "daemonset/convoy-agent"):
+        cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(program() is None, reason="CONVOY_E2E_KUBE_ROUTER names no kube-router")
+def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them(
+    cluster: Cluster, jobs: Jobs
+) -> None:
+    router = program()
+    assert router is not None
+    readers = restricted_namespace(cluster, READERS)
+    with (
+        objects(cluster) as found,
+        looker(cluster, jobs.namespace),
+        looker(cluster, readers),
+        enforced(cluster, router),
+    ):
+        with policies(cluster, int(found.endpoint.rsplit(":", 1)[1])):
+            begin_anew(cluster)
+            with checkpoint_store(cluster, found) as store:
+                jobs.create(
+                    "behind",
+                    engine={"name": "gpt", "params": {**SMALL, "steps": 300}},
+                    checkpoint=memory("1s", remote={"store": store, "every": "1s"}),
+                    roles=[{"name": "worker", "replicas": 2, "template": apart("behind")}],
+                )
+
+                def committed() -> bool:
+                    status = jobs.status("behind")
+                    return bool(watermark(status, "peer") and watermark(status, "remote"))
+
+                jobs.wait(committed, 120, "checkpoints at both tiers")
+                jobs.wait_phase("behind", "Succeeded", 180)
+                metrics, closed = places(cluster)
+                assert reached(cluster, jobs.namespace, metrics | closed) == set()
+                assert reached(cluster, readers, metrics | closed) == metrics
+                jobs.delete("behind")
+        # Without them all of it is open: it was they that closed it.
+        metrics, closed = places(cluster)
+        jobs.wait(
+            lambda: reached(cluster, jobs.namespace, metrics | closed) == metrics | closed, 60, "all is open"
+        )

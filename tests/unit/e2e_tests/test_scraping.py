@@ -1,0 +1,72 @@
+"""ServiceMonitors and PrometheusRules without a Prometheus operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.tests.scraping import expressions, hastened, scrapes, selectors
+
+
+def monitor(spec: dict[str, Any] | None = None, **endpoint: Any) -> dict[str, Any]:
+    described = {
+        "namespaceSelector": {"matchNames": ["there"]},
+        "selector": {"matchLabels": {"app.kubernetes.io/name": "con-voy"}},
+        "endpoints": [{"port": "metrics", "interval": "7s", **endpoint}],
+        **(spec or {}),
+    }
+    return {"metadata": {"name": "m"}, "spec": described}
+
+
+def test_a_monitor_picks_services_by_label_and_ports_by_name() -> None:
+    relabelings = [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]
+    [config] = scrapes(monitor(relabelings=relabelings), Path("/kubeconfig"))
+    assert (config["job_name"], config["scrape_interval"]) == ("m/0", "7s")
+    [found] = config["kubernetes_sd_configs"]
+    assert (found["namespaces"], found["kubeconfig_file"]) == ({"names": ["there"]}, "/kubeconfig")
+    kept = [one for one in config["relabel_configs"] if one.get("action") == "keep"]
+    assert [(*one["source_labels"], one["regex"]) for one in kept] == [
+        ("__meta_kubernetes_service_label_app_kubernetes_io_name", r"con\-voy"),
+        ("__meta_kubernetes_endpointslice_port_name", "metrics"),
+    ]
+    assert config["relabel_configs"][-1] == {
+        "source_labels": ["__meta_kubernetes_pod_node_name"],
+        "target_label": "node",
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        monitor(path="/other"),
+        monitor(relabelings=[{"action": "drop", "sourceLabels": ["a"]}]),
+        monitor({"selector": {"matchExpressions": []}}),
+        monitor({"namespaceSelector": {"any": True}}),
+        monitor({"jobLabel": "app"}),
+    ],
+    ids=["path", "action", "expressions", "any", "job"],
+)
+def test_what_is_not_known_is_not_left_out(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not known here"):
+        scrapes(given, Path("/kubeconfig"))
+
+
+def test_alerts_wait_less_and_look_back_finely() -> None:
+    rules = [
+        {"alert": "Slow", "expr": "a > min_over_time(sum(a)[1h:1m])", "for": "30m"},
+        {"alert": "AtOnce", "expr": "rate(a[5m]) > 0"},
+    ]
+    body = {"kind": "PrometheusRule", "spec": {"groups": [{"name": "g", "rules": rules}]}}
+    [group] = hastened(body, 3)
+    assert [(rule["expr"], rule.get("for")) for rule in group["rules"]] == [
+        ("a > min_over_time(sum(a)[1h:3s])", "3s"),
+        ("rate(a[5m]) > 0", None),
+    ]
+    assert rules[0]["for"] == "30m"
+    assert list(expressions([body])) == [rule["expr"] for rule in rules]
+
+
+def test_series_are_named_with_what_is_wanted_of_them() -> None:
+    expression = 'sum by (le) (rate(convoy_a_bucket{kind="b"}[5m])) > on (instance) process_c and up'
+    assert selectors(expression) == {'convoy_a_bucket{kind="b"}', "process_c"}
