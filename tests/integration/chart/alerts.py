@@ -11,6 +11,7 @@ Series = Mapping[str, str]
 OPERATOR = 'instance="op-1"'
 LEADS = {f"convoy_leader{{{OPERATOR}}}": "1x500"}
 AGENT = 'instance="node-1"'
+PAGES = 'instance="dashboard"'
 FAILED = f'convoy_jobs{{{OPERATOR},phase="Failed"}}'
 HOUR, DAY = 3600, 86400
 ENDS = "convoy_hub_certificate_expiry_timestamp_seconds"
@@ -54,11 +55,12 @@ def waits(under: float, more: float) -> Series:
     }
 
 
-def api(good: float, bad: float, code: str) -> Series:
+def api(good: float, bad: float, code: str, of: str = OPERATOR) -> Series:
     name = "convoy_api_requests_total"
     return {
-        f'{name}{{{OPERATOR},code="200"}}': growing(good),
-        f'{name}{{{OPERATOR},code="{code}"}}': growing(bad),
+        **LEADS,
+        f'{name}{{{of},code="200"}}': growing(good),
+        f'{name}{{{of},code="{code}"}}': growing(bad),
     }
 
 
@@ -118,13 +120,20 @@ CASES = {
     ),
     "ConvoyQueueSlow": Case(waits(10, 10), {"all are soon served": waits(20, 0)}),
     "ConvoyApiBudgetWaits": Case(
-        {f"convoy_api_throttle_seconds_total{{{OPERATOR}}}": growing(120)},
-        {"now and then": {f"convoy_api_throttle_seconds_total{{{OPERATOR}}}": growing(6)}},
+        beside_the_leader("convoy_api_throttle_seconds_total", growing(120)),
+        {
+            "now and then": beside_the_leader("convoy_api_throttle_seconds_total", growing(6)),
+            "the dashboard does": {**LEADS, f"convoy_api_throttle_seconds_total{{{PAGES}}}": growing(120)},
+        },
         {"instance": "op-1"},
     ),
     "ConvoyApiErrors": Case(
         api(90, 10, "503"),
-        {"few": api(99, 1, "503"), "what is not there is an answer": api(50, 50, "404")},
+        {
+            "few": api(99, 1, "503"),
+            "what is not there is an answer": api(50, 50, "404"),
+            "the dashboard's": api(0, 100, "503", PAGES),
+        },
     ),
     "ConvoyEventsDropped": Case(
         dropped("refused", 1),

@@ -107,8 +107,9 @@ EFFECTS = {
     "dashboard.enabled": Effect(
         True,
         DASHBOARD
-        | {f"{kind} convoy-dashboard" for kind in ("Service", "ServiceAccount")}
-        | {f"{kind} convoy-dashboard" for kind in ("ClusterRole", "ClusterRoleBinding")},
+        | {f"{kind} convoy-dashboard" for kind in ("Service", "ServiceAccount", "ServiceMonitor")}
+        | {f"{kind} convoy-dashboard" for kind in ("ClusterRole", "ClusterRoleBinding")}
+        | {"Service convoy-dashboard-metrics"},
     ),
     "dashboard.image": Effect("pages-x", DASHBOARD, "pages-x:", PAGES),
     "dashboard.auth.mode": Effect("None", DASHBOARD, "value: None", PAGES),

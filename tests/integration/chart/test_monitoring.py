@@ -194,9 +194,13 @@ def test_the_rules_are_the_file_with_the_addresses_of_runbooks(helm: Path, tmp_p
         assert body == ALERTS[alert]
 
 
-@pytest.mark.parametrize("part", ["operator", "agent"])
+@pytest.mark.parametrize("part", ["operator", "agent", "dashboard"])
 def test_prometheus_finds_the_metrics_of_every_part(helm: Path, part: str) -> None:
-    settings = ("monitoring.serviceMonitor.enabled=true", "monitoring.serviceMonitor.interval=10s")
+    settings = (
+        "monitoring.serviceMonitor.enabled=true",
+        "monitoring.serviceMonitor.interval=10s",
+        "dashboard.enabled=true",
+    )
     values = {"monitoring": {"serviceMonitor": {"namespace": "mon", "labels": {"release": "prom"}}}}
     bodies = render(helm, *settings, apis=PROMETHEUS, values=values)
     monitor = one(bodies, "ServiceMonitor", f"convoy-{part}")
@@ -209,12 +213,18 @@ def test_prometheus_finds_the_metrics_of_every_part(helm: Path, part: str) -> No
     (service,) = [b for b in of_kind(bodies, "Service") if wanted <= b["metadata"]["labels"].items()]
     assert service["metadata"]["name"] == f"convoy-{part}-metrics"
     (port,) = service["spec"]["ports"]
-    workload = one(bodies, "Deployment" if part == "operator" else "DaemonSet", f"convoy-{part}")
+    workload = one(bodies, "DaemonSet" if part == "agent" else "Deployment", f"convoy-{part}")
     template = workload["spec"]["template"]
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
     named = {p["name"]: p["containerPort"] for p in template["spec"]["containers"][0]["ports"]}
     assert named[port["targetPort"]] == port["port"]
     assert port["name"] == endpoint["port"]
+
+
+def test_a_dashboard_that_is_not_there_is_not_scraped(helm: Path) -> None:
+    bodies = render(helm, "monitoring.serviceMonitor.enabled=true", apis=PROMETHEUS)
+    names = [body["metadata"]["name"] for body in of_kind(bodies, "ServiceMonitor")]
+    assert names == ["convoy-operator", "convoy-agent"]
 
 
 def test_each_dashboard_is_a_config_map_that_grafana_looks_for(helm: Path) -> None:
