@@ -28,7 +28,8 @@ HEAD = """\
 
 Every replica of the operator serves `/metrics` on port 8080, every agent on port 8082. Besides what is listed
 here both have `process_*` of prometheus_client, the operator `python_info` too. Histograms have `_bucket`,
-`_sum` and `_count`. No label ever names a job, a pod, a node or a rank.
+`_sum` and `_count`. No label ever names a job, a pod, a node or a rank. Those of the dashboard are
+[on its page](dashboard.md#what-it-costs).
 """
 OPERATOR = """\
 ## Operator
