@@ -99,6 +99,7 @@ def test_every_container_is_bounded_and_all_but_the_agent_are_restricted(
         "Deployment convoy-operator",
         "DaemonSet convoy-agent",
         "Job convoy-has-no-jobs-left",
+        "Job convoy-leaves-nothing",
         "Job convoy-trains-a-job",
     }
     assert ("Deployment convoy-dashboard" in found) is (values is EVERYTHING)
