@@ -12,6 +12,7 @@ from e2e.images.build import Builder
 NAMESPACE = "convoy-system"
 CHART = files.CHECKOUT / "charts" / "convoy"
 TAG = "dev"
+WORKLOADS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
 
 
 def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -> Cluster:
@@ -25,7 +26,11 @@ def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -
     install(cluster)
     if sent:
         # The tag is the same as before: nothing else tells pods that are up already to take the image.
-        for workload in ("deployment/convoy-operator", "daemonset/convoy-agent"):
+        for workload in (
+            "deployment/convoy-operator",
+            "daemonset/convoy-agent",
+            "deployment/convoy-dashboard",
+        ):
             cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
             cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
     return cluster
@@ -34,7 +39,7 @@ def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -
 def install(cluster: Cluster) -> None:
     """`helm upgrade --install` with this checkout's images, and volumes for checkpoints.
 
-    Returns when operator and agents are up.
+    Returns when operator, agents and dashboard are up.
     """
     storage.provide(cluster)
     cluster.progress.say("installing the chart")
@@ -46,10 +51,11 @@ def install(cluster: Cluster) -> None:
         str(CHART),
         "--create-namespace",
         f"--set=images.tag={TAG}",
+        "--set=dashboard.enabled=true",
         "--wait",
         "--timeout=180s",
     )
-    cluster.progress.say("operator and agents are up")
+    cluster.progress.say("operator, agents and dashboard are up")
 
 
 def helm(cluster: Cluster, *arguments: str, deadline: float = 200) -> str:

@@ -53,7 +53,7 @@ def test_no_role_reaches_for_everything_and_agents_have_none(helm: Path) -> None
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
     bound = [s["name"] for b in bodies if b["kind"].endswith("RoleBinding") for s in b["subjects"]]
-    assert set(bound) == {"convoy-operator", "convoy-uninstall", "convoy-test"}
+    assert set(bound) == {"convoy-operator", "convoy-uninstall", "convoy-uninstalled", "convoy-test"}
 
 
 def test_the_operator_reads_the_leases_of_kubelets_and_no_others(helm: Path) -> None:
@@ -130,5 +130,12 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert (pod["serviceAccountName"], pod["securityContext"]["runAsNonRoot"]) == ("convoy-uninstall", True)
     assert hooks[-1]["spec"]["backoffLimit"] == 0
     assert pod["containers"][0]["args"] == ["helm rollback convoy 1 -n convoy-system"]
+    after = [
+        b for b in bodies if (b["metadata"].get("annotations") or {}).get("helm.sh/hook") == "post-delete"
+    ]
+    assert [b["kind"] for b in after] == [
+        "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Job",
+    ]  # fmt: skip
+    assert all("hook-succeeded" in b["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for b in after)
     # Nothing that the release owns is a hook, or it would outlive it.
-    assert not [b for b in bodies if b not in hooks and "uninstall" in b["metadata"]["name"]]
+    assert not [b for b in bodies if b not in hooks + after and "uninstall" in b["metadata"]["name"]]

@@ -22,6 +22,7 @@ EVERYTHING = {
         "stores": {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
     },
     "monitoring": {"grafanaDashboards": {"enabled": True}},
+    "dashboard": {"enabled": True, "nodeSelector": {"a": "b"}},
 }
 """All that needs nothing installed besides."""
 OPTIONAL = {
@@ -94,12 +95,14 @@ def test_every_container_is_bounded_and_all_but_the_agent_are_restricted(
     helm: Path, values: dict[str, Any], apis: tuple[str, ...]
 ) -> None:
     found = pods(render(helm, values=values, apis=apis))
-    assert set(found) == {
+    assert set(found) - {"Deployment convoy-dashboard"} == {
         "Deployment convoy-operator",
         "DaemonSet convoy-agent",
         "Job convoy-has-no-jobs-left",
+        "Job convoy-leaves-nothing",
         "Job convoy-trains-a-job",
     }
+    assert ("Deployment convoy-dashboard" in found) is (values is EVERYTHING)
     for owner, template in found.items():
         spec = template["spec"]
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
@@ -149,7 +152,31 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
         (
             ("images.registry=r", "images.tag=t", "networkPolicies.enabled=true"),
             ("NetworkPolicies are on", "networkPolicies.metricsFrom is empty", "rollout status"),
-            ("make images",),
+            ("make images", "dashboard"),
+        ),
+        (
+            ("dashboard.enabled=true",),
+            ("port-forward service/convoy-dashboard 8090:80", "create token", "--clusterrole=view"),
+            ("convoy-trainingjobs-viewer", "sees everything", "your proxy"),
+        ),
+        (
+            ("dashboard.enabled=true", "rbac.aggregate=false"),
+            ("--clusterrole=convoy-trainingjobs-viewer", "create token"),
+            (),
+        ),
+        (
+            ("dashboard.enabled=true", "dashboard.auth.mode=None"),
+            ("port-forward service/convoy-dashboard 8090:80", "sees everything"),
+            ("create token",),
+        ),
+        (
+            (
+                "dashboard.enabled=true",
+                "dashboard.auth.mode=Proxy",
+                "dashboard.auth.proxyCIDRs={10.0.0.0/8,fd00::/8}",
+            ),
+            ("your proxy at 10.0.0.0/8, fd00::/8, and nobody else",),
+            ("port-forward", "create token"),
         ),
     ],
 )

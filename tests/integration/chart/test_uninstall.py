@@ -1,4 +1,4 @@
-"""What the chart's pre-delete hook runs, with the rights that the chart gives it."""
+"""What the chart's hooks run before and after an uninstallation, with the rights that they have."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).parents[3]
+from convoy_crds.terms import LABEL_AGENT_READY, LEASE_NAME
+
+from .conftest import one, render
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 JOBS = "/apis/convoy.dev/v1alpha1"
 JOB = {
@@ -32,16 +34,48 @@ POD = {
 }
 
 
-def role() -> dict[str, Any]:
-    """The chart's ClusterRole; of its template only what holds values is left out."""
-    text = (ROOT / "charts/convoy/templates/uninstall.yaml").read_text()
-    (document,) = [part for part in text.split("---\n") if "kind: ClusterRole\n" in part]
-    return dict(yaml.safe_load("\n".join(line for line in document.splitlines() if "{{" not in line)))
+def rules(helm: Path, kind: str, name: str) -> list[dict[str, Any]]:
+    """What a role of the chart allows."""
+    return list(one(render(helm), kind, name)["rules"])
+
+
+def account(control_plane: Any, namespace: str, name: str) -> Path:
+    """The kubeconfig of a new ServiceAccount."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    control_plane.request("POST", accounts, {"metadata": {"name": name}})
+    made = control_plane.request("POST", f"{accounts}/{name}/token", {"spec": {}})
+    return Path(control_plane.kubeconfig(made["status"]["token"]))
+
+
+def bind(control_plane: Any, namespace: str, name: str, kind: str, allowed: list[dict[str, Any]]) -> None:
+    """Gives a ServiceAccount of the namespace a role of its own."""
+    scope, unique = (
+        ("", f"{namespace}-{name}") if kind == "ClusterRole" else (f"/namespaces/{namespace}", name)
+    )
+    control_plane.request(
+        "POST", f"{RBAC}{scope}/{kind.lower()}s", {"metadata": {"name": unique}, "rules": allowed}
+    )
+    binding = {
+        "metadata": {"name": unique},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": unique},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }
+    control_plane.request("POST", f"{RBAC}{scope}/{kind.lower()}bindings", binding)
+
+
+def run(program: str, kubeconfig: Path, **environment: str) -> tuple[int, str]:
+    """Runs a hook's program; its exit code and what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", program],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), **environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
 
 
 @pytest.fixture
-def asks(control_plane: Any) -> Any:
-    """Runs the hook's program as the hook's service account; its exit code and what it says."""
+def asks(control_plane: Any, helm: Path) -> Any:
+    """Runs the program that asks before an uninstallation, as its service account."""
     for item in control_plane.request("GET", f"{JOBS}/trainingjobs")["items"]:  # of other tests
         meta = item["metadata"]
         control_plane.request("DELETE", f"{JOBS}/namespaces/{meta['namespace']}/trainingjobs/{meta['name']}")
@@ -52,29 +86,15 @@ def asks(control_plane: Any) -> Any:
         control_plane.request("DELETE", path)
 
     namespace = control_plane.namespace("uninstall")
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    control_plane.request("POST", accounts, {"metadata": {"name": "convoy-uninstall"}})
-    name = f"{namespace}-uninstall"
-    control_plane.request("POST", f"{RBAC}/clusterroles", {**role(), "metadata": {"name": name}})
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": "convoy-uninstall", "namespace": namespace}],
-    }
-    control_plane.request("POST", f"{RBAC}/clusterrolebindings", binding)
-    made = control_plane.request("POST", f"{accounts}/convoy-uninstall/token", {"spec": {}})
-    kubeconfig = control_plane.kubeconfig(made["status"]["token"])
+    name = "convoy-uninstall"
+    kubeconfig = account(control_plane, namespace, name)
+    bind(control_plane, namespace, name, "ClusterRole", rules(helm, "ClusterRole", name))
 
-    def run() -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "convoy_operator.uninstall"],
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stderr
+    def ask() -> tuple[int, str]:
+        return run("convoy_operator.uninstall", kubeconfig)
 
-    run.namespace = namespace  # type: ignore[attr-defined]
-    return run
+    ask.namespace = namespace  # type: ignore[attr-defined]
+    return ask
 
 
 def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, asks: Any) -> None:
@@ -94,3 +114,37 @@ def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, 
         "DELETE", f"/api/v1/namespaces/{asks.namespace}/pods/left-worker-0?gracePeriodSeconds=0"
     )
     assert asks() == (0, "")
+
+
+def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, helm: Path) -> None:
+    namespace, name = control_plane.namespace("uninstalled"), "convoy-uninstalled"
+    kubeconfig = account(control_plane, namespace, name)
+    for kind in ("ClusterRole", "Role"):
+        bind(control_plane, namespace, name, kind, rules(helm, kind, name))
+    labels = {LABEL_AGENT_READY: "true", "team": "a"}
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    nodes = [f"{namespace}-{number}" for number in range(2)]
+    try:
+        for node in nodes:
+            control_plane.request("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": labels}})
+        for lease in (LEASE_NAME, "of-somebody-else"):
+            control_plane.request("POST", leases, {"metadata": {"name": lease}})
+        for _ in range(2):  # also where there is nothing left to do
+            code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
+            assert code == 0, words
+            for node in nodes:
+                left = control_plane.request("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"]
+                assert (LABEL_AGENT_READY in left, left["team"]) == (False, "a")
+            left = [item["metadata"]["name"] for item in control_plane.request("GET", leases)["items"]]
+            assert left == ["of-somebody-else"]
+    finally:
+        for node in nodes:
+            control_plane.request("DELETE", f"/api/v1/nodes/{node}")
+
+
+def test_what_is_left_is_named(control_plane: Any) -> None:
+    namespace = control_plane.namespace("uninstalled")
+    kubeconfig = account(control_plane, namespace, "without-rights")
+    code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
+    assert code == 1
+    assert "the label convoy.dev/agent-ready may be left on nodes" in words and "403" in words

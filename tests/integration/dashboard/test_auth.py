@@ -104,7 +104,9 @@ def test_who_may_list_nothing_sees_nothing(
     other: str, cluster: Cluster, guarded: Process, browser: Browser
 ) -> None:
     log_in(guarded, browser, cluster.account("of-none", []))
-    browser.sees("There are no TrainingJobs that you may list")
+    user = "system:serviceaccount:default:of-none"
+    browser.sees(f"There are no TrainingJobs that {user} may list.")
+    browser.sees(f"--clusterrole=convoy-trainingjobs-viewer --user={user}")
     assert "there" not in browser.row(f"{other}/there") and "node-1" not in browser.text
 
 

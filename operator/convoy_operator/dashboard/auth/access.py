@@ -40,6 +40,10 @@ class Access(Protocol):
         """Of these, the ones whose jobs it may list."""
         ...
 
+    async def everywhere(self) -> bool:
+        """Whether it may list the jobs of all namespaces, also of those that have none yet."""
+        ...
+
     async def nodes(self) -> bool:
         """Whether it may see nodes and what is known of them."""
         ...
@@ -55,6 +59,10 @@ class Everything:
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """See Access."""
         return frozenset(present)
+
+    async def everywhere(self) -> bool:
+        """See Access."""
+        return True
 
     async def nodes(self) -> bool:
         """See Access."""
@@ -83,11 +91,15 @@ class ReviewedAccess:
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """See Access."""
-        if await self._may(_JOBS):
+        if await self.everywhere():
             return frozenset(present)
         asked = list(present)
         answers = await asyncio.gather(*(self._may({**_JOBS, "namespace": one}) for one in asked))
         return frozenset(one for one, may in zip(asked, answers, strict=True) if may)
+
+    async def everywhere(self) -> bool:
+        """See Access."""
+        return await self._may(_JOBS)
 
     async def nodes(self) -> bool:
         """See Access."""

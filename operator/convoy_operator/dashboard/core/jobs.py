@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from shlex import quote
 
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.telling import NEW, TROUBLE, age, step
@@ -133,6 +134,17 @@ class RowCache:
 def _newest(kept: Kept[TrainingJob]) -> tuple[float, str, str]:
     created = kept.model.metadata.creation_timestamp if kept.model else None
     return (-created.timestamp() if created else 0.0, kept.namespace, kept.name)
+
+
+def nothing(user: str, everywhere: bool) -> str:
+    """What is said where no job is shown. `everywhere`: whether the user may list those of all namespaces."""
+    if everywhere:
+        return "There are no TrainingJobs: kubectl apply -f examples/gpt.yaml"
+    grant = "kubectl -n NAMESPACE create rolebinding NAME --clusterrole=convoy-trainingjobs-viewer"
+    return (
+        f"There are no TrainingJobs that {user} may list. Whoever administers a namespace shows its jobs by: "
+        f"{grant} --user={quote(user)}"
+    )
 
 
 def counts(jobs: Iterable[Kept[TrainingJob]]) -> dict[str, int]:

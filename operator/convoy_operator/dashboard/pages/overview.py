@@ -51,7 +51,7 @@ class Overview:
                 self._jobs = Table(
                     "jobs",
                     jobs.COLUMNS,
-                    "There are no TrainingJobs that you may list: kubectl apply -f examples/gpt.yaml",
+                    "",
                     filters=True,
                     used=self._used,
                 )
@@ -73,6 +73,7 @@ class Overview:
         self._frame.refresh()
         seen = [kept for kept in world.jobs if kept.namespace in allowed]
         phases = jobs.counts(seen)
+        self._jobs.empty = jobs.nothing(self.session.identity.user, await access.everywhere())
         self._jobs.show(jobs.rows(seen, now, world.rows), phases)
         policies = world.policies_by_name() if sees_nodes else {}
         node_rows = []

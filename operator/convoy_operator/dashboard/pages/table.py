@@ -79,7 +79,8 @@ class Table:
     ) -> None:
         """`empty`: what is said where there are no rows; `used`: told whenever its reader does something."""
         self._columns = columns
-        self._empty = empty
+        self.empty = empty
+        """What the next drawing says where there are no rows."""
         self._used = used
         self._choice = Choice()
         self._rows: Sequence[Row] = ()
@@ -159,7 +160,7 @@ class Table:
             put(head, "aria-sort", order if number == self._choice.column else "none")
         show(self._scroll, bool(found.rows))
         show(self._note, not found.rows)
-        say(self._note, "Nothing matches the filter." if found.total else self._empty)
+        say(self._note, "Nothing matches the filter." if found.total else self.empty)
         if self._words is not None:
             part = "" if found.matching == found.total else f"{found.matching} of "
             say(self._count, f"{part}{found.total} in all")

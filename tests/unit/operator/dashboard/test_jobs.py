@@ -106,3 +106,17 @@ def test_a_row_is_made_anew_when_its_job_changes_and_while_it_ages() -> None:
     body = raw(phase="Failed")
     body["metadata"]["resourceVersion"] = "8"
     assert cache.row(keeper(TrainingJob)(body), NOW + timedelta(seconds=5)).group == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("user", "everywhere", "said"),
+    [
+        ("ada", True, ("There are no TrainingJobs: kubectl apply",)),
+        ("ada", False, ("that ada may list", "--clusterrole=convoy-trainingjobs-viewer --user=ada")),
+        ("ada; rm", False, ("that ada; rm may list", "--user='ada; rm'")),
+    ],
+)
+def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, said: tuple[str, ...]) -> None:
+    text = jobs.nothing(user, everywhere)
+    assert [words for words in said if words not in text] == []
+    assert ("may list" in text) is not everywhere

@@ -1,0 +1,66 @@
+"""A job that trains for as long as the test needs it to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.cluster import Cluster
+from e2e.tests.jobs import Jobs, memory
+from e2e.tests.survival import apart
+
+_PROGRAM = Path(__file__).parent / "programs" / "patient.py"
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A job of the patient program."""
+
+    cluster: Cluster
+    jobs: Jobs
+    name: str
+
+    @property
+    def uids(self) -> list[str]:
+        """Of its pods."""
+        return [pod.metadata.uid for pod in self.jobs.pods(self.name)]
+
+    def hurry(self) -> None:
+        """Has all ranks go to their end."""
+        for pod in self.jobs.pods(self.name):
+            own = ("-n", self.jobs.namespace, pod.metadata.name)
+            self.cluster.kubectl("exec", *own, "--", "touch", "/told/hurry")
+
+
+@contextmanager
+def patient(cluster: Cluster, jobs: Jobs, name: str) -> Iterator[Patient]:
+    """A job of two ranks on two nodes that trains and has saved in memory; it goes in the end."""
+    body = {"metadata": {"name": name}, "data": {"patient.py": _PROGRAM.read_text()}}
+    jobs.core.create_namespaced_config_map(jobs.namespace, body)
+    try:
+        role = {"name": "worker", "replicas": 2, "template": _template(name)}
+        jobs.create(name, engine=None, roles=[role], checkpoint=memory())
+        jobs.wait(lambda: jobs.status(name).get("checkpoint", {}).get("tier") == "peer", 180, "it has saved")
+        yield Patient(cluster, jobs, name)
+    finally:
+        if jobs.get(name):
+            jobs.delete(name)
+        jobs.core.delete_namespaced_config_map(name, jobs.namespace)
+
+
+def _template(name: str) -> dict[str, Any]:
+    container = {
+        "name": "worker",
+        "image": "convoy/torch:dev",
+        "command": ["torchrun", "--nproc-per-node=1", "patient.py"],
+        "workingDir": "/scripts",
+        "volumeMounts": [
+            {"name": "scripts", "mountPath": "/scripts", "readOnly": True},
+            {"name": "told", "mountPath": "/told"},
+        ],
+    }
+    volumes = [{"name": "scripts", "configMap": {"name": name}}, {"name": "told", "emptyDir": {}}]
+    return {"spec": {**apart(name)["spec"], "containers": [container], "volumes": volumes}}

@@ -1,0 +1,59 @@
+"""An earlier state of this repository, as a chart with images of its own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import files, loading
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import CommandError
+from e2e.cluster.oci import Store
+from e2e.cluster.run import run
+from e2e.setup.torch_source import wheel_folders
+
+COMMIT = "2b17563df7e207b96e87adb13cf261d063804f16"
+"""When slow nodes could be taken out of service, and before there was a dashboard."""
+TAG = "before"
+IMAGES = ("operator", "agent", "workloads")
+BUILD_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Release:
+    """A chart, and the tag of its images, which every node has."""
+
+    chart: Path
+    tag: str
+
+
+def before(cluster: Cluster) -> Release:
+    """The chart and the images as of COMMIT; skips the test where the clone is too shallow to have it."""
+    checkout = _checkout()
+    wheels = " ".join(map(str, wheel_folders()))
+    with cluster.progress.long(f"building the images of {COMMIT[:7]}"):
+        command = [sys.executable, "-m", "e2e.cluster", "images", "--no-load", "--tag", TAG, *IMAGES]
+        run(command, deadline=BUILD_SECONDS, cwd=checkout, env={"CONVOY_WHEELS": wheels})
+    store = Store(checkout=checkout)
+    images = [store.get(f"convoy/{name}:{TAG}") for name in IMAGES]
+    loading.update([node for node in cluster.nodes if node.alive], store, images)
+    return Release(checkout / "charts" / "convoy", TAG)
+
+
+def _checkout() -> Path:
+    """The files of COMMIT. They are always at the same place, by which their images are known."""
+    git = ["git", "-C", str(files.CHECKOUT)]
+    try:
+        run([*git, "cat-file", "-e", f"{COMMIT}^{{commit}}"])
+    except CommandError:
+        pytest.skip(f"this clone does not reach back to {COMMIT[:7]}: git fetch --unshallow")
+    final = files.CHECKOUT / "build" / f"checkout-{COMMIT[:7]}"
+    with files.building(final) as folder:
+        archive = folder / "archive.tar"
+        run([*git, "archive", "--output", archive, COMMIT])
+        run(["tar", "--extract", "--file", archive, "--directory", folder])
+        archive.unlink()
+    return final

@@ -1,0 +1,80 @@
+"""What is left of Convoy in a cluster, wherever it may be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convoy_crds.meta import API_VERSION, GROUP
+from e2e.cluster.cluster import Cluster
+from e2e.install import CHART, NAMESPACE
+
+_PASSING = ("events", "events.events.k8s.io")
+"""Kinds whose objects go by themselves."""
+_NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+"""What Kubernetes makes in every namespace."""
+_LOOK = """
+grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
+find /run/convoy -mindepth 1 2>/dev/null
+find /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry -name '*convoy*'
+grep -lx 'convoy-.*' /proc/[0-9]*/comm 2>/dev/null
+true
+"""
+
+
+def definitions(chart: Path = CHART) -> dict[str, dict[str, Any]]:
+    """The CustomResourceDefinitions of a chart by name."""
+    found = (yaml.safe_load(path.read_text()) for path in sorted(chart.glob("files/crds/*.yaml")))
+    return {body["metadata"]["name"]: body for body in found}
+
+
+def objects(cluster: Cluster) -> dict[str, list[str]]:
+    """Names of all objects that are Convoy's, by kind: of its kinds, by its label, name or namespace."""
+    listed = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
+    known = ",".join(sorted(set(listed) - set(_PASSING)))
+    found: dict[str, list[str]] = {}
+    for body in cluster.get(known, "--all-namespaces")["items"]:
+        if _ours(body):
+            found.setdefault(body["kind"], []).append(body["metadata"]["name"])
+    return {kind: sorted(names) for kind, names in sorted(found.items())}
+
+
+def _ours(body: dict[str, Any]) -> bool:
+    metadata: dict[str, Any] = body["metadata"]
+    if (body["kind"], metadata["name"]) in _NAMESPACES_OWN:
+        return False
+    name: str = metadata["name"]
+    return (
+        name.startswith("convoy")
+        or name.endswith(GROUP)
+        or body["apiVersion"] == API_VERSION
+        or metadata.get("namespace") == NAMESPACE
+        or metadata.get("labels", {}).get("app.kubernetes.io/part-of") == "convoy"
+    )
+
+
+def marks(cluster: Cluster) -> list[str]:
+    """Labels, annotations, taints, conditions and CSI drivers of Nodes that are Convoy's."""
+    found = []
+    for node in cluster.get("nodes")["items"]:
+        metadata, status = node["metadata"], node["status"]
+        shown = [*metadata["labels"].items(), *metadata.get("annotations", {}).items()]
+        shown += [taint["key"] for taint in node["spec"].get("taints", [])]
+        shown += [condition["type"] for condition in status["conditions"]]
+        found += [f"{metadata['name']}: {one}" for one in shown if GROUP in str(one)]
+    for node in cluster.get("csinodes")["items"]:
+        drivers = json.dumps(node["spec"].get("drivers") or [])
+        found += [f"{node['metadata']['name']}: {drivers}"] if GROUP in drivers else []
+    return found
+
+
+def on_nodes(cluster: Cluster) -> list[str]:
+    """Mounts, files and processes on nodes."""
+    return [
+        f"{node.name}: {line}"
+        for node in cluster.nodes
+        for line in node.run(["sh", "-c", _LOOK]).splitlines()
+    ]

@@ -1,0 +1,135 @@
+"""The dashboard in a real cluster: who gets in, what is seen there, and what its account may do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.dashboard.browser import Browser, eventually
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.install import NAMESPACE
+from e2e.tests.jobs import SMALL, Jobs
+from e2e.tests.reading import DASHBOARD, forwarded, granted, reader
+
+CHANGES = ("create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate")
+OF_ITS_NAMESPACE = ("serviceAccount", "serviceAccountName", "priorityClassName")
+
+
+@pytest.fixture(scope="module")
+def dashboard(cluster: Cluster) -> Iterator[str]:
+    with forwarded(cluster, "convoy-dashboard", 80) as url:
+        yield url
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    if not shutil.which("chromedriver"):
+        pytest.fail("no chromedriver: make host")
+    found = Browser(tmp_path)
+    yield found
+    found.driver.quit()
+
+
+def log_in(browser: Browser, token: str) -> None:
+    browser.find("#token").send_keys(token)
+    browser.find("button[type=submit]").click()
+
+
+def press(browser: Browser, name: str) -> None:
+    def there() -> list[Any]:
+        return [one for one in browser.all("button") if one.text.startswith(name)]
+
+    eventually(there, what=f"a button {name}")[0].click()
+
+
+@contextmanager
+def held_back(cluster: Cluster) -> Iterator[tuple[dict[str, Any], Callable[[], object]]]:
+    """A pod template that fits on no node, and what makes it fit on the first one."""
+    node, label = cluster.nodes[0].name, "e2e.convoy.dev/open"
+    try:
+        yield (
+            {"spec": {"nodeSelector": {label: "yes"}}},
+            lambda: cluster.kubectl("label", "node", node, f"{label}=yes"),
+        )
+    finally:
+        cluster.kubectl("label", "node", node, f"{label}-")
+
+
+def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
+    cluster: Cluster, jobs: Jobs, dashboard: str, browser: Browser
+) -> None:
+    key = f"{jobs.namespace}/seen"
+
+    def shows(phase: str) -> None:
+        eventually(lambda: browser.row(key)[1] == phase, 120, f"{key} is {phase}")
+
+    with (
+        held_back(cluster) as (template, open_up),
+        reader(cluster, jobs.namespace, "reader", "view") as token,
+    ):
+        browser.open(dashboard)
+        log_in(browser, token)
+        browser.sees(f"system:serviceaccount:{jobs.namespace}:reader")
+        browser.run("window.stayed = true")
+        jobs.create("seen", roles=[{"name": "worker", "replicas": 2, "template": template}])
+        shows("Pending")
+        open_up()
+        shows("Running")
+        shows("Succeeded")
+        assert browser.run("return window.stayed") is True, "no page was loaded anew"
+        assert cluster.nodes[0].name not in browser.text, "who reads one namespace sees no nodes"
+
+        browser.open(f"{dashboard}/jobs/{key}")
+        browser.sees("Completed: all roles are complete")
+        press(browser, "Show the last 500 lines")
+        browser.sees(f"step {SMALL['steps']}/{SMALL['steps']}")
+        assert browser.complaints() == []
+
+
+def test_who_may_see_nothing_is_told_so(
+    cluster: Cluster, jobs: Jobs, dashboard: str, browser: Browser
+) -> None:
+    browser.open(dashboard)
+    log_in(browser, "of-no-cluster")
+    browser.sees("The API server does not know this token")
+    with reader(cluster, jobs.namespace, "for-others", audience="convoy-hub") as token:
+        log_in(browser, token)
+        browser.sees("The API server does not know this token")
+    with reader(cluster, jobs.namespace, "nobody") as token:
+        log_in(browser, token)
+        user = f"system:serviceaccount:{jobs.namespace}:nobody"
+        browser.sees(f"There are no TrainingJobs that {user} may list.")
+        assert not browser.find("section[aria-labelledby=nodes]").is_displayed()
+
+
+def test_its_pod_is_of_the_restricted_standard(cluster: Cluster, namespace: str) -> None:
+    def refused(workload: str) -> str:
+        """What a namespace that enforces the standard says of a pod like those of this workload."""
+        spec = cluster.get("-n", NAMESPACE, workload)["spec"]["template"]["spec"]
+        like = {key: value for key, value in spec.items() if key not in OF_ITS_NAMESPACE}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "like"}, "spec": like}
+        try:
+            cluster.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", text=json.dumps(body))
+        except ClusterError as error:
+            return str(error)
+        return ""
+
+    assert refused("deployment/convoy-dashboard") == ""
+    assert "violates PodSecurity" in refused("daemonset/convoy-agent"), "the looking works"
+    (pod,) = cluster.get("-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/component=dashboard")["items"]
+    assert {one["type"]: one["status"] for one in pod["status"]["conditions"]}["Ready"] == "True"
+
+
+def test_its_account_can_change_nothing(cluster: Cluster) -> None:
+    asked = ("tokenreviews", "subjectaccessreviews")
+    anybody = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
+    assert granted(cluster, DASHBOARD, CHANGES) == {("create", plural) for plural in (*asked, *anybody)}
+    read = {plural for _, plural in granted(cluster, DASHBOARD, ("get",))}
+    assert "pods/log" in read and not {"secrets", "configmaps", "pods/exec", "nodes/proxy"} & read
