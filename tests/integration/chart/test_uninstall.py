@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from e2e import rights
 
 ROOT = Path(__file__).parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -62,6 +63,13 @@ def asks(control_plane: Any) -> Any:
         "subjects": [{"kind": "ServiceAccount", "name": "convoy-uninstall", "namespace": namespace}],
     }
     control_plane.request("POST", f"{RBAC}/clusterrolebindings", binding)
+    may = rights.granted(
+        [
+            {**role(), "kind": "ClusterRole", "metadata": {"name": name}},
+            {**binding, "kind": "ClusterRoleBinding"},
+        ],
+        ["convoy-uninstall"],
+    )
     made = control_plane.request("POST", f"{accounts}/convoy-uninstall/token", {"spec": {}})
     kubeconfig = control_plane.kubeconfig(made["status"]["token"])
 
@@ -74,6 +82,7 @@ def asks(control_plane: Any) -> Any:
         return done.returncode, done.stderr
 
     run.namespace = namespace  # type: ignore[attr-defined]
+    run.may = may  # type: ignore[attr-defined]
     return run
 
 
@@ -94,3 +103,12 @@ def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, 
         "DELETE", f"/api/v1/namespaces/{asks.namespace}/pods/left-worker-0?gracePeriodSeconds=0"
     )
     assert asks() == (0, "")
+
+
+def test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other(
+    control_plane: Any, asks: Any
+) -> None:
+    assert asks() == (0, "")
+    asked = control_plane.asked(asks.namespace, "convoy-uninstall")
+    assert rights.faults(asks.may, rights.used(asks.may, asked), [], []) == []
+    assert [str(one) for one in asked if one.refused] == []
