@@ -1,4 +1,4 @@
-"""Certificates that last for seconds: work goes on while they are renewed; a stolen one that ends is no use."""
+"""Certificates that last for seconds: work goes on while they are renewed, and thieves are left with nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def agents(place: Installation, operator: Any, root: Path, count: int) -> 
 
 
 async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
-    installation: Installation,  # noqa: F811
+    installation: Installation,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -97,7 +97,7 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
 
 
 async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_out(
-    installation: Installation,  # noqa: F811
+    installation: Installation,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = f"{installation.namespace}-n"

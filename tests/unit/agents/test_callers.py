@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.unit.operator.test_certificates import request
 
 from convoy_agents.wire.callers import Caller, caller, node_of
 from convoy_crds.terms import HUB_SERVER_NAME, agent_server_name
 from convoy_operator.hub.ca import Authority, make_authority
-from tests.unit.operator.test_certificates import request
 
 NOW = datetime.now(UTC)
 
