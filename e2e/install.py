@@ -15,13 +15,16 @@ TAG = "dev"
 WORKLOADS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
 
 
-def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -> Cluster:
+def bring_up(
+    name: str, nodes: int, progress: Progress, *, build: bool = True, audit: bool = False
+) -> Cluster:
     """The cluster of this name with operator and agents up; one that stands already is brought up to date.
 
-    Without `build`, the images are taken as they are.
+    Without `build`, the images are taken as they are. With `audit`, one that is made now logs what
+    Convoy's service accounts ask of the API server.
     """
     changed = Builder(TAG, progress=progress).build() if build else []
-    cluster = Cluster.up(nodes, name, progress=progress)
+    cluster = Cluster.up(nodes, name, audit=NAMESPACE if audit else "", progress=progress)
     sent = cluster.update_images(changed)
     install(cluster)
     if sent:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import grpc
-
-from convoy_crds import terms
 
 KEEPALIVE_MS = 10_000
 """A dead hub or peer is noticed within this and KEEPALIVE_TIMEOUT_MS."""
@@ -61,11 +58,3 @@ def dial(address: str, server_name: str, authority: bytes, identity: Identity | 
     )
     options = [*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", server_name)]
     return grpc.aio.secure_channel(address, credentials, options=options)
-
-
-def caller_node(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """The node the caller's verified certificate speaks for; empty when it is no agent's."""
-    suffix = terms.agent_server_name("")
-    names = [name.decode() for name in context.auth_context().get("x509_subject_alternative_name", [])]
-    nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return nodes[0] if len(nodes) == 1 else ""

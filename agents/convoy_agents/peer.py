@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import structlog
 
-from convoy_agents.channels import SERVER_OPTIONS, Identity, caller_node, dial
+from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
 from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import Enrolment, describe
 from convoy_agents.guard.sweep.answering import PairService
@@ -18,6 +18,7 @@ from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.vault import Facts
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_agents.wire.callers import node_of
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -51,9 +52,11 @@ class PeerService:
         context: grpc.aio.ServicerContext[hub_pb2.VouchRequest, hub_pb2.VouchReply],
     ) -> hub_pb2.VouchReply:
         """Whether this agent's voice counts for the caller's ranks of that job; the hub then hears of it."""
-        node = caller_node(context)
+        node = node_of(context)
         if not node:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out"
+            )
         return hub_pb2.VouchReply(member=self._vouching.asked(node, request.job_uid))
 
     async def Prepare(
@@ -93,9 +96,11 @@ class PeerService:
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> hub_pb2.CommitReply | None:
         """The answer to a call that the desk need not hear; None when it is to. Aborts for strangers."""
-        node = caller_node(context)
+        node = node_of(context)
         if not node:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out"
+            )
         plan = self._desk.assignment(request.job_uid)
         if plan is None:
             return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)

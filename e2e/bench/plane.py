@@ -69,7 +69,7 @@ class Plane:
         self.cluster.down()
         programs, self._kwok = binaries.ensure(self._progress), binaries.tool("kwok", self._progress)
         with self.cluster.lock():
-            options = {"binaries": str(programs), "audit": True, "nodes": 0}
+            options = {"binaries": str(programs), "audit": NAMESPACE, "nodes": 0}
             allocate(self.cluster.file, NAME, machine_routes(), options)
             self.cluster.network.create()
             self._answering_pods()

@@ -45,7 +45,9 @@ def binaries(
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=16, help="How many nodes.")] = 3,
     name: Name = DEFAULT_NAME,
-    audit: Annotated[bool, typer.Option(help="Keep an audit log of the API server.")] = False,
+    audit: Annotated[
+        str, typer.Option(help="Log what this namespace's service accounts ask the API server.")
+    ] = "",
 ) -> None:
     """Make the cluster and wait until its nodes are Ready; prints the kubeconfig's path."""
     print(Cluster.up(nodes, name, audit=audit).kubeconfig)

@@ -92,7 +92,7 @@ class Cluster:
         """Files and command lines of the control plane."""
         state = self.state()
         return ControlPlane(
-            self.identity, self.folder, self.binaries, state.addresses, audit=bool(state.options.get("audit"))
+            self.identity, self.folder, self.binaries, state.addresses, audit=state.options["audit"]
         )
 
     @property
@@ -136,13 +136,14 @@ class Cluster:
         name: str = DEFAULT_NAME,
         *,
         images: Sequence[str] | None = None,
-        audit: bool = False,
+        audit: str = "",
         progress: Progress | None = None,
     ) -> Cluster:
         """Make the cluster, or return it when it is up already with all its nodes running.
 
         `images` are references of the image store to have on every node (default: all that this checkout has
-        built). What an interrupted `up` left is taken away first. Returns when every node is Ready.
+        built); `audit` is the namespace whose service accounts' requests are logged. What an interrupted `up`
+        left is taken away first. Returns when every node is Ready.
         """
         machine.need_root_and_tools()
         cluster = cls(name, progress=progress)

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from e2e.cluster import files, kubeconfig
 from e2e.cluster.addresses import Addresses
@@ -22,6 +23,8 @@ from e2e.cluster.pki import Authority, Pair, signing_key
 API_PORT, ETCD_PORT, DNS_PORT = 6443, 2379, 1053
 # In the order in which they start.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "coredns")
+# An hour of tests is about 20 MB.
+AUDIT_FILE_MB, AUDIT_FILES = 64, 3
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class ControlPlane:
     folder: Path
     binaries: Path
     addresses: Addresses
-    audit: bool = False
+    audit: str = ""
+    """The namespace whose service accounts have all their requests logged; empty: nothing is."""
 
     @property
     def pki(self) -> Path:
@@ -51,7 +55,7 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """Where audit events go when the cluster was started with the audit log on."""
+        """Where audit events go when there is an audit log; full files are put aside as audit-TIME.log."""
         return self.folder / "logs" / "audit.log"
 
     def authority(self) -> Authority:
@@ -95,7 +99,10 @@ class ControlPlane:
         self.write_config(self.admin_config, main, admin, "convoy-admin")
         signing_key(self.pki)
         files.write(self.folder / "config" / "Corefile", self.corefile())
-        files.write(self.folder / "config" / "audit.json", json.dumps(AUDIT_POLICY))
+        files.write(
+            self.folder / "config" / "audit.json",
+            json.dumps(audit_policy(f"system:serviceaccounts:{self.audit}")),
+        )
         (self.folder / "etcd").mkdir(mode=0o700, exist_ok=True)
 
     def corefile(self) -> str:
@@ -124,7 +131,12 @@ class ControlPlane:
         host, pki, config = self.addresses.host, self.pki, self.folder / "config"
         etcd_url = f"https://{host}:{ETCD_PORT}"
         audit = (
-            [f"--audit-policy-file={config}/audit.json", f"--audit-log-path={self.audit_log}"]
+            [
+                f"--audit-policy-file={config}/audit.json",
+                f"--audit-log-path={self.audit_log}",
+                f"--audit-log-maxsize={AUDIT_FILE_MB}",
+                f"--audit-log-maxbackup={AUDIT_FILES - 1}",
+            ]
             if self.audit
             else []
         )
@@ -188,7 +200,7 @@ class ControlPlane:
                 f"--service-account-signing-key-file={pki}/service-accounts.key",
                 "--authorization-mode=Node,RBAC",
                 "--anonymous-auth=false",
-                "--enable-admission-plugins=NodeRestriction",
+                "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
                 "--allow-privileged=true",
                 # The machine has no Service addresses of its own: webhooks are called at their pods.
                 "--enable-aggregator-routing=true",
@@ -219,9 +231,17 @@ class ControlPlane:
             return False
 
 
-AUDIT_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata"}],
-}
+def audit_policy(group: str) -> dict[str, Any]:
+    """Who of this group asked for what, without bodies; nothing of anybody else.
+
+    A watch is told of when it begins too: it ends long after the test that it is for.
+    """
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "Metadata", "userGroups": [group]},
+            {"level": "None"},
+        ],
+    }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from e2e.cluster.cluster import Cluster
 
 
-def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: bool) -> None:
+def create(cluster: Cluster, nodes: int, references: Sequence[str] | None, *, audit: str) -> None:
     """Make a cluster that is not there, with these images on its nodes (None: all of this checkout's)."""
     say = cluster.progress.say
     programs = binaries.ensure(cluster.progress)

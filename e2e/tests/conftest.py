@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -17,15 +18,56 @@ from e2e.tests.jobs import Jobs, restricted_namespace
 
 NAME = "e2e"
 NODES = int(os.environ.get("CONVOY_E2E_NODES", "3"))
+LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = []
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash[LEFT_OUT].append(item)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What was asked of the API server is looked at once everything has been asked."""
+    items.sort(key=lambda item: item.path.name == "test_rights.py")
+
+
+@pytest.fixture
+def ran(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The tests of this run, as `file::test`, the file from the checkout's root."""
+    return frozenset(item.nodeid.partition("[")[0] for item in request.session.items)
+
+
+@pytest.fixture
+def partial(request: pytest.FixtureRequest, made: bool) -> str:
+    """Why this run does not show all that Convoy asks for; empty when it does."""
+    left_out = request.config.stash[LEFT_OUT]
+    files = {item.path for item in [*request.session.items, *left_out]}
+    if set(Path(__file__).parent.glob("test_*.py")) - files or any(
+        item.get_closest_marker("full") is None for item in left_out
+    ):
+        return "not all tests of the slice were asked for"
+    if not made:
+        return "the cluster was there before this run"
+    return "a test has failed" if request.session.testsfailed else ""
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def made() -> bool:
+    """Whether this run makes the cluster; asked before it does."""
+    return not Cluster(NAME).exists
+
+
+@pytest.fixture(scope="session")
+def cluster(made: bool) -> Iterator[Cluster]:
     """Nodes with this checkout's images, operator and agents."""
     # A developer may bring images in some other way, while editing.
     build = not os.environ.get("CONVOY_E2E_SKIP_BUILD")
     try:
-        yield bring_up(NAME, NODES, Progress(), build=build)
+        yield bring_up(NAME, NODES, Progress(), build=build, audit=True)
     finally:
         if not os.environ.get("CONVOY_E2E_KEEP"):
             Cluster(NAME).down()

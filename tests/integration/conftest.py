@@ -24,6 +24,8 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from e2e import rights
+from e2e.cluster.control_plane import audit_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
@@ -90,6 +92,14 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=10, context=context) as answer:
             return bytes(answer.read())
 
+    def asked(self, namespace: str, account: str) -> list[rights.Request]:
+        """What a service account has asked for."""
+        user = f'"system:serviceaccount:{namespace}:{account}"'.encode()
+        lines = (self.folder / "audit.log").read_bytes().splitlines(keepends=True)
+        # The last one may be half-written.
+        whole = [line for line in lines if user in line and line.endswith(b"\n")]
+        return [found for line in whole if (found := rights.parse(line, namespace))]
+
     def kubeconfig(self, token: str | None = None) -> Path:
         """A kubeconfig file of that token's owner, the administrator's without one."""
         path = self.folder / f"kubeconfig-{secrets.token_hex(4)}"
@@ -155,6 +165,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     _keys(folder)
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    (folder / "audit.json").write_bytes(orjson.dumps(audit_policy("system:serviceaccounts")))
     etcd_port, peer_port, port = free_port(), free_port(), free_port()
     etcd = f"http://127.0.0.1:{etcd_port}"
     with ExitStack() as stack:
@@ -187,6 +198,11 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
                 "--disable-admission-plugins=ServiceAccount",
                 # As clusters have it: pods ask, and pod security answers.
                 "--allow-privileged=true",
+                f"--audit-policy-file={folder / 'audit.json'}",
+                f"--audit-log-path={folder / 'audit.log'}",
+                # Far more than the tests of a session fill: a second file would not be read.
+                "--audit-log-maxsize=256",
+                "--audit-log-maxbackup=1",
             ],
             folder / "kube-apiserver.log",
         )

@@ -13,7 +13,6 @@ from typing import Any
 import grpc
 import structlog
 
-from convoy_agents.channels import caller_node
 from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
 from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
@@ -23,6 +22,7 @@ from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
 from convoy_agents.wire import hub_pb2
+from convoy_agents.wire.callers import node_of
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import MalformedError, Manifest
@@ -169,9 +169,9 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
 
 
 async def _caller(context: Context) -> str:
-    node = caller_node(context)
+    node = node_of(context)
     if not node:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's")
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out")
     return node
 
 

@@ -11,7 +11,7 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
-from convoy_crds.terms import agent_server_name
+from convoy_agents.wire.callers import Caller, caller
 from convoy_operator.hub.agents import Agents, Stream
 from convoy_operator.metrics import Metrics
 
@@ -54,7 +54,8 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
         """One agent's stream, from its Hello to its end."""
-        node = peer_node(context)
+        who = caller(context)
+        node = who.node
         first = await _read(context)
         if first is None:
             return
@@ -74,7 +75,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
         try:
             await context.write(wire.HubMessage(welcome=wire.Welcome(leader=self._leader_address())))
-            await self._talk(context, stream)
+            await self._talk(context, stream, who)
         finally:
             self._agents.leave(stream)
             log.info("agent's stream ended", node=node)
@@ -98,10 +99,10 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             await asyncio.sleep(_LOOK)
         return None
 
-    async def _talk(self, context: Context, stream: Stream) -> None:
+    async def _talk(self, context: Context, stream: Stream, who: Caller) -> None:
         """Reads and writes until one side has had enough."""
         ends = [
-            asyncio.create_task(self._listen(context, stream)),
+            asyncio.create_task(self._listen(context, stream, who)),
             asyncio.create_task(_speak(context, stream)),
             asyncio.create_task(_superseded(stream)),
         ]
@@ -116,11 +117,15 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 task.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
 
-    async def _listen(self, context: Context, stream: Stream) -> None:
+    async def _listen(self, context: Context, stream: Stream, who: Caller) -> None:
         node = stream.node
         while (message := await _read(context)) is not None:
             if stream.superseded.is_set():
                 # What it still holds is older than what the agent's next stream began with.
+                return
+            if who.outdated():
+                # The agent has long had another one, and dials with that.
+                log.info("agent's certificate has run out", node=node)
                 return
             kind = message.WhichOneof("body") or "unknown"
             self._metrics.agent_messages.labels(kind).inc()
@@ -147,17 +152,6 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                     await asyncio.sleep(0)
             elif kind == "sweep":
                 self._agents.sweeps.heard(node, message.sweep)
-
-
-def peer_node(context: Context) -> str:
-    """The node that the client's verified certificate speaks for; empty when it is no agent's."""
-    suffix = agent_server_name("")
-    names = [
-        name.decode(errors="replace")
-        for name in context.auth_context().get("x509_subject_alternative_name") or []
-    ]
-    nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return nodes[0] if len(nodes) == 1 else ""
 
 
 async def _read(context: Context) -> wire.AgentMessage | None:

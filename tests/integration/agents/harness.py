@@ -43,11 +43,12 @@ class Authority:
         made = self._build(subject, public_key, [name], ca=False, seconds=seconds)
         return made.public_bytes(serialization.Encoding.PEM)
 
-    def identity(self, node: str, name: str | None = None) -> Identity:
+    def identity(self, node: str, name: str | None = None, seconds: float = 3600) -> Identity:
         """A key and certificate as an agent of `node` would hold; `name` replaces its DNS name."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self.issue(name or terms.agent_server_name(node), key.public_key(), node)
-        return Identity(node, certificate, private_pem(key), self.pem, 2**40)
+        certificate = self.issue(name or terms.agent_server_name(node), key.public_key(), node, seconds)
+        ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
+        return Identity(node, certificate, private_pem(key), self.pem, ends)
 
     def _build(
         self, subject: x509.Name, public_key: Any, names: list[str], *, ca: bool, seconds: float = 3600

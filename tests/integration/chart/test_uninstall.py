@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e import rights
 
 from convoy_crds.terms import LABEL_AGENT_READY, LEASE_NAME
 
@@ -47,20 +48,31 @@ def account(control_plane: Any, namespace: str, name: str) -> Path:
     return Path(control_plane.kubeconfig(made["status"]["token"]))
 
 
-def bind(control_plane: Any, namespace: str, name: str, kind: str, allowed: list[dict[str, Any]]) -> None:
-    """Gives a ServiceAccount of the namespace a role of its own."""
-    scope, unique = (
-        ("", f"{namespace}-{name}") if kind == "ClusterRole" else (f"/namespaces/{namespace}", name)
-    )
-    control_plane.request(
-        "POST", f"{RBAC}{scope}/{kind.lower()}s", {"metadata": {"name": unique}, "rules": allowed}
-    )
+def bind(
+    control_plane: Any, namespace: str, name: str, kind: str, allowed: list[dict[str, Any]]
+) -> frozenset[rights.Right]:
+    """Gives a ServiceAccount of the namespace a role of its own; what it may then."""
+    scope, metadata = f"/namespaces/{namespace}", {"name": name, "namespace": namespace}
+    if kind == "ClusterRole":
+        scope, metadata = "", {"name": f"{namespace}-{name}"}
+    role = {"kind": kind, "metadata": metadata, "rules": allowed}
+    control_plane.request("POST", f"{RBAC}{scope}/{kind.lower()}s", role)
+    unique = metadata["name"]
     binding = {
-        "metadata": {"name": unique},
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": unique},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     }
     control_plane.request("POST", f"{RBAC}{scope}/{kind.lower()}bindings", binding)
+    return rights.granted([role, binding], [name])
+
+
+def asked_for_just_that(control_plane: Any, namespace: str, name: str, may: frozenset[rights.Right]) -> None:
+    """Every right was used, and nothing else was asked for."""
+    asked = control_plane.asked(namespace, name)
+    assert rights.faults(may, rights.used(may, asked), [], []) == []
+    assert [str(one) for one in asked if one.refused] == []
 
 
 def run(program: str, kubeconfig: Path, **environment: str) -> tuple[int, str]:
@@ -88,12 +100,13 @@ def asks(control_plane: Any, helm: Path) -> Any:
     namespace = control_plane.namespace("uninstall")
     name = "convoy-uninstall"
     kubeconfig = account(control_plane, namespace, name)
-    bind(control_plane, namespace, name, "ClusterRole", rules(helm, "ClusterRole", name))
+    may = bind(control_plane, namespace, name, "ClusterRole", rules(helm, "ClusterRole", name))
 
     def ask() -> tuple[int, str]:
         return run("convoy_operator.uninstall", kubeconfig)
 
     ask.namespace = namespace  # type: ignore[attr-defined]
+    ask.may = may  # type: ignore[attr-defined]
     return ask
 
 
@@ -119,8 +132,9 @@ def test_jobs_and_their_pods_stand_in_the_way_and_are_named(control_plane: Any, 
 def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, helm: Path) -> None:
     namespace, name = control_plane.namespace("uninstalled"), "convoy-uninstalled"
     kubeconfig = account(control_plane, namespace, name)
+    may: frozenset[rights.Right] = frozenset()
     for kind in ("ClusterRole", "Role"):
-        bind(control_plane, namespace, name, kind, rules(helm, kind, name))
+        may |= bind(control_plane, namespace, name, kind, rules(helm, kind, name))
     labels = {LABEL_AGENT_READY: "true", "team": "a"}
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     nodes = [f"{namespace}-{number}" for number in range(2)]
@@ -137,6 +151,7 @@ def test_afterwards_no_node_has_an_agent_and_nobody_leads(control_plane: Any, he
                 assert (LABEL_AGENT_READY in left, left["team"]) == (False, "a")
             left = [item["metadata"]["name"] for item in control_plane.request("GET", leases)["items"]]
             assert left == ["of-somebody-else"]
+        asked_for_just_that(control_plane, namespace, name, may)
     finally:
         for node in nodes:
             control_plane.request("DELETE", f"/api/v1/nodes/{node}")
@@ -148,3 +163,10 @@ def test_what_is_left_is_named(control_plane: Any) -> None:
     code, words = run("convoy_operator.uninstalled", kubeconfig, CONVOY_NAMESPACE=namespace)
     assert code == 1
     assert "the label convoy.dev/agent-ready may be left on nodes" in words and "403" in words
+
+
+def test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other(
+    control_plane: Any, asks: Any
+) -> None:
+    assert asks() == (0, "")
+    asked_for_just_that(control_plane, asks.namespace, "convoy-uninstall", asks.may)

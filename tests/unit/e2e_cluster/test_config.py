@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import tomllib
 from pathlib import Path
 
@@ -109,13 +110,18 @@ def test_kubelet_config_follows_the_machine() -> None:
 
 def test_control_plane_files_fit_together(tmp_path: Path) -> None:
     addresses = Addresses(9)
-    plane = ControlPlane("dev-0a1b2c", tmp_path, Path("/programs"), addresses, audit=True)
+    plane = ControlPlane("dev-0a1b2c", tmp_path, Path("/programs"), addresses, audit="convoy-system")
     plane.prepare()
     commands = plane.commands()
     assert tuple(commands) == COMPONENTS
     api = commands["kube-apiserver"]
     assert "--anonymous-auth=false" in api and "--authorization-mode=Node,RBAC" in api
     assert f"--audit-log-path={plane.audit_log}" in api
+    policy = json.loads((tmp_path / "config" / "audit.json").read_text())
+    assert policy["rules"] == [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:convoy-system"]},
+        {"level": "None"},
+    ]
     for command in commands.values():
         for word in command[1:]:
             path = word.partition("=")[2] or word

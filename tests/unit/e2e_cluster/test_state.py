@@ -25,7 +25,7 @@ def example() -> State:
         nodes={"node-1": NodeRecord(1), "node-2": NodeRecord(2, cut=True)},
         processes={"etcd": ProcessId(10, 999), "node/node-1": ProcessId(11, 1000)},
         throttled={"uid": {"/sys/fs/cgroup/x": "-1"}},
-        options={"nodes": 2, "audit": False},
+        options={"nodes": 2, "audit": ""},
         firewall=["-i a -o a -j ACCEPT"],
         templates=["/cache/templates/1"],
     )

@@ -19,12 +19,12 @@ from convoy_agents.channels import Identity as AgentIdentity
 from convoy_agents.channels import dial
 from convoy_agents.enrol import signing_request
 from convoy_agents.wire import hub_pb2_grpc
+from convoy_agents.wire.callers import node_of
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
 from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
 from convoy_operator.hub.enrolment import _MOST_PEERS, Refused, Throttle, reviewed_node
 from convoy_operator.hub.server import HubServer
-from convoy_operator.hub.sessions import peer_node
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import SECRETS
 from convoy_operator.settings import Settings
@@ -147,7 +147,7 @@ async def meet(authority: Authority, own: Identity, agent: AgentIdentity) -> lis
 
     class Hub(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated without types
         async def Session(self, requests: Any, context: Any) -> None:
-            met.append(peer_node(context))
+            met.append(node_of(context))
 
     server = aio.server()
     hub_pb2_grpc.add_HubServicer_to_server(Hub(), server)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.callers import Caller
 from convoy_controllers.plan import Assign, CommitView, Member, MemoryTiers, PickPort, Shutdown
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
@@ -460,7 +462,7 @@ class TestAgents:
         sessions = Sessions(
             self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        await sessions._listen(Context(), first)  # type: ignore[arg-type]
+        await sessions._listen(Context(), first, Caller("n0", inf))  # type: ignore[arg-type]
         assert self.agents.slots((self.pod,))["u"].incarnation == 9
 
     async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
@@ -483,7 +485,7 @@ class TestAgents:
         async def other() -> None:
             order.append("other")
 
-        listening = asyncio.create_task(sessions._listen(Context(), self.join("n0")))
+        listening = asyncio.create_task(sessions._listen(Context(), self.join("n0"), Caller("n0", inf)))
         await asyncio.gather(listening, asyncio.create_task(other()))
         assert order == ["a", "other", "b"]
         assert metrics.agent_messages.labels("telemetry")._value.get() == 1

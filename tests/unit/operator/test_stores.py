@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 import pytest
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.callers import Caller
 from convoy_controllers.checkpointstore.observed import Secret
 from convoy_controllers.plan import Assign, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.testing.builders import make_job, make_store
@@ -536,7 +538,7 @@ class TestTrying:
         sessions = Sessions(
             it.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        await sessions._listen(Context(), stream)  # type: ignore[arg-type]
+        await sessions._listen(Context(), stream, Caller("n0", inf))  # type: ignore[arg-type]
         assert it.seen().probe.reached and it.seen().probe.node == "n0"
 
 

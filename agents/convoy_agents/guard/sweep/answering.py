@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from convoy_agents.channels import caller_node
 from convoy_agents.wire import hub_pb2
+from convoy_agents.wire.callers import node_of
 
 MOST_POURED = 256 * 2**20
 """Bytes of one call."""
@@ -79,7 +79,7 @@ class PairService:
         return hub_pb2.PourReply(bytes=total)
 
     async def _admit(self, sweep: str, context: Context, *, last: bool = False) -> None:
-        node = caller_node(context)
+        node = node_of(context)
         if not self._answering.heard(sweep, node, last):
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED, f"{node or 'who is no agent'} is no partner in {sweep!r}"

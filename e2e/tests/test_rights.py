@@ -1,0 +1,113 @@
+"""Convoy's service accounts use every right that the chart gives them, and ask for no other. Runs last."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections import Counter
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from e2e import rights
+from e2e.cluster.cluster import Cluster
+from e2e.install import CHART, NAMESPACE, helm
+from e2e.rights import Elsewhere, Request, Right
+
+OPERATOR, DASHBOARD = "convoy-operator", "convoy-dashboard"
+ACCOUNTS = (OPERATOR, DASHBOARD, "convoy-agent", "convoy-uninstall", "convoy-test", "default")
+GUARDING = "tests/integration/operator/test_guarding.py"
+SWEEPING = "tests/integration/operator/test_sweeping.py"
+RARE = "tests/integration/operator/test_rights.py"
+KINDS = " ".join(
+    f"{kind}.convoy.dev"
+    for kind in (
+        "trainingjobs",
+        "nodehealths",
+        "healthsweeps",
+        "hardwareclasses",
+        "guardpolicies",
+        "checkpointstores",
+    )
+)
+
+ELSEWHERE = (
+    Elsewhere(
+        OPERATOR,
+        "update",
+        "trainingjobs/finalizers.convoy.dev",
+        "asked for by an admission plugin, which this cluster has, where a pod is created with its owner",
+        "e2e/tests/test_life.py::test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls",
+        unseen=True,
+    ),
+)
+"""What the slice has no reason to use."""
+
+REFUSED: dict[Right, str] = {}
+"""Requests that are refused and may be, with the reason; a right without a name stands for any name."""
+
+
+@pytest.fixture(scope="module")
+def asked(cluster: Cluster) -> list[Request]:
+    """What Convoy's accounts have asked for since the cluster was made."""
+    log = cluster.control_plane.audit_log
+    files = sorted(log.parent.glob(f"{log.stem}*{log.suffix}"))
+    assert files, "the cluster keeps no audit log: take it down, and run this again"
+    lines = (line for file in files for line in file.read_bytes().splitlines(keepends=True))
+    # The last one may be half-written.
+    found = [rights.parse(line, NAMESPACE) for line in lines if line.endswith(b"\n")]
+    return [one for one in found if one is not None]
+
+
+@pytest.fixture(scope="module")
+def granted(cluster: Cluster) -> frozenset[Right]:
+    """What the chart gives them, with all that it can install."""
+    text = helm(cluster, "template", "convoy", str(CHART), "--set=dashboard.enabled=true", deadline=60)
+    return rights.granted([body for body in yaml.safe_load_all(text) if body], ACCOUNTS)
+
+
+def test_nothing_that_we_ask_for_is_refused(asked: list[Request]) -> None:
+    refused = Counter(str(one) for one in asked if one.refused and not _explained(one))
+    assert not refused
+    assert any(one.right.account == OPERATOR for one in asked), "the looking works"
+
+
+def test_every_right_is_used(
+    asked: list[Request], granted: frozenset[Right], ran: frozenset[str], partial: str
+) -> None:
+    if partial:
+        pytest.skip(partial)
+    assert rights.faults(granted, rights.used(granted, asked), ELSEWHERE, ran) == []
+
+
+def test_an_agent_has_no_right_and_no_token_to_ask_with(
+    cluster: Cluster, asked: list[Request], granted: frozenset[Right]
+) -> None:
+    assert not [one for one in granted if one.account in ("convoy-agent", "default")]
+    assert not [one for one in asked if one.right.account in ("convoy-agent", "default")]
+    pod = cluster.get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=agent")["items"][0]
+    name = pod["metadata"]["name"]
+    inside = ("exec", "-n", NAMESPACE, name, "--")
+    found = cluster.kubectl(*inside, "find", "/run/secrets", "-name", "token")
+    # Where the kubelet has put it the last time is a folder whose name begins with two dots.
+    tokens = [path for path in found.split() if "/.." not in path]
+    assert tokens == ["/run/secrets/convoy.dev/token"]
+    assert _status(cluster, cluster.kubectl(*inside, "cat", *tokens)) == 401
+
+
+def _explained(request: Request) -> bool:
+    return any(right.covers(request.right) for right in REFUSED)
+
+
+def _status(cluster: Cluster, token: str) -> int:
+    """What the API server answers to whoever comes with a token."""
+    plane = cluster.control_plane
+    place = urlsplit(plane.server)
+    context = ssl.create_default_context(cafile=str(plane.pki / "kubernetes-ca.crt"))
+    connection = http.client.HTTPSConnection(place.netloc, context=context, timeout=10)
+    try:
+        connection.request("GET", "/version", headers={"Authorization": f"Bearer {token}"})
+        return connection.getresponse().status
+    finally:
+        connection.close()

@@ -1,0 +1,144 @@
+"""Certificates that last for seconds: work goes on while they are renewed, and thieves are left with nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import Authority, FakeHub, Host, eventually
+from tests.integration.agents.memory_job import MemoryJob, saved
+from tests.integration.agents.test_peers import coordinator
+from tests.integration.operator.conftest import FakeAgent, Installation, installation, quiet_logs, running
+
+from convoy_agents.channels import dial
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.checkpoint.generation import Tier
+from convoy_crds import terms
+
+__all__ = ["installation", "quiet_logs"]
+
+LIFE = 4.0
+"""Seconds that a certificate lasts."""
+LIVES = 3
+"""How many of them a test outlasts."""
+
+
+async def test_saves_and_their_copies_go_on(make_host: HostMaker, hub: FakeHub, tmp_path: Path) -> None:
+    hub.certificate_seconds = LIFE
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await MemoryJob(hub, tmp_path).begin(1, [("aaaa-1111", one), ("bbbb-2222", two)])
+    ends, step = time.monotonic() + LIVES * LIFE, 0
+    while time.monotonic() < ends:
+        step += 1
+        await saved(ranks, 1, step, Tier.LOCAL, Tier.PEER)
+    assert hub.enrolments >= 2 * LIVES
+    assert step > LIVES, "there was work all the while"
+
+
+class Beside:
+    """The hub of a real operator, as a host of the harness dials it."""
+
+    def __init__(self, server: Any, ca: bytes) -> None:
+        self.authority, self.address = SimpleNamespace(pem=ca), "127.0.0.1"
+        self.enrol_port, self.session_port = server.enrolment_port, server.session_port
+
+
+@asynccontextmanager
+async def agents(place: Installation, operator: Any, root: Path, count: int) -> AsyncIterator[list[Host]]:
+    """Real agents of a real hub, each on a node of its own."""
+    beside: Any = Beside(operator.hub, await place.ca())
+    hosts = []
+    try:
+        for number in range(count):
+            node = f"{place.namespace}-{number}"
+            await place.node(node)
+            host = Host(root, node, beside)
+            host.settings.token_file.write_text(await place.agent_token(node))
+            hosts.append(host)
+            await host.start()
+        yield hosts
+    finally:
+        for host in hosts:
+            await host.stop()
+
+
+async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
+    installation: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    dialled: list[str] = []
+    async with (
+        running(installation, monkeypatch, certificate_hours=LIFE / 3600) as operator,
+        agents(installation, operator, tmp_path_factory.mktemp("n"), 3) as hosts,
+    ):
+        join = operator.agents.join
+        monkeypatch.setattr(
+            operator.agents, "join", lambda hello: (dialled.append(hello.node), join(hello))[1]
+        )
+        presence = operator.agents.presence
+        await eventually(lambda: all(presence.connected(host.node) for host in hosts))
+        ends = time.monotonic() + LIVES * LIFE
+        while time.monotonic() < ends:
+            assert all(presence.connected(host.node) for host in hosts)
+            assert all(host.agent.enrolment.current for host in hosts)
+            await asyncio.sleep(0.05)
+    again = {host.node: dialled.count(host.node) for host in hosts}
+    assert min(again.values()) >= LIVES - 1, f"certificates have run out: {again}"
+    assert max(again.values()) <= LIVES + 1, f"and nothing else has ended sessions: {again}"
+
+
+async def test_a_stolen_certificate_is_worth_nothing_to_the_hub_once_it_has_run_out(
+    installation: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = f"{installation.namespace}-n"
+    await installation.node(node)
+    async with running(installation, monkeypatch, certificate_hours=LIFE / 3600) as operator:
+        thief = FakeAgent(installation, operator.hub, node)
+        ends = (await thief.enrol()).expires_unix
+        await thief.dial()
+        await eventually(lambda: thief.last("pulse") is not None)
+        # It beats all the while, and the hub ends the stream.
+        await asyncio.wait_for(thief.stream.code(), LIFE + 5)
+        assert time.time() >= ends
+        await thief.hang_up()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await thief.dial()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        await thief.link.close()
+
+
+async def test_a_stolen_certificate_is_worth_nothing_to_agents_once_it_has_run_out(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    stolen = authority.identity("two", seconds=2)
+    name, own = terms.agent_server_name("one"), one.settings.ca_file.read_bytes()
+    async with dial(f"127.0.0.1:{one.agent.peer_port}", name, own, stolen) as channel:
+        peer, shards = hub_pb2_grpc.PeerStub(channel), hub_pb2_grpc.ShardsStub(channel)
+
+        async def refused() -> bool:
+            """Whether nothing is answered any more, on a connection that has stood for long."""
+            codes = []
+            for call in (
+                peer.Vouch(hub_pb2.VouchRequest(job_uid="uid-of-job"), timeout=5),
+                peer.Abandon(hub_pb2.Abandoned(job_uid="uid-of-job", incarnation=1, slot=1), timeout=5),
+                shards.Offer(hub_pb2.OfferRequest(), timeout=5),
+            ):
+                codes.append(await call.code())
+            return codes == [grpc.StatusCode.UNAUTHENTICATED] * 3
+
+        assert (await peer.Vouch(hub_pb2.VouchRequest(job_uid="uid-of-job"), timeout=5)).member
+        async with asyncio.timeout(10):
+            while not await refused():  # noqa: ASYNC110 - its end is a moment, not an event
+                await asyncio.sleep(0.1)
+        assert time.time() >= stolen.expires

@@ -1,0 +1,127 @@
+"""Operator and agent as processes that log all they can: none of what they know in confidence is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.agents.harness import Host
+from tests.integration.agents.test_remote import proxy, server
+from tests.integration.agents.test_rotation import Beside
+from tests.integration.operator.conftest import Installation, eventually, installation, quiet_logs
+from tests.integration.operator.test_leadership import Replica
+from tests.integration.operator.test_stores import Case
+from tests.unit.agents.fault_proxy import BUCKET, FaultProxy, refuse
+
+from convoy_crds.terms import CA_SECRET
+
+__all__ = ["installation", "proxy", "quiet_logs", "server"]
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose paths fit into a socket's address."""
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        yield Path(name)
+
+
+@asynccontextmanager
+async def operator(place: Installation, folder: Path) -> AsyncIterator[Replica]:
+    """A replica that leads."""
+    replica = Replica(place, "replica", folder)
+    await replica.start()
+
+    async def ready() -> bool:
+        assert replica.process.returncode is None, replica.log.read_text()[-3000:]
+        return b"hub serves" in replica.log.read_bytes()
+
+    try:
+        await eventually(ready, 60, "the hub serves")
+        yield replica
+    finally:
+        await replica.stop()
+
+
+@asynccontextmanager
+async def agent(host: Host, log: Path) -> AsyncIterator[None]:
+    """The process of a node's agent."""
+    own = {one.metadata["env"]: str(getattr(host.settings, one.name)) for one in fields(host.settings)}
+    environment = {**own, "CONVOY_LOG_LEVEL": "DEBUG"}
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "convoy_agents",
+            env={**environment, "PYTHONPATH": ":".join(sys.path), "PATH": os.environ["PATH"]},
+            stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 20)
+
+
+def keys() -> dict[str, str]:
+    return {name: f"{name}-{secrets.token_hex(8)}" for name in ("accessKey", "secretKey", "sessionToken")}
+
+
+async def test_no_key_token_or_credential_is_logged_or_told(
+    installation: Installation,  # noqa: F811
+    proxy: FaultProxy,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    short: Path,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("CONVOY_LOG_LEVEL", "DEBUG")
+    good, bad = Case(installation), Case(installation)
+    node, agents_log = f"{installation.namespace}-n", tmp_path / "agent.log"
+    first, second = keys(), keys()
+    await installation.node(node)
+    async with operator(installation, tmp_path) as replica:
+        place = type("Ports", (), {})()
+        place.enrolment_port, place.session_port = replica.enrolment_port, replica.session_port
+        ca = await installation.ca()
+        beside: Any = Beside(place, ca)
+        host = Host(short, node, beside)
+        token = await installation.agent_token(node)
+        host.settings.token_file.write_text(token)
+        async with agent(host, agents_log):
+            s3 = {"endpoint": proxy.url, "bucket": BUCKET, "pathStyle": True}
+            await good.keys(create=True, **first)
+            await good.create("*", s3={**s3, "credentialsSecret": good.name})
+            await good.says("Probed")
+            # An error that repeats what was sent, as stores do.
+            told = f"The key {second['accessKey']} with token {second['sessionToken']} is not known"
+            proxy.inject(refuse(403, "InvalidAccessKeyId", told))
+            await bad.keys(create=True, **second)
+            await bad.create("*", s3={**s3, "credentialsSecret": bad.name})
+            await bad.says("StoreUnreachable")
+        status = f"{await good.status()} {await bad.status()}"
+    logs = {"operator": replica.log.read_text(), "agent": agents_log.read_text(), "status": status}
+    authority = await installation.call("GET", f"{good.secrets}/{CA_SECRET}")
+    pem = base64.b64decode(authority["data"]["tls.key"]).decode().splitlines()[1]
+    confidential = {"the agent's token": token, "the operator's": installation.token, "a key": "PRIVATE KEY"}
+    confidential |= {"the authority's key": pem}
+    for number, one in enumerate((first, second)):
+        confidential |= {f"{name} {number}": text for name, text in one.items()}
+    confidential |= {
+        f"{name} in base64": base64.b64encode(text.encode()).decode() for name, text in confidential.items()
+    }
+    found = [
+        (where, name) for where, log in logs.items() for name, text in confidential.items() if text in log
+    ]
+    assert found == []
+    assert '"level": "debug"' in logs["operator"] or '"level":"debug"' in logs["operator"], (
+        "it logs all it can"
+    )
+    assert "certificate issued" in logs["operator"] and "enrolled" in logs["agent"]
+    assert good.name in logs["agent"] and bad.name in logs["agent"]

@@ -1,0 +1,63 @@
+"""The API server itself takes every pod but the agents' under the restricted standard."""
+
+from __future__ import annotations
+
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import render
+from .test_rendered import EVERYTHING, pods
+
+ENFORCED = {"pod-security.kubernetes.io/enforce": "restricted"}
+DASHBOARD = {**EVERYTHING, "dashboard": {"enabled": True}}
+
+
+@pytest.fixture(scope="module")
+def restricted(control_plane: Any) -> str:
+    """The path of the pods of a namespace that enforces the standard."""
+    name = str(control_plane.namespace("restricted"))
+    path = f"/api/v1/namespaces/{name}"
+    control_plane.request("PATCH", path, {"metadata": {"labels": ENFORCED}}, "application/merge-patch+json")
+    return f"{path}/pods?dryRun=All"
+
+
+@pytest.mark.parametrize("values", [{}, DASHBOARD], ids=["defaults", "everything"])
+def test_every_pod_but_the_agents_passes_the_restricted_standard(
+    control_plane: Any, helm: Path, restricted: str, values: dict[str, Any]
+) -> None:
+    refused = {}
+    found = pods(render(helm, values=values))
+    for owner, template in found.items():
+        body = {"metadata": {"generateName": "p-"}, "spec": template["spec"]}
+        try:
+            control_plane.request("POST", restricted, body)
+        except urllib.error.HTTPError as error:
+            refused[owner] = error.read().decode()
+    assert set(refused) == {"DaemonSet convoy-agent"}
+    assert "privileged" in refused["DaemonSet convoy-agent"]
+    assert ("Deployment convoy-dashboard" in found) is bool(values)
+
+
+def test_an_agent_asks_for_what_it_needs_and_no_more(helm: Path) -> None:
+    spec = pods(render(helm))["DaemonSet convoy-agent"]["spec"]
+    folders = {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    assert folders == {"/var/lib/kubelet", "/run/convoy"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+
+
+def test_an_agent_has_no_token_that_the_api_server_takes(helm: Path) -> None:
+    bodies = render(helm, values=DASHBOARD)
+    spec = pods(bodies)["DaemonSet convoy-agent"]["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("convoy-agent", False)
+    sources = [one for volume in spec["volumes"] for one in volume.get("projected", {}).get("sources", ())]
+    assert [one["serviceAccountToken"]["audience"] for one in sources] == ["convoy-hub"]
+    bound = {
+        subject["name"]
+        for body in bodies
+        if body["kind"] in ("RoleBinding", "ClusterRoleBinding")
+        for subject in body["subjects"]
+    }
+    assert bound == {"convoy-operator", "convoy-dashboard", "convoy-uninstall", "convoy-test"}

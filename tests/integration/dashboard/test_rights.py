@@ -1,0 +1,58 @@
+"""The dashboard uses every right that the chart gives it, and asks for no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2e import rights
+from tests.integration.dashboard import samples
+from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
+from tests.integration.dashboard.kubelet import Kubelet
+from tests.integration.dashboard.test_auth import ALL, log_in
+
+NAME = "of-the-chart"
+LOGS = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+
+
+def granted() -> frozenset[rights.Right]:
+    role = {"kind": "ClusterRole", "metadata": {"name": NAME}, "rules": chart_rules()}
+    subject = {"kind": "ServiceAccount", "name": NAME}
+    reference = {"kind": "ClusterRole", "name": NAME}
+    binding = {"kind": "ClusterRoleBinding", "metadata": {"name": NAME}, "roleRef": reference}
+    return rights.granted([role, {**binding, "subjects": [subject]}], [NAME])
+
+
+def test_every_right_is_used_and_nothing_is_refused(
+    empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
+) -> None:
+    kubelet = Kubelet(tmp_path, "[3/0] step 1\n")
+    samples.nodes(empty)
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+    }
+    for node in empty.plane.request("GET", "/api/v1/nodes")["items"]:
+        path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+        empty.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+    empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
+    samples.pods(empty)
+    token = empty.account(NAME, chart_rules())
+    process = starter("TokenReview", kubeconfig=empty.plane.kubeconfig(token))
+    log_in(process, browser, empty.account("reader", ALL + LOGS))
+    browser.sees("default/llama-8b")
+    browser.open(process.url + "/jobs/default/llama-8b")
+    browser.sees("llama-8b-worker-2")
+    eventually(lambda: [one for one in browser.all("button") if one.text.startswith("Show")])[0].click()
+    browser.sees("step 1")
+
+    def asked() -> list[rights.Request]:
+        return empty.plane.asked("default", NAME)
+
+    def all_used() -> bool:
+        assert rights.faults(granted(), rights.used(granted(), asked()), [], []) == []
+        return True
+
+    eventually(all_used, 20)
+    assert [str(one) for one in asked() if one.refused] == []
+    process.stop()
+    kubelet.end()

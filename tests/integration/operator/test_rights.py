@@ -1,0 +1,55 @@
+"""Rights of the operator that it needs on rare days alone."""
+
+from __future__ import annotations
+
+import pytest
+from e2e import rights
+
+from convoy_operator.client import KubernetesGateway
+from convoy_operator.gateway import ensure
+from convoy_operator.metrics import Metrics
+from convoy_operator.resources import HARDWARE_CLASSES, NODE_HEALTHS, Resource
+from convoy_operator.settings import Settings
+
+from .conftest import Installation, client_of, eventually, running
+from .test_operator import JOBS, job
+
+
+@pytest.mark.parametrize("resource", [NODE_HEALTHS, HARDWARE_CLASSES], ids=lambda one: one.plural)
+async def test_an_object_that_another_leader_has_made_is_read(
+    installation: Installation, resource: Resource
+) -> None:
+    name = f"{installation.namespace}-one"
+    async with await client_of(installation.plane, installation.token) as client:
+        gateway = KubernetesGateway(client, Settings(), Metrics())
+        made = await ensure(gateway, resource, name)
+        found = await ensure(gateway, resource, name)
+    assert found["metadata"]["uid"] == made["metadata"]["uid"]
+    assert rights.Right("convoy-operator", "convoy.dev", resource.plural, "get", name) in asked(installation)
+
+
+async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = installation.plane.namespace()
+    pods, jobs = f"/api/v1/namespaces/{namespace}/pods", JOBS.format(namespace)
+    spec = {"containers": [{"name": "theirs", "image": "theirs"}]}
+    theirs = await installation.call("POST", pods, {"metadata": {"name": "j-worker-0"}, "spec": spec})
+
+    async def said() -> str:
+        return str((await installation.call("GET", f"{jobs}/j")).get("status"))
+
+    async def told() -> bool:
+        return "is not this job's" in await said()
+
+    async with running(installation, monkeypatch):
+        await installation.call("POST", jobs, job("j", replicas=1))
+        await eventually(told, what="whose pod it is")
+    (left,) = (await installation.call("GET", pods))["items"]
+    assert left["metadata"]["uid"] == theirs["metadata"]["uid"]
+    assert rights.Right("convoy-operator", "", "pods", "get", "j-worker-0", namespace) in asked(installation)
+
+
+def asked(installation: Installation) -> set[rights.Right]:
+    """What the operator has asked for."""
+    return {one.right for one in installation.plane.asked(installation.namespace, "convoy-operator")}
