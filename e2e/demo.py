@@ -1,4 +1,4 @@
-"""`make demo`: a local cluster, the chart, the first example trained on it, and how its loss fell."""
+"""`make demo`: a local cluster, the chart, its dashboard, the first example trained, how its loss fell."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
-from e2e.install import bring_up
+from e2e.install import CHART, NAMESPACE, bring_up, helm
 
 NAME = "demo"
 NODES = 3
+READER = "reader"
+"""Service account to log in to the dashboard with."""
 EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
 STILL_SECONDS = 180.0
 """The job is given up when it makes no step for this long."""
@@ -32,9 +34,11 @@ def main() -> None:
     job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
     try:
         cluster = bring_up(NAME, NODES, progress)
+        address = dashboard(cluster)
     except ClusterError as error:
         raise SystemExit(f"demo: {error}") from error
-    print(around(cluster, job), flush=True)
+    way = around(cluster, job, address)
+    print(way, flush=True)
     try:
         cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
         cluster.kubectl("apply", "-f", str(EXAMPLE))
@@ -42,19 +46,48 @@ def main() -> None:
         phase = watch(cluster, job, progress)
         report(cluster, job)
     except ClusterError as error:
-        raise SystemExit(f"demo: {error}\n{around(cluster, job)}") from error
-    print(around(cluster, job))
+        raise SystemExit(f"demo: {error}\n{way}") from error
+    print(way)
     if phase != "Succeeded":
         raise SystemExit(f"the job is {phase}: convoy why {job}")
 
 
-def around(cluster: Cluster, job: str) -> str:
+def dashboard(cluster: Cluster) -> str:
+    """Adds the dashboard, and an account that may see all it shows; its address, for this machine."""
+    cluster.progress.say("installing the dashboard")
+    values = ("--reuse-values", "--set=dashboard.enabled=true")
+    helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
+    service = cluster.kubectl("-n", NAMESPACE, "get", "service", "convoy-dashboard", "-o", "json")
+    return f"http://{json.loads(service)['spec']['clusterIP']}"
+
+
+def reader() -> dict[str, Any]:
+    """A service account that may see what Kubernetes' role `view` shows, as a List for `kubectl apply`."""
+    account = {
+        "kind": "ServiceAccount",
+        "apiVersion": "v1",
+        "metadata": {"name": READER, "namespace": NAMESPACE},
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"convoy-{READER}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}],
+    }
+    return {"apiVersion": "v1", "kind": "List", "items": [account, binding]}
+
+
+def around(cluster: Cluster, job: str, address: str) -> str:
     """How to look at the cluster, and how to take it down."""
     programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
     return (
         "\nThe cluster is up. To look around, in a shell of your own:\n"
         f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
         f"  kubectl get convoy -A; convoy why {job}\n"
+        f"The dashboard, in a browser on this machine: {address}\n"
+        f"  kubectl -n {NAMESPACE} create token {READER}    # to log in with\n"
         "To take it down: make clean\n"
     )
 

@@ -1,8 +1,9 @@
 """Whether commands have said what a page shows of it.
 
-What differs from one run to the next may differ: times, numbers of more than one digit or with a fraction, names
-of nodes, digests, and how many spaces are between words. `...` stands for any text. All else is as it is said: words,
-and numbers of one digit, such as an incarnation or `2/2`. Lines come in their order, and others may be between them.
+What differs from one run to the next may differ: times, numbers of more than one digit or with a fraction,
+names of nodes, digests, and how many spaces are between words. `...` stands for any text. All else is as it
+is said: words, and numbers of one digit, such as an incarnation or `2/2`. Lines come in their order, and
+others may be between them.
 """
 
 from __future__ import annotations

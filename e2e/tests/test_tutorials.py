@@ -1,0 +1,58 @@
+"""The tutorials, each followed from top to bottom as it stands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.docs.tutorial import FOLDER, blocks, play
+from e2e.tests.jobs import Jobs, restricted_namespace
+
+SHORTEST = "own-script"
+BIN = Path(sys.executable).parent
+PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
+
+
+@pytest.fixture
+def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A reader's shell, whose kubeconfig is of a namespace for this alone; what a page leaves there goes."""
+    namespace = restricted_namespace(cluster, "tutorials")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
+    cluster.kubectl(
+        "config", "set-context", "--current", f"--namespace={namespace}", f"--kubeconfig={kubeconfig}"
+    )
+    yield {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": f"{BIN}:{cluster.binaries}:{os.environ['PATH']}",
+        "COLUMNS": "200",
+    }
+    Jobs.of(cluster, namespace).delete_all()
+
+
+@pytest.fixture
+def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """Where a page's files are; what they have made in the cluster goes with them."""
+    made = tmp_path / "folder"
+    made.mkdir()
+    yield made
+    for path in made.glob("*.yaml"):
+        cluster.kubectl("delete", "-n", "tutorials", "-f", str(path), "--ignore-not-found", deadline=120)
+    for kind in ("nodehealths", "hardwareclasses"):
+        cluster.kubectl("delete", kind, "--all")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == SHORTEST else pytest.mark.full) for name in PAGES],
+)
+def test_its_commands_run_and_say_what_it_shows(name: str, folder: Path, environment: dict[str, str]) -> None:
+    page = FOLDER / f"{name}.md"
+    assert any(one.shows for one in blocks(page.read_text()))
+    play(page, folder, environment)
