@@ -32,34 +32,34 @@ def main() -> None:
     """Sets everything up, trains, shows the curve; the cluster stays up. SystemExit 1 when the job fails."""
     progress = Progress()
     job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
+    cluster = Cluster(NAME, progress=progress)
     try:
-        cluster = bring_up(NAME, NODES, progress)
-        address = dashboard(cluster)
-    except ClusterError as error:
-        raise SystemExit(f"demo: {error}") from error
-    way = around(cluster, job, address)
-    print(way, flush=True)
-    try:
+        bring_up(NAME, NODES, progress)
+        pages = dashboard(cluster)
+        print(around(cluster, job) + pages, flush=True)
         cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
         cluster.kubectl("apply", "-f", str(EXAMPLE))
         progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
         phase = watch(cluster, job, progress)
         report(cluster, job)
     except ClusterError as error:
-        raise SystemExit(f"demo: {error}\n{way}") from error
-    print(way)
+        raise SystemExit(f"demo: {error}\n{around(cluster, job) if cluster.exists else ''}") from error
+    print(around(cluster, job) + pages)
     if phase != "Succeeded":
         raise SystemExit(f"the job is {phase}: convoy why {job}")
 
 
 def dashboard(cluster: Cluster) -> str:
-    """Adds the dashboard, and an account that may see all it shows; its address, for this machine."""
+    """Adds the dashboard, and an account that may see all it shows; how to get there."""
     cluster.progress.say("installing the dashboard")
     values = ("--reuse-values", "--set=dashboard.enabled=true")
     helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
     cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
     service = cluster.kubectl("-n", NAMESPACE, "get", "service", "convoy-dashboard", "-o", "json")
-    return f"http://{json.loads(service)['spec']['clusterIP']}"
+    return (
+        f"The dashboard, in a browser on this machine: http://{json.loads(service)['spec']['clusterIP']}\n"
+        f"  kubectl -n {NAMESPACE} create token {READER}    # what to log in with\n"
+    )
 
 
 def reader() -> dict[str, Any]:
@@ -79,16 +79,13 @@ def reader() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": [account, binding]}
 
 
-def around(cluster: Cluster, job: str, address: str) -> str:
+def around(cluster: Cluster, job: str) -> str:
     """How to look at the cluster, and how to take it down."""
     programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
     return (
-        "\nThe cluster is up. To look around, in a shell of your own:\n"
+        "\nThe cluster is up. To take it down: make clean. To look around, in a shell of your own:\n"
         f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
         f"  kubectl get convoy -A; convoy why {job}\n"
-        f"The dashboard, in a browser on this machine: {address}\n"
-        f"  kubectl -n {NAMESPACE} create token {READER}    # to log in with\n"
-        "To take it down: make clean\n"
     )
 
 
