@@ -52,7 +52,7 @@ def main() -> None:
 def dashboard(cluster: Cluster) -> str:
     """Adds the dashboard, and an account that may see all it shows; how to get there."""
     cluster.progress.say("installing the dashboard")
-    values = ("--reuse-values", "--set=dashboard.enabled=true")
+    values = ("--reset-then-reuse-values", "--set=dashboard.enabled=true")
     helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
     cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
     service = cluster.kubectl("-n", NAMESPACE, "get", "service", "convoy-dashboard", "-o", "json")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,27 +10,18 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.docs.tutorial import FOLDER, blocks, play
 from e2e.tests.jobs import Jobs, restricted_namespace
+from e2e.tests.readers import shell
 
+NAMESPACE = "tutorials"
 SHORTEST = "own-script"
-BIN = Path(sys.executable).parent
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
 
 
 @pytest.fixture
 def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A reader's shell, whose kubeconfig is of a namespace for this alone; what a page leaves there goes."""
-    namespace = restricted_namespace(cluster, "tutorials")
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
-    cluster.kubectl(
-        "config", "set-context", "--current", f"--namespace={namespace}", f"--kubeconfig={kubeconfig}"
-    )
-    yield {
-        **os.environ,
-        "KUBECONFIG": str(kubeconfig),
-        "PATH": f"{BIN}:{cluster.binaries}:{os.environ['PATH']}",
-        "COLUMNS": "200",
-    }
+    """A reader's shell in a namespace for this alone; what a page leaves there goes."""
+    namespace = restricted_namespace(cluster, NAMESPACE)
+    yield shell(cluster, namespace, tmp_path)
     Jobs.of(cluster, namespace).delete_all()
 
 
@@ -43,7 +32,7 @@ def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     made.mkdir()
     yield made
     for path in made.glob("*.yaml"):
-        cluster.kubectl("delete", "-n", "tutorials", "-f", str(path), "--ignore-not-found", deadline=120)
+        cluster.kubectl("delete", "-n", NAMESPACE, "-f", str(path), "--ignore-not-found", deadline=120)
     for kind in ("nodehealths", "hardwareclasses"):
         cluster.kubectl("delete", kind, "--all")
 
