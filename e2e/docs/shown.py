@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 _VARIES = {
-    r"\.\.\.": ".*",
+    r" ?\.\.\. ?": ".*",
     r"\d{4}-\d\d-\d\dT[\d:.]+Z": r"\d{4}-\d\d-\d\dT[\d:.]+Z",
     r"\bnode-\d+\b": r"node-\d+",
     r"\b[0-9a-f]{12,}\b": "[0-9a-f]+",

@@ -18,6 +18,7 @@ gpt    Running   2/2     68     34                       0          31s
         (JOBS, "a warning\n" + JOBS.replace("\ngpt", "\nother  Pending\ngpt")),
         ("on node node-1, rank 0", "on node node-12, rank 0"),
         ("a ... c", "a b\tb c"),
+        ("a   ...   c", "a  c"),
         ("... c", "b c"),
         ("71f4b398776cf0aad03d54d510f8648f  1", "00ffb398776c 1"),
         ("SAVED 2026-03-04T10:12:09Z", "SAVED 2027-01-01T00:00:00.125Z"),
