@@ -1,4 +1,4 @@
-"""`make demo`: a local cluster, the chart, the first example trained on it, and how its loss fell."""
+"""`make demo`: a local cluster, the chart, its dashboard, the first example trained, how its loss fell."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from e2e.cluster import files
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
-from e2e.install import bring_up
+from e2e.install import CHART, NAMESPACE, bring_up, helm
 
 NAME = "demo"
 NODES = 3
+READER = "reader"
+"""Service account to log in to the dashboard with."""
 EXAMPLE = files.CHECKOUT / "examples" / "gpt.yaml"
 STILL_SECONDS = 180.0
 """The job is given up when it makes no step for this long."""
@@ -30,32 +32,60 @@ def main() -> None:
     """Sets everything up, trains, shows the curve; the cluster stays up. SystemExit 1 when the job fails."""
     progress = Progress()
     job = yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"]
+    cluster = Cluster(NAME, progress=progress)
     try:
-        cluster = bring_up(NAME, NODES, progress)
-    except ClusterError as error:
-        raise SystemExit(f"demo: {error}") from error
-    print(around(cluster, job), flush=True)
-    try:
+        bring_up(NAME, NODES, progress)
+        pages = dashboard(cluster)
+        print(around(cluster, job) + pages, flush=True)
         cluster.kubectl("delete", "-f", str(EXAMPLE), "--ignore-not-found", "--timeout=60s", deadline=90)
         cluster.kubectl("apply", "-f", str(EXAMPLE))
         progress.say(f"training {EXAMPLE.relative_to(files.CHECKOUT)} on {NODES} nodes")
         phase = watch(cluster, job, progress)
         report(cluster, job)
     except ClusterError as error:
-        raise SystemExit(f"demo: {error}\n{around(cluster, job)}") from error
-    print(around(cluster, job))
+        raise SystemExit(f"demo: {error}\n{around(cluster, job) if cluster.exists else ''}") from error
+    print(around(cluster, job) + pages)
     if phase != "Succeeded":
         raise SystemExit(f"the job is {phase}: convoy why {job}")
+
+
+def dashboard(cluster: Cluster) -> str:
+    """Adds the dashboard, and an account that may see all it shows; how to get there."""
+    cluster.progress.say("installing the dashboard")
+    values = ("--reset-then-reuse-values", "--set=dashboard.enabled=true")
+    helm(cluster, "upgrade", "convoy", str(CHART), *values, "--wait", "--timeout=180s")
+    cluster.kubectl("apply", "-f", "-", text=json.dumps(reader()))
+    service = cluster.kubectl("-n", NAMESPACE, "get", "service", "convoy-dashboard", "-o", "json")
+    return (
+        f"The dashboard, in a browser on this machine: http://{json.loads(service)['spec']['clusterIP']}\n"
+        f"  kubectl -n {NAMESPACE} create token {READER}    # what to log in with\n"
+    )
+
+
+def reader() -> dict[str, Any]:
+    """A service account that may see what Kubernetes' role `view` shows, as a List for `kubectl apply`."""
+    account = {
+        "kind": "ServiceAccount",
+        "apiVersion": "v1",
+        "metadata": {"name": READER, "namespace": NAMESPACE},
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"convoy-{READER}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}],
+    }
+    return {"apiVersion": "v1", "kind": "List", "items": [account, binding]}
 
 
 def around(cluster: Cluster, job: str) -> str:
     """How to look at the cluster, and how to take it down."""
     programs = f"{files.CHECKOUT}/.venv/bin:{cluster.binaries}"
     return (
-        "\nThe cluster is up. To look around, in a shell of your own:\n"
+        "\nThe cluster is up. To take it down: make clean. To look around, in a shell of your own:\n"
         f"  export KUBECONFIG={cluster.kubeconfig} PATH={programs}:$PATH\n"
         f"  kubectl get convoy -A; convoy why {job}\n"
-        "To take it down: make clean\n"
     )
 
 

@@ -1,20 +1,26 @@
 """The commands and files of a tutorial, taken out of its page, and run.
 
 `python -m e2e.docs.tutorial PAGE [FOLDER]`. Of the fenced blocks of a page those that begin with ```sh are
-commands, and those with a `title` are files. All others are for reading. Commands run in their order, each
-block in a shell of its own that stops at the first error, in a folder that has the files and a link to the
-checkout's `examples`.
+commands, those with ```output show what the commands before have said (`e2e.docs.shown`), and those with a
+`title` are files. All others are for reading. Commands run in their order, each block in a shell of its own
+that stops at the first error, in a folder that has the files and a link to the checkout's `examples`. What a
+block leaves in the background ends with it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from e2e.docs.shown import absent
 
 CHECKOUT = Path(__file__).parents[2]
 FOLDER = CHECKOUT / "docs" / "tutorials"
@@ -40,9 +46,18 @@ class Block:
         """Whether it is commands."""
         return self.language == "sh"
 
+    @property
+    def shows(self) -> bool:
+        """Whether it is what the commands before have said."""
+        return self.language == "output"
+
 
 class Broken(ValueError):
     """The page cannot be read as a tutorial; says where and why."""
+
+
+class Otherwise(AssertionError):
+    """Commands have not said what the page shows; says where, and what they have said."""
 
 
 def blocks(page: str) -> list[Block]:
@@ -75,30 +90,52 @@ def _block(number: int, info: str, lines: list[str]) -> Block:
 
 
 def play(page: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Writes the files and runs the commands of a page in `folder`, in the order of the page.
+    """Writes the files, runs the commands and compares what is shown of a page in `folder`, in its order.
 
     Raises CalledProcessError, with the block's line in its `cmd`, when a block fails; TimeoutExpired when one
-    takes too long.
+    takes too long; Otherwise when it does not say what the page shows.
     """
     link = folder / "examples"
     if not link.exists():
         link.symlink_to(CHECKOUT / "examples")
+    said = ""
     for block in blocks(page.read_text()):
+        place = f"{page.name}:{block.line}"
         if block.title:
             path = folder / block.title
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
         elif block.runs:
-            print(f"{page.name}:{block.line}", flush=True)
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.text],
-                cwd=folder,
-                env=environment,
-                timeout=DEADLINE_SECONDS,
-                check=False,
-            )
-            if done.returncode:
-                raise subprocess.CalledProcessError(done.returncode, f"{page.name}:{block.line}")
+            print(place, flush=True)
+            said = run(place, block.text, folder, environment)
+        elif block.shows and (lines := list(absent(block.text, said))):
+            raise Otherwise("\n".join([f"{place}: not said, or not in this order:", *lines, "but:", said]))
+
+
+def run(place: str, commands: str, folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Runs commands of a page; what they have said, which is printed when they are through."""
+    with tempfile.TemporaryFile() as output:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(DEADLINE_SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+            output.seek(0)
+            said = output.read().decode(errors="replace")
+            print(said, end="", flush=True)
+    if code:
+        raise subprocess.CalledProcessError(code, place, said)
+    return said
 
 
 def main() -> None:
@@ -107,7 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         try:
             play(page, Path(sys.argv[2]) if len(sys.argv) > 2 else Path(scratch))
-        except (subprocess.SubprocessError, Broken) as error:
+        except (subprocess.SubprocessError, Broken, Otherwise) as error:
             raise SystemExit(f"tutorial: {error}") from error
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from e2e.docs.tutorial import CHECKOUT, FOLDER, Broken, blocks, play
+from e2e.docs.tutorial import CHECKOUT, FOLDER, Broken, Otherwise, blocks, play
 
 from convoy.cli.__main__ import app
 from convoy.cli.manifest import documents, parse, problems
@@ -31,7 +31,12 @@ kubectl apply -f nowhere.yaml
 
 ```sh
 cat deep/file.yaml >> said
+sleep 1000 &
 grep -c . examples/gpt.yaml
+```
+
+```output
+100
 ```
 """
 
@@ -43,7 +48,9 @@ def test_blocks_are_taken_out_in_their_order() -> None:
         (7, "yaml", "deep/file.yaml", False),
         (11, "text", "", False),
         (15, "sh", "", True),
+        (21, "output", "", False),
     ]
+    assert [one.shows for one in found] == [False, False, False, False, True]
     assert found[0].text == "echo one > said\n"
 
 
@@ -54,6 +61,13 @@ def test_a_page_is_played(tmp_path: Path) -> None:
     folder.mkdir()
     play(page, folder)
     assert (folder / "said").read_text() == "one\na: 1\n"
+
+
+def test_what_is_shown_has_to_be_said_by_the_commands_before(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\necho one\n```\n```sh\necho two >&2\n```\n```output\none\ntwo\n```\n")
+    with pytest.raises(Otherwise, match=r"page.md:7: not said, or not in this order:\none\nbut:\ntwo\n$"):
+        play(page, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""The commands of all pages but the tutorials, and which of them no test plays, with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from e2e.docs.tutorial import CHECKOUT, FOLDER, Block, blocks
+
+NOT_PLAYED = {
+    ("README.md", "make demo"): "what CI itself is, and what makes the cluster",
+    ("README.md", "kubectl -n convoy-system create token reader"): "the account is that of `make demo`",
+    ("README.md", "kubectl delete --ignore-not-found -f examples/gpt.yaml"): "it watches until one ends it",
+    ("README.md", "kubectl create configmap ddp"): "the tutorial own-script has them",
+    ("README.md", "kubectl wait --for=condition=Complete"): "the tutorial first-job has it",
+    ("README.md", "kubectl apply -f examples/store.yaml"): "needs a bucket and a volume of one's own",
+    ("README.md", "make images"): "needs a registry and a cluster of one's own",
+    ("README.md", "kubectl create namespace convoy-system"): "comes before the installation",
+    ("README.md", "kubectl delete trainingjobs --all"): "takes Convoy away",
+    ("README.md", "kubectl delete crd"): "takes Convoy away",
+    ("CONTRIBUTING.md", "make venv"): "what CI itself is",
+    ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of one's own",
+    ("docs/checkpointstore.md", "kubectl apply -f examples/volumes"): "changes the release",
+    ("docs/checkpointstore.md", "pip install"): "installs beside what tests run with",
+    ("docs/dashboard.md", "helm"): "changes the release",
+    ("docs/dashboard.md", "kubectl -n convoy-system create serviceaccount"): "needs the dashboard",
+    ("docs/dashboard.md", "kubectl -n convoy-system port-forward"): "runs until one ends it",
+    ("docs/python-client.md", "pip install"): "installs beside what tests run with",
+    ("docs/runbooks/convoy-checkpoints-damaged.md", "kubectl"): "has a shell on a node, with a public image",
+    ("docs/runbooks/convoy-queue-slow.md", "leader="): "needs a metrics-server",
+    ("docs/runbooks/convoy-queue-stuck.md", "kubectl"): "needs a metrics-server",
+    ("docs/slow-nodes.md", "convoy guard release"): "takes nodes out of service, or needs one that is",
+    ("docs/security.md", "kubectl -n convoy-system delete secret convoy-ca"): "starts all agents anew",
+}
+"""Page and how the block begins -> why no test plays it. They were run by hand."""
+_WORD = re.compile(r"\b(?:JOB|NODE|NAMESPACE|NAME|POD|ADDRESS|R)\b")
+
+
+def pages() -> list[Path]:
+    """Pages for people that may have commands."""
+    found = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+    return [
+        path for path in found if path.parent != FOLDER and not path.is_relative_to(CHECKOUT / "docs/bench")
+    ]
+
+
+def commands(page: Path) -> Iterator[Block]:
+    """The blocks of a page that are commands."""
+    return (one for one in blocks(page.read_text()) if one.runs)
+
+
+def reason(page: Path, block: Block) -> str:
+    """Why no test plays this block of a page; empty when one does."""
+    name = str(page.relative_to(CHECKOUT))
+    return next(
+        (why for (of, begins), why in NOT_PLAYED.items() if of == name and block.text.startswith(begins)), ""
+    )
+
+
+def filled(text: str, given: Mapping[str, str]) -> str:
+    """Commands with what a reader would put for JOB, NODE and the like."""
+    return _WORD.sub(lambda word: given[word[0]], text)

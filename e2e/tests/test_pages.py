@@ -1,0 +1,76 @@
+"""The commands of the documentation's other pages, on a cluster that has something of everything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from convoy_crds.meta import API_VERSION
+from e2e.cluster.cluster import Cluster
+from e2e.docs.commands import commands, filled, pages, reason
+from e2e.docs.tutorial import CHECKOUT
+from e2e.install import NAMESPACE
+from e2e.tests.healths import policy, sweep
+from e2e.tests.jobs import SMALL, Jobs, memory
+from e2e.tests.readers import shell
+
+pytestmark = pytest.mark.full
+NAME = "default"
+"""Of everything that is named: so is the policy of examples/guard.yaml."""
+QUIET = ("No resources found", "Warning: ")
+"""What is said on stderr although all is well."""
+PLAYED = [page for page in pages() if any(not reason(page, block) for block in commands(page))]
+
+
+@pytest.fixture(scope="module")
+def given(cluster: Cluster, namespace: str) -> Iterator[dict[str, str]]:
+    """What a reader would put for JOB, NODE and the like."""
+    jobs = Jobs.of(cluster, namespace)
+    store = {
+        "apiVersion": API_VERSION,
+        "kind": "CheckpointStore",
+        "metadata": {"name": NAME},
+        "spec": {"s3": {"bucket": "none", "credentialsSecret": "none"}, "allowedNamespaces": ["*"]},
+    }
+    with ExitStack() as stack:
+        stack.enter_context(policy(cluster, NAME, {"mode": "Observe"}))
+        stack.enter_context(sweep(cluster, NAME, selector={}, tiers=["L0"]))
+        stack.callback(cluster.kubectl, "delete", "checkpointstore", NAME)
+        cluster.kubectl("apply", "-f", "-", text=json.dumps(store))
+        stack.callback(jobs.delete_all)
+        jobs.create("gpt", engine={"name": "gpt", "params": {**SMALL, "steps": 100_000}}, checkpoint=memory())
+        jobs.wait(lambda: jobs.status("gpt").get("checkpoint"), 120, "a checkpoint")
+        agents = ("-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/component=agent")
+        agent = cluster.get(*agents)["items"][0]
+        yield {
+            "JOB": "gpt",
+            "NAMESPACE": namespace,
+            "NAME": NAME,
+            "NODE": agent["spec"]["nodeName"],
+            "POD": agent["metadata"]["name"],
+            "ADDRESS": agent["status"]["podIP"],
+            "R": "0",
+        }
+
+
+@pytest.mark.parametrize("page", PLAYED, ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_commands_do_what_they_are_there_for(
+    page: Path, given: dict[str, str], cluster: Cluster, tmp_path: Path
+) -> None:
+    environment = shell(cluster, given["NAMESPACE"], tmp_path)
+    for block in commands(page):
+        if reason(page, block):
+            continue
+        done = subprocess.run(
+            ["bash", "-uc", filled(block.text, given)],
+            cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=300, check=False,
+        )  # fmt: skip
+        # What looks for traces of trouble finds none, and says so by its status.
+        said = [line for line in done.stderr.splitlines() if not line.startswith(QUIET)]
+        assert not said and done.returncode in (0, 1), f"line {block.line}: {done.stdout}{done.stderr}"

@@ -1,0 +1,47 @@
+"""The tutorials, each followed from top to bottom as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.docs.tutorial import FOLDER, blocks, play
+from e2e.tests.jobs import Jobs, restricted_namespace
+from e2e.tests.readers import shell
+
+NAMESPACE = "tutorials"
+SHORTEST = "own-script"
+PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
+
+
+@pytest.fixture
+def environment(cluster: Cluster, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A reader's shell in a namespace for this alone; what a page leaves there goes."""
+    namespace = restricted_namespace(cluster, NAMESPACE)
+    yield shell(cluster, namespace, tmp_path)
+    Jobs.of(cluster, namespace).delete_all()
+
+
+@pytest.fixture
+def folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """Where a page's files are; what they have made in the cluster goes with them."""
+    made = tmp_path / "folder"
+    made.mkdir()
+    yield made
+    for path in made.glob("*.yaml"):
+        cluster.kubectl("delete", "-n", NAMESPACE, "-f", str(path), "--ignore-not-found", deadline=120)
+    for kind in ("nodehealths", "hardwareclasses"):
+        cluster.kubectl("delete", kind, "--all")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == SHORTEST else pytest.mark.full) for name in PAGES],
+)
+def test_its_commands_run_and_say_what_it_shows(name: str, folder: Path, environment: dict[str, str]) -> None:
+    page = FOLDER / f"{name}.md"
+    assert any(one.shows for one in blocks(page.read_text()))
+    play(page, folder, environment)

@@ -1,0 +1,31 @@
+"""Each block of commands in the documentation is played by a test, or it is said why none does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from e2e.docs.commands import NOT_PLAYED, commands, filled, pages
+from e2e.docs.tutorial import CHECKOUT, blocks
+
+
+def test_what_is_not_played_is_there_once_and_has_a_reason() -> None:
+    for (name, begins), why in NOT_PLAYED.items():
+        page = CHECKOUT / name
+        assert len([one for one in commands(page) if one.text.startswith(begins)]) == 1, (name, begins)
+        assert why
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_blocks_of_commands_are_marked_as_such(page: Path) -> None:
+    begins = ("kubectl ", "helm ", "make ", "pip ", "convoy ")
+    found = [one for one in blocks(page.read_text()) if one.text.startswith(begins)]
+    if page.name != "cli.md":  # of the command line itself
+        assert [one.line for one in found if not one.runs] == []
+
+
+def test_a_reader_s_words_are_filled_in() -> None:
+    given = {"JOB": "gpt", "NODE": "node-1", "R": "0"}
+    assert filled("convoy logs JOB --rank R; describe node/NODE READY", given) == (
+        "convoy logs gpt --rank 0; describe node/node-1 READY"
+    )

@@ -1,0 +1,54 @@
+"""What a page shows, held against what commands have said."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.docs.shown import absent
+
+JOBS = """NAME   PHASE     READY   STEP   %    CHECKPOINT   TIER   RESTARTS   AGE
+gpt    Running   2/2     68     34                       0          31s
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (JOBS, JOBS),
+        (JOBS, JOBS.replace("68     34 ", "7    3.5").replace("31s", "2m11s").replace("   ", "  ")),
+        (JOBS, "a warning\n" + JOBS.replace("\ngpt", "\nother  Pending\ngpt")),
+        ("on node node-1, rank 0", "on node node-12, rank 0"),
+        ("a ... c", "a b\tb c"),
+        ("a   ...   c", "a  c"),
+        ("... c", "b c"),
+        ("71f4b398776cf0aad03d54d510f8648f  1", "00ffb398776c 1"),
+        ("SAVED 2026-03-04T10:12:09Z", "SAVED 2027-01-01T00:00:00.125Z"),
+        ("took 0.56 s, in 300ms", "took 12 s, in 1.5s"),
+        ("\n\n", ""),
+        ("", "anything"),
+    ],
+)  # fmt: skip
+def test_what_was_said_but_for_what_varies(page: str, said: str) -> None:
+    assert list(absent(page, said)) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "said", "lines"),
+    [
+        (JOBS, "", JOBS.splitlines()),
+        (JOBS, JOBS.replace("2/2", "1/2"), JOBS.splitlines()[1:]),
+        (JOBS, JOBS.replace("Running", "Pending"), JOBS.splitlines()[1:]),
+        (JOBS, JOBS.replace("  0  ", "  1  "), JOBS.splitlines()[1:]),
+        (JOBS, JOBS.replace("\ngpt", "\nmy-gpt"), JOBS.splitlines()[1:]),
+        (JOBS, JOBS.replace("31s", ""), JOBS.splitlines()[1:]),
+        (JOBS, JOBS.replace("31s", "31s more"), JOBS.splitlines()[1:]),
+        ("one\ntwo", "two\none", ["two"]),
+        ("one\ntwo\nthree", "one\nthree", ["two"]),
+        ("one\none", "one", ["one"]),
+        ("step 12", "step none", ["step 12"]),
+        ("rank-1", "rank-2", ["rank-1"]),
+        ("a.c", "abc", ["a.c"]),
+        ("node-1", "node-x", ["node-1"]),
+    ],
+)  # fmt: skip
+def test_what_was_not_said(page: str, said: str, lines: list[str]) -> None:
+    assert list(absent(page, said)) == lines

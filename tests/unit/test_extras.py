@@ -1,0 +1,79 @@
+"""What an image installs is all that its program imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OWN = canonicalize_name(PROJECT["name"])
+ALONE = """
+import importlib, sys
+program, absent = sys.argv[1], set(sys.argv[2:])
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+importlib.import_module(program)
+"""
+"""Imports a program where these modules are not installed."""
+
+
+@cache
+def closure(requirement: str, environment: str = "") -> frozenset[str]:
+    """Distributions that pip installs for a requirement, itself included."""
+    wanted = Requirement(requirement)
+    name = canonicalize_name(wanted.name)
+    if wanted.marker and not wanted.marker.evaluate({"extra": environment}):
+        return frozenset()
+    if name == OWN:
+        own = [one for extra in wanted.extras for one in PROJECT["optional-dependencies"][extra]]
+        return frozenset[str]().union(*(closure(one) for one in own))
+    found = {name}
+    try:
+        below = requires(name) or []
+    except PackageNotFoundError:
+        return frozenset(found)
+    for extra in ("", *wanted.extras):
+        found |= frozenset[str]().union(*(closure(one, extra) for one in below))
+    return frozenset(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("convoy_operator.__main__", "operator"),
+        ("convoy_operator.dashboard.server", "dashboard"),
+        ("convoy_agents.__main__", "agents"),
+        ("convoy.cli.__main__", "cli"),
+        ("convoy.client", "client"),
+    ],
+)
+def test_a_program_starts_with_what_its_extra_installs(module: str, extra: str) -> None:
+    asked = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
+    there = frozenset({OWN}).union(*(closure(one) for one in asked))
+    absent = [
+        name
+        for name, distributions in packages_distributions().items()
+        if not there & {canonicalize_name(one) for one in distributions}
+    ]
+    assert {"pytest", "mypy"} <= set(absent)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, module, *absent],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
