@@ -30,6 +30,7 @@ from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.pace import Pace
 from convoy_operator.dashboard.pages import job, login, node, overview
 from convoy_operator.dashboard.presence import NotedGateway, Presence
 from convoy_operator.dashboard.settings import DashboardSettings
@@ -44,6 +45,10 @@ log = structlog.get_logger(__name__)
 STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
 """For so long a page waits for its browser to come back before it has to be loaded anew."""
+MOST_UNTOLD = 256
+"""Messages that are kept for a browser that comes back: more than can be sent until a lost one is given up
+(22 s, of the RECONNECT_SECONDS). Without them NiceGUI would have the page loaded anew by a script, which the
+policy forbids."""
 MOST_MESSAGE = 262_144
 """Bytes of one message of a browser's."""
 
@@ -69,6 +74,7 @@ class Dashboard:
             settings=settings,
             world=World(feed),
             feed=feed,
+            pace=Pace(),
             presence=Presence(gateway, feed.ring),
             gateway=gateway,
             door=Door(settings, gateway),
@@ -110,7 +116,7 @@ class Dashboard:
             binding_refresh_interval=None,
             gzip_middleware_factory=None,
             reconnect_timeout=RECONNECT_SECONDS,
-            message_history_length=100,
+            message_history_length=MOST_UNTOLD,
             tailwind=False,
             show_welcome_message=False,
         )

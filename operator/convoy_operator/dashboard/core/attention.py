@@ -46,10 +46,11 @@ class Concern:
 
 def of_job(kept: Kept[TrainingJob], now: datetime) -> Iterator[Concern]:
     """What is wrong with a job."""
-    where, href = f"{kept.namespace}/{kept.name}", job_link(kept.namespace, kept.name)
+    where = f"{kept.namespace}/{kept.name}"
     ask = f"convoy why {kept.name} -n {kept.namespace}"
 
     def concern(what: str, tone: Tone, since: datetime | None, why: str, advice: str) -> Concern:
+        href = job_link(kept.namespace, kept.name)
         return Concern(f"job/{where}/{what}", what, tone, where, href, since, why, advice)
 
     job = kept.model

@@ -1,10 +1,10 @@
-"""Keeps an open page up to date: at once, but not more than twice a second."""
+"""Keeps an open page up to date: at once, and as often as all open pages together may cost."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from time import monotonic
+from time import monotonic, thread_time
 
 import structlog
 from nicegui import background_tasks, ui
@@ -14,8 +14,6 @@ from convoy_operator.dashboard.context import Context
 
 log = structlog.get_logger(__name__)
 
-SPACING = 0.5
-"""Seconds between two updates of a page."""
 TICK = 5.0
 """Without any change a page is brought up to date after so long: ages grow."""
 BUILD_SECONDS = 30.0
@@ -36,13 +34,15 @@ def keep(context: Context, session: Session, refresh: Callable[[], Awaitable[Non
         with context.feed.bell() as bell:
             while not client.is_deleted and not session.over:
                 since = await bell.wait(TICK)
-                began = monotonic()
+                began, worked = monotonic(), thread_time()
                 with client:
                     await refresh()
+                context.pace.spent(thread_time() - worked)
                 context.metrics.updates.inc()
                 if since is not None:
                     context.metrics.update_seconds.observe(monotonic() - since)
-                await asyncio.sleep(max(0.0, began + SPACING - monotonic()))
+                spacing = context.pace.spacing(len(context.feed))
+                await asyncio.sleep(max(0.0, began + spacing - monotonic()))
 
     def leave() -> None:
         with client:
