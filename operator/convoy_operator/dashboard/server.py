@@ -106,6 +106,7 @@ class Dashboard:
         job.register(self.context)
         node.register(self.context)
         ui.add_head_html(f'<link rel="stylesheet" href="{login.STYLE}">', shared=True)
+        ui.add_body_html('<script type="module" src="/static/away.js"></script>', shared=True)
         ui.add_body_html("<noscript>This dashboard needs JavaScript.</noscript>", shared=True)
         ui.run_with(
             app,
@@ -120,7 +121,12 @@ class Dashboard:
             tailwind=False,
             show_welcome_message=False,
         )
-        return GZipMiddleware(SecurityHeaders(Gate(app, self.context.door, owner)), minimum_size=1000)
+        return GZipMiddleware(
+            SecurityHeaders(Gate(app, self.context.door, owner, self._full)), minimum_size=1000
+        )
+
+    def _full(self) -> bool:
+        return len(Client.instances) >= self.context.settings.most_pages
 
     async def run(self) -> None:
         """Runs until the server is told to stop, or until any part ends."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -36,13 +36,26 @@ def same_site(header: Callable[[str], str]) -> bool:
     return bool(origin) and bool(host) and urlsplit(origin).netloc == host
 
 
-class Gate:
-    """ASGI. `owner`: the session that a page's socket belongs to, by the page's id."""
+def is_page(path: str) -> bool:
+    """Whether it is the path of one of our pages: what may be gone back to, after a form."""
+    return path == "/" or path.startswith(("/jobs/", "/nodes/"))
 
-    def __init__(self, app: ASGIApp, door: Door, owner: Callable[[str], Session | None]) -> None:
+
+class Gate:
+    """ASGI."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        door: Door,
+        owner: Callable[[str], Session | None],
+        full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`owner`: whose a page is, by the id that its socket names; `full`: no more pages fit."""
         self._app = app
         self._door = door
         self._owner = owner
+        self._full = full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -68,6 +81,9 @@ class Gate:
         if path.startswith("/_nicegui_ws/") and not self._owns(scope, session):
             await _refuse(scope, receive, send, 403, "this page is of another session")
             return
+        if reading and is_page(path) and self._full():
+            await _refuse(scope, receive, send, 503, "too many pages are open: close some, and try again")
+            return
         if not path.startswith(("/_nicegui_ws/", "/_nicegui/")):
             self._door.sessions.use(session)
         scope[SESSION] = session
@@ -82,7 +98,8 @@ class Gate:
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
             if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
-                await RedirectResponse("/login", 303)(scope, receive, send)
+                back = f"?back={quote(scope['path'], safe='')}" if scope["path"] != "/" else ""
+                await RedirectResponse(f"/login{back}", 303)(scope, receive, send)
                 return
             await _refuse(scope, receive, send, 401, "log in first")
             return

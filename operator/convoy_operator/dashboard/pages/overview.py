@@ -26,7 +26,7 @@ def register(context: Context) -> None:
     async def overview(request: Request) -> None:
         page = Overview(context, request.scope[SESSION])
         await page.refresh()
-        live.keep(context, page.session, page.refresh)
+        live.keep(context, page.session, page.frame, page.refresh)
 
 
 class Overview:
@@ -35,8 +35,8 @@ class Overview:
     def __init__(self, context: Context, session: Session) -> None:
         self._context = context
         self.session = session
-        self._frame = Frame(context, session, "", "/")
-        with self._frame.content:
+        self.frame = Frame(context, session, "", "/")
+        with self.frame.content:
             text("h1", "Overview")
             with box("div", "sums"):
                 self._job_counts = Chips("Jobs by phase")
@@ -70,7 +70,7 @@ class Overview:
         world, access, now = self._context.world, self.session.access, datetime.now(UTC)
         allowed = await access.namespaces(sorted({kept.namespace for kept in world.jobs}))
         sees_nodes = await access.nodes()
-        self._frame.refresh()
+        self.frame.refresh()
         seen = [kept for kept in world.jobs if kept.namespace in allowed]
         phases = jobs.counts(seen)
         self._jobs.show(jobs.rows(seen, now, world.rows), phases)
