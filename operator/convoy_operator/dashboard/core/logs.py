@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from convoy_operator.dashboard.core.words import visible
+
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 """`[incarnation/rank] ` before every line that a rank writes."""
 MOST_LINES = 500
 MOST_LENGTH = 2000
 """Characters of a line that are shown."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Tail:
@@ -38,7 +39,7 @@ class Tail:
     def _take(self, line: str) -> None:
         found = PREFIX.match(line)
         if found is None or self._rank is None or int(found[2]) == self._rank:
-            line = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", line.rstrip("\r"))
+            line = visible(line.rstrip("\r"))
             self._lines.append(line[:MOST_LENGTH] + ("…" if len(line) > MOST_LENGTH else ""))
 
     @property

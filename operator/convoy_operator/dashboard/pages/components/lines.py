@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from convoy_operator.dashboard.core.rows import Cell, Column, Row
+from convoy_operator.dashboard.core.words import visible
 
 _KINDS = ("number", "badge", "wide", "brief", "link")
 
@@ -49,8 +50,9 @@ def packed(row: Row) -> list[list[Any]]:
 
 
 def _packed(cell: Cell) -> list[Any]:
+    text = visible(cell.text)
     if cell.share is not None:
-        return [cell.text, cell.tone.value, cell.href, round(100 * cell.share, 1)]
+        return [text, cell.tone.value, cell.href, round(100 * cell.share, 1)]
     if cell.href:
-        return [cell.text, cell.tone.value, cell.href]
-    return [cell.text, cell.tone.value] if cell.tone else [cell.text]
+        return [text, cell.tone.value, cell.href]
+    return [text, cell.tone.value] if cell.tone else [text]
