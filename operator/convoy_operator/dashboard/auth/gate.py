@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -15,7 +16,8 @@ from convoy_operator.dashboard.settings import AuthMode
 SESSION = "convoy.session"
 """Key of the session in the scope of a request."""
 OPEN = ("/login", "/static/")
-_PAGES = ("/jobs/", "/nodes/", "/_nicegui/", "/_nicegui_ws/", "/logout", "/theme", "/favicon.ico")
+_PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
+_OTHERS = ("/_nicegui/", "/_nicegui_ws/", "/logout", "/theme", "/favicon.ico")
 _SAFE = ("GET", "HEAD")
 
 
@@ -38,7 +40,7 @@ def same_site(header: Callable[[str], str]) -> bool:
 
 def is_page(path: str) -> bool:
     """Whether it is the path of one of our pages: what may be gone back to, after a form."""
-    return path == "/" or path.startswith(("/jobs/", "/nodes/"))
+    return _PAGE.fullmatch(path) is not None
 
 
 class Gate:
@@ -70,7 +72,7 @@ class Gate:
         if path.startswith(OPEN):
             await self._app(scope, receive, send)
             return
-        if path != "/" and not path.startswith(_PAGES):
+        if not is_page(path) and not path.startswith(_OTHERS):
             await _refuse(scope, receive, send, 404, "there is no such page")
             return
         peer = scope["client"][0] if scope.get("client") else ""

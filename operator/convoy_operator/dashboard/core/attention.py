@@ -15,7 +15,7 @@ from convoy_crds.terms import ConditionType, Reasons
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, job_link, node_link
+from convoy_operator.dashboard.core.words import ago, job_link, node_link, shortened
 
 STUCK = timedelta(minutes=10)
 """A job that has not come up for so long is shown, whatever its reason."""
@@ -186,7 +186,7 @@ def rows(concerns: Iterable[Concern], now: datetime) -> list[Row]:
                 Cell(one.what, one.tone),
                 Cell(one.where, href=one.href),
                 Cell(ago(one.since, now), order=-_stamp(one.since)),
-                Cell(one.why),
+                Cell(shortened(one.why)),
                 Cell(one.advice),
             ),
             one.tone,

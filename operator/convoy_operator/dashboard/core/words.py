@@ -18,6 +18,11 @@ def visible(text: str) -> str:
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def shortened(text: str, most: int = 400) -> str:
+    """At most so many characters; what is cut off is on the page that tells all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """`0-3, 7`."""
     found: list[list[int]] = []

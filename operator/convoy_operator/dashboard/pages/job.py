@@ -40,8 +40,7 @@ def register(context: Context) -> None:
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
         page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path)
-        await page.refresh()
-        live.keep(context, page.session, page.frame, page.refresh)
+        await live.keep(context, page.session, page.frame, page.refresh)
 
 
 class JobPage:

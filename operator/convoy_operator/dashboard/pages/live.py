@@ -28,8 +28,10 @@ CONNECT_SECONDS = 60.0
 """A browser that loaded the page and does not come back in this time is not waited for."""
 
 
-def keep(context: Context, session: Session, frame: Frame, refresh: Callable[[], Awaitable[None]]) -> None:
-    """Has `refresh` called for the page under construction, until it is closed or its session is over."""
+async def keep(
+    context: Context, session: Session, frame: Frame, refresh: Callable[[], Awaitable[None]]
+) -> None:
+    """Calls `refresh` for the page under construction: now, and until it is closed or its session is over."""
     client, place = ui.context.client, ui.context.client.request.url.path
 
     async def update() -> bool:
@@ -72,6 +74,7 @@ def keep(context: Context, session: Session, frame: Frame, refresh: Callable[[],
             over = context.door.mode is AuthMode.TOKEN_REVIEW
             ui.navigate.to(f"/login?over=1&back={quote(place, safe='')}" if over else quote(place))
 
+    await update()
     session.on_end.append(leave)
     task = background_tasks.create(run(), name=f"live {client.id}")
 

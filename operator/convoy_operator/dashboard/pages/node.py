@@ -29,8 +29,7 @@ def register(context: Context) -> None:
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
         page = NodePage(context, request.scope[SESSION], name, request.url.path)
-        await page.refresh()
-        live.keep(context, page.session, page.frame, page.refresh)
+        await live.keep(context, page.session, page.frame, page.refresh)
 
 
 class NodePage:

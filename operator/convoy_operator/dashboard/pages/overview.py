@@ -25,8 +25,7 @@ def register(context: Context) -> None:
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
         page = Overview(context, request.scope[SESSION])
-        await page.refresh()
-        live.keep(context, page.session, page.frame, page.refresh)
+        await live.keep(context, page.session, page.frame, page.refresh)
 
 
 class Overview:

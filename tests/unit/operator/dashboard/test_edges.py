@@ -90,6 +90,8 @@ EVIL = (b"origin", b"http://evil")
         ({"path": "/login"}, False, "open"),
         ({"path": "/static/x.css"}, False, "open"),
         ({"path": "/docs"}, True, 404),
+        ({"path": "/jobs/a"}, True, 404),
+        ({"path": "/jobs/a/b/c"}, True, 404),
         ({"path": "/_nicegui/3/static/x.js"}, False, 401),
         ({"path": "/login", "method": "POST", "headers": [HOST]}, False, 403),
         ({"path": "/login", "method": "POST", "headers": [HOST, EVIL]}, False, 403),
@@ -139,8 +141,9 @@ def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: b
 
 @pytest.mark.parametrize(
     ("path", "ours"),
-    [("/", True), ("/jobs/a/b", True), ("/nodes/n", True), ("", False), ("//evil", False), ("/logout", False),
-     ("https://evil/jobs/", False), ("/\\evil", False)],
+    [("/", True), ("/jobs/a/b", True), ("/nodes/n", True), ("", False), ("//evil", False), ("/\\evil", False),
+     ("/logout", False), ("/jobs/a", False), ("/jobs//", False), ("/nodes/a/b", False),
+     ("https://evil/jobs/", False)],
 )  # fmt: skip
 def test_forms_lead_to_pages_of_ours_alone(path: str, ours: bool) -> None:
     assert is_page(path) is ours
