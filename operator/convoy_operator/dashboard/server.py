@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -17,6 +17,7 @@ from kubernetes.aio.client import ApiClient
 from nicegui import Client, ui
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -62,6 +63,16 @@ class Server(uvicorn.Server):
         yield
 
 
+class Revalidated(StaticFiles):
+    """Files that browsers ask about each time: those of another version must not be mixed with ours."""
+
+    def file_response(self, *args: Any, **given: Any) -> Response:
+        """See StaticFiles."""
+        answer = super().file_response(*args, **given)
+        answer.headers["cache-control"] = "no-cache"
+        return answer
+
+
 class Dashboard:
     """One process."""
 
@@ -100,7 +111,7 @@ class Dashboard:
 
     def _app(self) -> ASGIApp:
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        app.mount("/static", StaticFiles(directory=STATIC))
+        app.mount("/static", Revalidated(directory=STATIC))
         login.register(self.context, app)
         overview.register(self.context)
         job.register(self.context)

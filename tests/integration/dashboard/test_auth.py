@@ -151,7 +151,8 @@ def test_pages_are_bounded(other: str, starter: Starter) -> None:
     process = starter(most_pages="3")
     told = [ask(process, "GET", "/nodes/node-1")[0] for _ in range(4)]
     assert told == [200, 200, 200, 503]
-    assert ask(process, "GET", "/static/convoy.css")[0] == 200
+    status, headers, _ = ask(process, "GET", "/static/convoy.css")
+    assert (status, headers["cache-control"]) == (200, "no-cache")
     process.stop()
 
 
