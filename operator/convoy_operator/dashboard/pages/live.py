@@ -58,6 +58,8 @@ async def keep(
         except TimeoutError:
             return
         with context.feed.bell() as bell:
+            # What changed while the browser loaded the page rang nobody.
+            bell.ring()
             while not client.is_deleted and not session.over:
                 since = await bell.wait(TICK)
                 began = monotonic()
