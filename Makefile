@@ -95,7 +95,7 @@ bench-guard-sweep: venv ## Sweeps that find slow nodes of made-up fleets, beside
 	@$(BIN)/python -m e2e.bench guard-sweep
 
 .PHONY: bench-dashboard
-bench-dashboard: binaries ## The dashboard with 500 jobs in a real browser; writes docs/bench/dashboard.json (6 minutes).
+bench-dashboard: binaries ## The dashboard with 500 jobs in a real browser; writes docs/bench/dashboard.json (8 minutes).
 	@$(BIN)/python -m e2e.bench dashboard
 
 .PHONY: soak

@@ -60,7 +60,12 @@ def take(measured: dict[str, Any], found: Figures) -> None:
         late = Metric(f"500 jobs, {what}: a write is seen, p95", "ms", target=500.0, spread=spread)
         found.add(middle, statistics.median(values))
         found.add(late, statistics.quantiles(values, n=20)[-1])
-    found.add(
-        Metric("500 jobs, one page open, 4 changes a second: processor", "cores"), measured["cpu_share"]
-    )
-    found.add(Metric("500 jobs, one page open: memory", "MB"), measured["memory_mb"])
+    for key, what in (
+        ("rest", "no page open, nothing changes"),
+        ("1 browser", "one page open, 4 changes a second"),
+        ("10 viewers", "10 pages open, 4 changes a second"),
+        ("30 viewers", "30 pages open, 4 changes a second"),
+    ):
+        load = measured["loads"][key]
+        found.add(Metric(f"500 jobs, {what}: processor", "cores"), load["cores"])
+        found.add(Metric(f"500 jobs, {what}: memory", "MB"), load["memory_mb"])

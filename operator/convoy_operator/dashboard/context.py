@@ -8,6 +8,7 @@ from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.pace import Pace
 from convoy_operator.dashboard.presence import Presence
 from convoy_operator.dashboard.settings import DashboardSettings
 from convoy_operator.dashboard.world import World
@@ -20,6 +21,7 @@ class Context:
     settings: DashboardSettings
     world: World
     feed: Feed
+    pace: Pace
     presence: Presence
     gateway: DashboardGateway
     door: Door

@@ -32,6 +32,11 @@ class DashboardMetrics:
         self.updates = Counter(
             "convoy_dashboard_updates", "Times that an open page was brought up to date.", registry=registry
         )
+        self.failures = Counter(
+            "convoy_dashboard_update_failures",
+            "Times that an open page could not be brought up to date: see the log.",
+            registry=registry,
+        )
         self.update_seconds = Histogram(
             "convoy_dashboard_update_seconds",
             "From a change's arrival to when a page was told of it.",

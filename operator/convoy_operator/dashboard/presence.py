@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -17,29 +18,52 @@ BEAT_SECONDS = 5.0
 ANXIOUS_SECONDS = 1.0
 """Between two while it does not."""
 ANSWER_SECONDS = 3.0
+LASTING_SECONDS = 10.0
+"""A watch that fails for so long, while the API server answers, is told of."""
+OPEN_SECONDS = 3.0
+"""A watch that has not failed by then works; of a quiet resource nothing else tells so."""
+_REFUSALS = (errors.Forbidden, errors.NotFound)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A resource that cannot be listed or watched."""
+
+    how: str
+    why: str
+    since: float
+    refused: bool
 
 
 class Presence:
     """Asks it every few seconds: a watch without news says nothing for a minute."""
 
-    def __init__(self, gateway: DashboardGateway, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        gateway: DashboardGateway,
+        changed: Callable[[], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._gateway = gateway
         self._changed = changed
-        self._heard = monotonic()
+        self._clock = clock
+        self._heard = clock()
         self.away_since: datetime | None = None
         """None while it answers."""
         self.refused: dict[str, str] = {}
         """By resource, why it cannot be watched."""
+        self._failing: dict[str, Failing] = {}
 
     @property
     def lag(self) -> float:
         """Seconds since it was last heard from."""
-        return monotonic() - self._heard
+        return self._clock() - self._heard
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             await self._beat()
+            self.look()
             await asyncio.sleep(ANXIOUS_SECONDS if self.away_since else BEAT_SECONDS)
 
     async def _beat(self) -> None:
@@ -53,22 +77,37 @@ class Presence:
             return
         except errors.ApiError:
             pass
-        self._heard = monotonic()
+        self._heard = self._clock()
         if self.away_since is not None:
             self.away_since = None
             self._changed()
 
-    def note(self, resource: Resource, fault: errors.ApiError | None) -> None:
-        """A watch works, or is refused."""
-        before = self.refused.get(resource.plural)
-        after = str(fault) if isinstance(fault, errors.Forbidden | errors.NotFound) else None
-        if fault is not None and after is None:
+    def works(self, resource: Resource, how: str) -> None:
+        """What failed before, `list` or `watch`, works: a list that works says nothing of the watch."""
+        failing = self._failing.get(resource.plural)
+        if failing is not None and failing.how == how:
+            del self._failing[resource.plural]
+            self.look()
+
+    def fails(self, resource: Resource, how: str, fault: errors.ApiError) -> None:
+        """`how`: `list` or `watch`. That a version is too old is no fault."""
+        if isinstance(fault, errors.Gone):
             return
-        if after is None:
-            self.refused.pop(resource.plural, None)
-        else:
-            self.refused[resource.plural] = after
-        if before != after:
+        before = self._failing.get(resource.plural)
+        since = before.since if before is not None else self._clock()
+        self._failing[resource.plural] = Failing(how, str(fault), since, isinstance(fault, _REFUSALS))
+        self.look()
+
+    def look(self) -> None:
+        """Tells of what is refused at once, of other faults when they last. An absence tells of them all."""
+        now = self._clock()
+        told = {
+            plural: one.why
+            for plural, one in self._failing.items()
+            if one.refused or (self.away_since is None and now - one.since >= LASTING_SECONDS)
+        }
+        if told != self.refused:
+            self.refused = told
             self._changed()
 
 
@@ -84,18 +123,23 @@ class NotedGateway:
         try:
             found = await self._gateway.list(resource, selector)
         except errors.ApiError as fault:
-            self._presence.note(resource, fault)
+            self._presence.fails(resource, "list", fault)
             raise
-        self._presence.note(resource, None)
+        self._presence.works(resource, "list")
         return found
 
     async def watch(
         self, resource: Resource, version: str, selector: str = ""
     ) -> AsyncIterator[tuple[str, Object]]:
         """See ApiGateway."""
+        loop = asyncio.get_running_loop()
+        opened = loop.call_later(OPEN_SECONDS, self._presence.works, resource, "watch")
         try:
             async for event in self._gateway.watch(resource, version, selector):
+                self._presence.works(resource, "watch")
                 yield event
         except errors.ApiError as fault:
-            self._presence.note(resource, fault)
+            self._presence.fails(resource, "watch", fault)
             raise
+        finally:
+            opened.cancel()

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -17,6 +17,7 @@ from kubernetes.aio.client import ApiClient
 from nicegui import Client, ui
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -30,6 +31,7 @@ from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.pace import Pace
 from convoy_operator.dashboard.pages import job, login, node, overview
 from convoy_operator.dashboard.presence import NotedGateway, Presence
 from convoy_operator.dashboard.settings import DashboardSettings
@@ -44,6 +46,10 @@ log = structlog.get_logger(__name__)
 STATIC = Path(__file__).parent / "static"
 RECONNECT_SECONDS = 10.0
 """For so long a page waits for its browser to come back before it has to be loaded anew."""
+MOST_UNTOLD = 256
+"""Messages that are kept for a browser that comes back: more than can be sent until a lost one is given up
+(22 s, of the RECONNECT_SECONDS). Without them NiceGUI would have the page loaded anew by a script, which the
+policy forbids."""
 MOST_MESSAGE = 262_144
 """Bytes of one message of a browser's."""
 
@@ -55,6 +61,16 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """See uvicorn."""
         yield
+
+
+class Revalidated(StaticFiles):
+    """Files that browsers ask about each time: those of another version must not be mixed with ours."""
+
+    def file_response(self, *args: Any, **given: Any) -> Response:
+        """See StaticFiles."""
+        answer = super().file_response(*args, **given)
+        answer.headers["cache-control"] = "no-cache"
+        return answer
 
 
 class Dashboard:
@@ -69,6 +85,7 @@ class Dashboard:
             settings=settings,
             world=World(feed),
             feed=feed,
+            pace=Pace(),
             presence=Presence(gateway, feed.ring),
             gateway=gateway,
             door=Door(settings, gateway),
@@ -94,12 +111,13 @@ class Dashboard:
 
     def _app(self) -> ASGIApp:
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        app.mount("/static", StaticFiles(directory=STATIC))
+        app.mount("/static", Revalidated(directory=STATIC))
         login.register(self.context, app)
         overview.register(self.context)
         job.register(self.context)
         node.register(self.context)
         ui.add_head_html(f'<link rel="stylesheet" href="{login.STYLE}">', shared=True)
+        ui.add_body_html('<script type="module" src="/static/away.js"></script>', shared=True)
         ui.add_body_html("<noscript>This dashboard needs JavaScript.</noscript>", shared=True)
         ui.run_with(
             app,
@@ -110,11 +128,16 @@ class Dashboard:
             binding_refresh_interval=None,
             gzip_middleware_factory=None,
             reconnect_timeout=RECONNECT_SECONDS,
-            message_history_length=100,
+            message_history_length=MOST_UNTOLD,
             tailwind=False,
             show_welcome_message=False,
         )
-        return GZipMiddleware(SecurityHeaders(Gate(app, self.context.door, owner)), minimum_size=1000)
+        return GZipMiddleware(
+            SecurityHeaders(Gate(app, self.context.door, owner, self._full)), minimum_size=1000
+        )
+
+    def _full(self) -> bool:
+        return len(Client.instances) >= self.context.settings.most_pages
 
     async def run(self) -> None:
         """Runs until the server is told to stop, or until any part ends."""

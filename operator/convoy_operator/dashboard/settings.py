@@ -45,6 +45,9 @@ class DashboardSettings:
     recheck_seconds: float = 60.0
     """How long an answer about a token or a right is believed."""
 
+    most_pages: int = 150
+    """Pages that may be open at a time: one takes a megabyte or two of memory."""
+
     bind: str = "0.0.0.0"  # noqa: S104 - the kubelet, Prometheus and people dial it
     """Address that all ports are bound to."""
     port: int = 8090

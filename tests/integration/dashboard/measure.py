@@ -10,12 +10,17 @@ import os
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.integration.dashboard import samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, eventually
+from tests.integration.dashboard.viewers import Viewers
 
 JOBS, PAINTS, UPDATES = 500, 10, 100
+VIEWERS = (10, 30)
+SETTLE_SECONDS, LOAD_SECONDS = 5.0, 20.0
 WRITES_PER_SECOND = 4.0
 """What the operator writes of all jobs' progress together."""
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -56,9 +61,54 @@ def updates(cluster: Cluster, browser: Browser, name: str, rng: random.Random) -
     return found
 
 
-def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
-    """Writes the figures to the file that CONVOY_BENCH_OUT names."""
-    rng = random.Random(1)
+class Load:
+    """What the dashboard's process needs while something goes on."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._spent, self._began = cpu_seconds(pid), time.monotonic()
+
+    def figures(self) -> dict[str, float]:
+        """Share of a processor since it began, and memory now."""
+        share = (cpu_seconds(self._pid) - self._spent) / (time.monotonic() - self._began)
+        return {"cores": share, "memory_mb": memory_mb(self._pid)}
+
+
+def load(pid: int) -> dict[str, float]:
+    """Of some seconds, after some in which what has just begun settles."""
+    time.sleep(SETTLE_SECONDS)
+    found = Load(pid)
+    time.sleep(LOAD_SECONDS)
+    return found.figures()
+
+
+@contextmanager
+def progress(cluster: Cluster, rng: random.Random) -> Iterator[None]:
+    """Other jobs make steps, as the operator tells of them; fails when fewer were told than it says."""
+    ended, begun = threading.Event(), time.monotonic()
+    told = 0
+
+    def write() -> None:
+        nonlocal told
+        while not ended.wait(begun + told / WRITES_PER_SECOND - time.monotonic()):
+            step = samples.running(5000 + told, 50_000)
+            name = f"bench-{rng.randrange(499):03d}"
+            cluster.status("trainingjobs", name, {"progress": step}, "default")
+            told += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+    rate = told / (time.monotonic() - begun)
+    assert rate > 0.9 * WRITES_PER_SECOND, f"only {rate:.1f} changes a second were written"
+
+
+def fill(cluster: Cluster) -> None:
+    """500 jobs that run."""
     for number in range(JOBS):
         body = samples.training_job(f"bench-{number:03d}")
         body["status"] = {
@@ -69,41 +119,45 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
             "checkpoint": samples.checkpoint(number, minutes=1),
             "goodput": samples.ledger(productive=300 + number, start=30),
         }
-        empty.make("trainingjobs", body)
-    process = starter()
+        cluster.make("trainingjobs", body)
+
+
+def first_sights(browser: Browser, url: str) -> tuple[list[float], list[float]]:
+    """Milliseconds from the start of a load, with nothing cached: to the first paint, to the first rows."""
     browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-    paints, contents = [], []
+    contents, rows = [], []
     for _ in range(PAINTS):
         browser.driver.execute_cdp_cmd("Network.clearBrowserCache", {})
-        browser.open(process.url)
-        paints.append(eventually(lambda: browser.run("return window.rowsAt")))
+        browser.open(url)
+        rows.append(eventually(lambda: browser.run("return window.rowsAt")))
         contents.append(eventually(lambda: browser.run(PAINT)))
+    return contents, rows
+
+
+def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
+    """Writes the figures to the file that CONVOY_BENCH_OUT names."""
+    rng = random.Random(1)
+    fill(empty)
+    process = starter()
+    pid = process.process.pid
+    loads = {"rest": load(pid)}
+    contents, rows = first_sights(browser, process.url)
     eventually(lambda: browser.row("default/bench-499"))
     quiet = updates(empty, browser, "quiet", rng)
-    ended = threading.Event()
-
-    def progress() -> None:
-        step = 5000
-        while not ended.wait(1 / WRITES_PER_SECOND):
-            step += 1
-            name = f"bench-{rng.randrange(499):03d}"
-            empty.status("trainingjobs", name, {"progress": samples.running(step, 50_000)}, "default")
-
-    writer = threading.Thread(target=progress)
-    writer.start()
-    before, began = cpu_seconds(process.process.pid), time.monotonic()
-    try:
+    with progress(empty, rng):
+        one = Load(pid)
         busy = updates(empty, browser, "busy", rng)
-    finally:
-        ended.set()
-        writer.join()
-    share = (cpu_seconds(process.process.pid) - before) / (time.monotonic() - began)
+        loads["1 browser"] = one.figures()
+    browser.open("about:blank")
+    # The most come last: a process seldom gives memory back.
+    for number in VIEWERS:
+        with Viewers(process.url, number), progress(empty, rng):
+            loads[f"{number} viewers"] = load(pid)
     figures = {
         "first_contents_ms": contents,
-        "first_rows_ms": paints,
+        "first_rows_ms": rows,
         "quiet_ms": quiet,
         "busy_ms": busy,
-        "cpu_share": share,
-        "memory_mb": memory_mb(process.process.pid),
+        "loads": loads,
     }
     Path(os.environ["CONVOY_BENCH_OUT"]).write_text(json.dumps(figures))

@@ -52,9 +52,9 @@ def log_in(process: Process, browser: Browser, token: str) -> None:
 
 
 def test_without_a_token_there_is_a_login_and_nothing_else(other: str, guarded: Process) -> None:
-    for path in ("/", "/jobs/default/here", "/nodes/node-1"):
+    for path, back in (("/", ""), ("/jobs/default/here", "?back=%2Fjobs%2Fdefault%2Fhere")):
         status, headers, _ = ask(guarded, "GET", path)
-        assert (status, headers["location"]) == (303, "/login")
+        assert (status, headers["location"]) == (303, "/login" + back)
     assert ask(guarded, "GET", "/_nicegui_ws/socket.io/?EIO=4&transport=polling")[0] == 401
     assert ask(guarded, "GET", "/docs")[0] == 404
     assert ask(guarded, "GET", "/openapi.json")[0] == 404
@@ -125,6 +125,36 @@ def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, br
     log_in(process, browser, cluster.account("idler", LIST_JOBS))
     browser.sees("default/here")
     eventually(lambda: "/login" in browser.driver.current_url, 30)
+    process.stop()
+
+
+def test_after_a_restart_an_open_page_leads_to_the_login_and_from_there_back(
+    other: str, cluster: Cluster, starter: Starter, browser: Browser
+) -> None:
+    token = cluster.account("all-seeing", ALL)
+    first = starter("TokenReview")
+    browser.open(first.url + "/jobs/default/here")
+    assert "/login" in browser.driver.current_url
+    browser.find("#token").send_keys(token)
+    browser.find("button[type=submit]").click()
+    eventually(lambda: browser.driver.current_url == first.url + "/jobs/default/here")
+    browser.sees("default/here")
+    first.stop()
+    browser.sees("Connection lost")
+    again = starter("TokenReview", port=str(first.port))
+    browser.sees("Log in with a token")
+    browser.find("#token").send_keys(token)
+    browser.find("button[type=submit]").click()
+    eventually(lambda: browser.driver.current_url == first.url + "/jobs/default/here")
+    again.stop()
+
+
+def test_pages_are_bounded(other: str, starter: Starter) -> None:
+    process = starter(most_pages="3")
+    told = [ask(process, "GET", "/nodes/node-1")[0] for _ in range(4)]
+    assert told == [200, 200, 200, 503]
+    status, headers, _ = ask(process, "GET", "/static/convoy.css")
+    assert (status, headers["cache-control"]) == (200, "no-cache")
     process.stop()
 
 

@@ -37,3 +37,18 @@ def test_a_job_is_followed_from_pending_to_succeeded_without_a_reload(
         eventually(lambda phase=phase, ready=ready: browser.row("default/follow")[1:3] == [phase, ready])
     assert browser.run("return window.stayed") is True
     assert browser.complaints() == []
+
+
+def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
+    empty: Cluster, dashboard: Process, browser: Browser
+) -> None:
+    path = "/apis/convoy.dev/v1alpha1/namespaces/default/trainingjobs/short"
+    empty.make("trainingjobs", job("short", phase="Failed", reason="RankFailed", message="it fell over"))
+    browser.open(dashboard.url + "/jobs/default/short")
+    browser.sees("it fell over")
+    empty.plane.request("DELETE", path)
+    browser.sees("The job has been deleted")
+    assert "it fell over" not in browser.text and browser.find(".title .badge").text == ""
+    empty.make("trainingjobs", job("short", phase="Running", reason="Training", message="a new life"))
+    browser.sees("a new life")
+    assert browser.complaints() == []

@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 MOST_ANSWERS = 2048
 ANSWER_SECONDS = 5.0
 """Pages wait for answers, and have to say soon that there are none."""
+RETRY_SECONDS = 15.0
+"""After a question that nobody answered it is asked again."""
 _JOBS = {"verb": "list", "group": GROUP, "resource": "trainingjobs"}
 _NODES = {"verb": "list", "group": GROUP, "resource": "nodehealths"}
 _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
@@ -121,6 +123,7 @@ class ReviewedAccess:
         except (errors.ApiError, TimeoutError) as fault:
             log.warning("no answer about a right", user=self._identity.user, error=str(fault))
             answer = before
+            now -= max(0.0, self._seconds - RETRY_SECONDS)
         self._answers[key] = (now, answer)
         self._answers.move_to_end(key)
         while len(self._answers) > MOST_ANSWERS:

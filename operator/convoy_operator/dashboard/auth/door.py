@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -42,7 +43,10 @@ class Door:
         self._settings = settings
         self._reviewer = reviewer
         self.mode = AuthMode(settings.auth_mode)
-        self.sessions = sessions or Sessions(settings.idle_seconds, settings.session_seconds)
+        # Nobody logs in where nobody is asked, so nobody's session ends.
+        ends = self.mode is not AuthMode.NONE
+        idle, longest = (settings.idle_seconds, settings.session_seconds) if ends else (inf, inf)
+        self.sessions = sessions or Sessions(idle, longest)
         self._proxies = settings.proxies
         self._reviewed: dict[str, float] = {}
 

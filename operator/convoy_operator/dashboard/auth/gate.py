@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,7 +16,8 @@ from convoy_operator.dashboard.settings import AuthMode
 SESSION = "convoy.session"
 """Key of the session in the scope of a request."""
 OPEN = ("/login", "/static/")
-_PAGES = ("/jobs/", "/nodes/", "/_nicegui/", "/_nicegui_ws/", "/logout", "/theme", "/favicon.ico")
+_PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
+_OTHERS = ("/_nicegui/", "/_nicegui_ws/", "/logout", "/theme", "/favicon.ico")
 _SAFE = ("GET", "HEAD")
 
 
@@ -36,13 +38,26 @@ def same_site(header: Callable[[str], str]) -> bool:
     return bool(origin) and bool(host) and urlsplit(origin).netloc == host
 
 
-class Gate:
-    """ASGI. `owner`: the session that a page's socket belongs to, by the page's id."""
+def is_page(path: str) -> bool:
+    """Whether it is the path of one of our pages: what may be gone back to, after a form."""
+    return _PAGE.fullmatch(path) is not None
 
-    def __init__(self, app: ASGIApp, door: Door, owner: Callable[[str], Session | None]) -> None:
+
+class Gate:
+    """ASGI."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        door: Door,
+        owner: Callable[[str], Session | None],
+        full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`owner`: whose a page is, by the id that its socket names; `full`: no more pages fit."""
         self._app = app
         self._door = door
         self._owner = owner
+        self._full = full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -57,7 +72,7 @@ class Gate:
         if path.startswith(OPEN):
             await self._app(scope, receive, send)
             return
-        if path != "/" and not path.startswith(_PAGES):
+        if not is_page(path) and not path.startswith(_OTHERS):
             await _refuse(scope, receive, send, 404, "there is no such page")
             return
         peer = scope["client"][0] if scope.get("client") else ""
@@ -67,6 +82,9 @@ class Gate:
             return
         if path.startswith("/_nicegui_ws/") and not self._owns(scope, session):
             await _refuse(scope, receive, send, 403, "this page is of another session")
+            return
+        if reading and is_page(path) and self._full():
+            await _refuse(scope, receive, send, 503, "too many pages are open: close some, and try again")
             return
         if not path.startswith(("/_nicegui_ws/", "/_nicegui/")):
             self._door.sessions.use(session)
@@ -82,7 +100,8 @@ class Gate:
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
             if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
-                await RedirectResponse("/login", 303)(scope, receive, send)
+                back = f"?back={quote(scope['path'], safe='')}" if scope["path"] != "/" else ""
+                await RedirectResponse(f"/login{back}", 303)(scope, receive, send)
                 return
             await _refuse(scope, receive, send, 401, "log in first")
             return

@@ -15,7 +15,7 @@ from convoy_crds.terms import ConditionType, Reasons
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, job_link, node_link
+from convoy_operator.dashboard.core.words import ago, job_link, node_link, shortened
 
 STUCK = timedelta(minutes=10)
 """A job that has not come up for so long is shown, whatever its reason."""
@@ -46,10 +46,11 @@ class Concern:
 
 def of_job(kept: Kept[TrainingJob], now: datetime) -> Iterator[Concern]:
     """What is wrong with a job."""
-    where, href = f"{kept.namespace}/{kept.name}", job_link(kept.namespace, kept.name)
+    where = f"{kept.namespace}/{kept.name}"
     ask = f"convoy why {kept.name} -n {kept.namespace}"
 
     def concern(what: str, tone: Tone, since: datetime | None, why: str, advice: str) -> Concern:
+        href = job_link(kept.namespace, kept.name)
         return Concern(f"job/{where}/{what}", what, tone, where, href, since, why, advice)
 
     job = kept.model
@@ -185,7 +186,7 @@ def rows(concerns: Iterable[Concern], now: datetime) -> list[Row]:
                 Cell(one.what, one.tone),
                 Cell(one.where, href=one.href),
                 Cell(ago(one.since, now), order=-_stamp(one.since)),
-                Cell(one.why),
+                Cell(shortened(one.why)),
                 Cell(one.advice),
             ),
             one.tone,

@@ -52,7 +52,7 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
         **common,
         "xAxis": _axis(type="value", name="step", nameLocation="middle", nameGap=26, scale=True),
         "grid": {**common["grid"], "bottom": 26},
-        "yAxis": _axis(type="value", name=unit, scale=True),
+        "yAxis": _axis(type="value", name=unit, scale=True, nameTextStyle={"color": GREY, "align": "left"}),
         "series": [
             {
                 "type": "line",

@@ -13,7 +13,7 @@ from convoy_crds.telling import in_the_way
 from convoy_crds.trainingjob import TERMINAL, TrainingJob
 from convoy_operator.dashboard.core.jobs import done, goodput
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, clock, duration, figure, node_link, until
+from convoy_operator.dashboard.core.words import ago, clock, duration, few, figure, node_link, ranges, until
 from convoy_operator.views import Pod
 
 CONDITIONS = (
@@ -160,12 +160,8 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
         Row(
             f"{number}",
             (
-                Cell(
-                    f"rank {', '.join(map(str, one.ranks))}" if one.ranks else f"{one.place}: nobody to blame"
-                ),
-                Cell(
-                    ", ".join(one.nodes) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""
-                ),
+                Cell(f"rank {ranges(one.ranks)}" if one.ranks else f"{one.place}: nobody to blame"),
+                Cell(few(one.nodes) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""),
                 Cell(one.cause, Tone.WARN),
                 Cell(f"{one.slowdown:+.0%}", order=one.slowdown),
                 Cell(f"{one.since_step:,}", order=float(one.since_step)),

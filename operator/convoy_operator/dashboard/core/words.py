@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
 from convoy_crds.telling import age
+
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Controls, and marks that turn the direction of writing: with them a text can look like another one."""
+
+
+def visible(text: str) -> str:
+    """A text of whoever wrote an object, with signs in place of what cannot be seen."""
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def shortened(text: str, most: int = 400) -> str:
+    """At most so many characters; what is cut off is on the page that tells all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7`."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in found)
+
+
+def few(names: Sequence[str], most: int = 4) -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def duration(seconds: float) -> str:

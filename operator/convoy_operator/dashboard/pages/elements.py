@@ -9,6 +9,7 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from convoy_operator.dashboard.core.rows import Tone
+from convoy_operator.dashboard.core.words import visible
 
 E = TypeVar("E", bound=ui.element)
 
@@ -20,7 +21,7 @@ def box(tag: str, classes: str = "", **attributes: Any) -> ui.element:
 
 def text(tag: str, said: str = "", classes: str = "", **attributes: Any) -> TextElement:
     """An element that holds text."""
-    return _dress(TextElement(tag=tag, text=said), classes, attributes)
+    return _dress(TextElement(tag=tag, text=visible(said)), classes, attributes)
 
 
 def _dress(element: E, classes: str, attributes: dict[str, Any]) -> E:
@@ -34,6 +35,7 @@ def _dress(element: E, classes: str, attributes: dict[str, Any]) -> E:
 
 def say(element: TextElement, said: str) -> None:
     """Changes the text, where it differs."""
+    said = visible(said)
     if element.text != said:
         element.set_text(said)
 

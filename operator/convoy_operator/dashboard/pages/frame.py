@@ -36,6 +36,7 @@ class Frame:
             text("a", "Skip to the content", "skip", href="#content")
             self._header(session, theme, place)
         self._banner = text("p", "", "banner", role="alert")
+        self._failed: datetime | None = None
         self.content = box("div", "page", id="content", tabindex="-1")
         self.refresh()
 
@@ -61,10 +62,21 @@ class Frame:
                 with box("form", method="post", action="/logout"):
                     text("button", "Log out", type="submit")
 
+    def failed(self, at: datetime | None) -> None:
+        """This page could not be brought up to date, since then; None: it is up to date."""
+        if (at is None) != (self._failed is None):
+            self._failed = at
+            self.refresh()
+
     def refresh(self) -> None:
         """Says what is the matter with the data."""
         presence, now = self._context.presence, datetime.now(UTC)
         told = []
+        if self._failed is not None:
+            told.append(
+                f"This page could not be brought up to date since {clock(self._failed)}: "
+                "a fault of the dashboard's, which its log tells of. It is tried again."
+            )
         away = presence.away_since
         if away is not None:
             told.append(
@@ -74,4 +86,4 @@ class Frame:
         told += [f"Cannot watch {plural}: {why}" for plural, why in sorted(presence.refused.items())]
         say(self._banner, " ".join(told))
         show(self._banner, bool(told))
-        put(self.content, "data-stale", "true" if away is not None else None)
+        put(self.content, "data-stale", "true" if away is not None or self._failed is not None else None)

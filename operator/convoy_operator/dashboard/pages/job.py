@@ -30,6 +30,7 @@ from convoy_operator.gateway import Object
 
 EVENTS_SECONDS = 5.0
 """Between two looks at the job's Events."""
+GONE = "The job has been deleted: it was last seen at {}."
 WAIT = "The first steps are still to come."
 
 
@@ -39,8 +40,7 @@ def register(context: Context) -> None:
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
         page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path)
-        await page.refresh()
-        live.keep(context, page.session, page.refresh)
+        await live.keep(context, page.session, page.frame, page.refresh)
 
 
 class JobPage:
@@ -50,12 +50,15 @@ class JobPage:
         self._context = context
         self.session = session
         self._namespace, self._name = namespace, name
+        self._seen: datetime | None = None
+        """When the job was last there."""
+        self._logs: Logs | None = None
         self._events: list[Object] = []
         self._asked = float("-inf")
         self._looking: asyncio.Task[None] | None = None
         self._client = ui.context.client
-        self._frame = Frame(context, session, name, place)
-        with self._frame.content:
+        self.frame = Frame(context, session, name, place)
+        with self.frame.content:
             with box("div", "title"):
                 text("h1", f"{namespace}/{name}")
                 self._phase = text("span", "", "badge", role="status")
@@ -97,7 +100,10 @@ class JobPage:
         self._pods = self._table("Pods by rank", "pods", job.PODS, "It has no pods now.")
         with box("section", aria_labelledby="logs"):
             text("h2", "Logs", id="logs")
-            self._log_box = box("div")
+            if self._context.settings.logs:
+                self._logs = Logs(self._context, self.session, self._find)
+            else:
+                text("p", "Logs are switched off (dashboard.logs of the chart): ask convoy logs.", "empty")
 
     def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
         with box("section", aria_labelledby=key):
@@ -106,22 +112,27 @@ class JobPage:
 
     async def refresh(self) -> None:
         """Shows what there is now."""
-        self._frame.refresh()
+        self.frame.refresh()
         kept = self._context.world.jobs.get(self._namespace, self._name)
         allowed = await self.session.access.namespaces([self._namespace])
         if kept is None or not allowed:
             # The same for both: who may not list jobs there is not told which there are.
-            self._gone("There is no such job, or you may not see it.")
+            seen = allowed and self._seen is not None
+            self._gone(
+                GONE.format(clock(self._seen)) if seen else "There is no such job, or you may not see it."
+            )
         elif kept.model is None:
             self._gone(f"This version cannot read it: {kept.flaw}")
         else:
             show(self._all, True)
-            self._show(kept, kept.model, datetime.now(UTC))
+            self._seen = datetime.now(UTC)
+            self._show(kept, kept.model, self._seen)
             self._look_at_events(kept.uid)
 
     def _gone(self, why: str) -> None:
         say(self._phase, "")
         say(self._why, why)
+        dress(self._why, "sum")
         show(self._all, False)
 
     def _look_at_events(self, uid: str) -> None:
@@ -165,15 +176,8 @@ class JobPage:
         say(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))
         self._pods.show(job.pod_rows(model, world.pods_of(kept), world.health_by_node()))
-        if not self._log_box.default_slot.children:
-            with self._log_box:
-                self._make_logs(model)
-
-    def _make_logs(self, model: TrainingJob) -> None:
-        if not self._context.settings.logs:
-            text("p", "Logs are switched off (dashboard.logs of the chart): ask convoy logs.", "empty")
-            return
-        Logs(self._context, self.session, self._find, world_size(present(model)) - 1)
+        if self._logs is not None:
+            self._logs.offer(world_size(present(model)))
 
     def _find(self, rank: int) -> tuple[str, str, str] | str:
         world = self._context.world

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.door import MOST_TOKEN
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.gate import SESSION, is_page
 from convoy_operator.dashboard.auth.limit import FailureLimit
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.pages.frame import THEME_COOKIE, THEMES
@@ -32,6 +32,7 @@ _PAGE = """<!doctype html>
 <body class="login {body}"><main>
 <h1>Convoy</h1>
 <form method="post" action="/login" autocomplete="off">
+<input type="hidden" name="back" value="{back}">
 <p id="help">Log in with a token of this cluster. It is kept in memory alone, while the session lasts.</p>
 <p class="banner" role="alert"{hidden}>{said}</p>
 <label for="token">Token</label>
@@ -44,13 +45,19 @@ owner may list.</p>
 """
 
 
-def _page(request: Request, said: str = "", status: int = 200) -> Response:
+def _back(given: str | None) -> str:
+    """Where a form leads: a page of this host alone, neither another scheme nor //elsewhere."""
+    return given if given is not None and is_page(given) else "/"
+
+
+def _page(request: Request, said: str = "", status: int = 200, back: str | None = None) -> Response:
     theme = request.cookies.get(THEME_COOKIE, "")
     page = _PAGE.format(
         style=STYLE,
         scheme=theme if theme in ("light", "dark") else "light dark",
         body=f"body--{theme}" if theme in ("light", "dark") else "body--auto",
         said=escape(said),
+        back=escape(_back(back)),
         hidden="" if said else " hidden",
         most=MOST_TOKEN,
     )
@@ -75,7 +82,8 @@ def register(context: Context, app: FastAPI) -> None:
     async def ask(request: Request) -> Response:
         if door.mode is not AuthMode.TOKEN_REVIEW:
             return RedirectResponse("/", 303)
-        return _page(request, OVER if "over" in request.query_params else "")
+        asked = request.query_params
+        return _page(request, OVER if "over" in asked else "", back=asked.get("back"))
 
     @app.post("/login")
     async def enter(request: Request) -> Response:
@@ -85,21 +93,23 @@ def register(context: Context, app: FastAPI) -> None:
         if not limit.begin(address):
             context.metrics.logins.labels("limited").inc()
             return _page(request, LIMITED, 429)
+        form = await _form(request)
+        back = form.get("back")
         try:
-            session = await door.enter((await _form(request)).get("token", ""))
+            session = await door.enter(form.get("token", ""))
         except errors.ApiError as fault:
             limit.succeeded(address)
             context.metrics.logins.labels("failed").inc()
             log.warning("a token was not reviewed", error=str(fault))
-            return _page(request, AWAY, 503)
+            return _page(request, AWAY, 503, back)
         if session is None:
             context.metrics.logins.labels("refused").inc()
             log.info("a token was refused", peer=address)
-            return _page(request, REFUSED, 401)
+            return _page(request, REFUSED, 401, back)
         limit.succeeded(address)
         context.metrics.logins.labels("accepted").inc()
         log.info("logged in", user=session.identity.user, peer=address)
-        answer = RedirectResponse("/", 303)
+        answer = RedirectResponse(_back(back), 303)
         answer.set_cookie(door.cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 
@@ -113,9 +123,7 @@ def register(context: Context, app: FastAPI) -> None:
     @app.post("/theme")
     async def theme(request: Request) -> Response:
         said = await _form(request)
-        back = said.get("back", "/")
-        # Of this host alone: neither another scheme nor //elsewhere.
-        answer = RedirectResponse(back if back == "/" or back.startswith(("/jobs/", "/nodes/")) else "/", 303)
+        answer = RedirectResponse(_back(said.get("back")), 303)
         if said.get("theme") in THEMES:
             answer.set_cookie(
                 THEME_COOKIE,

@@ -23,8 +23,7 @@ Find = Callable[[int], tuple[str, str, str] | str]
 class Logs:
     """One reader's view of one job's logs."""
 
-    def __init__(self, context: Context, session: Session, find: Find, most: int) -> None:
-        """`most`: the highest rank."""
+    def __init__(self, context: Context, session: Session, find: Find) -> None:
         self._context = context
         self._session = session
         self._find = find
@@ -32,8 +31,8 @@ class Logs:
         self._task: asyncio.Task[None] | None = None
         self._client = ui.context.client
         with box("div", "filters"):
-            text("span", f"Rank (0 to {most})", aria_hidden="true")
-            Field(f"Rank, 0 to {most}", self._choose, kind="number", hint="0", most=most)
+            self._range = text("span", "Rank", aria_hidden="true")
+            self._field = Field("Rank", self._choose, kind="number", hint="0", most=0)
             button("Show the last 500 lines", lambda: self._begin(False))
             button("Follow", lambda: self._begin(True))
             self._stop = button("Stop", self._end)
@@ -42,6 +41,13 @@ class Logs:
         show(self._lines, False)
         put(self._stop, "disabled", True)
         self._client.on_delete(self._end)
+
+    def offer(self, ranks: int) -> None:
+        """The job has so many ranks."""
+        most = max(0, ranks - 1)
+        say(self._range, f"Rank (0 to {most})")
+        put(self._field, "label", f"Rank, 0 to {most}")
+        put(self._field, "most", most)
 
     def _choose(self, typed: str) -> None:
         self._context.door.sessions.use(self._session)

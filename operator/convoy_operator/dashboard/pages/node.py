@@ -29,8 +29,7 @@ def register(context: Context) -> None:
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
         page = NodePage(context, request.scope[SESSION], name, request.url.path)
-        await page.refresh()
-        live.keep(context, page.session, page.refresh)
+        await live.keep(context, page.session, page.frame, page.refresh)
 
 
 class NodePage:
@@ -40,8 +39,8 @@ class NodePage:
         self._context = context
         self.session = session
         self._name = name
-        self._frame = Frame(context, session, name, place)
-        with self._frame.content:
+        self.frame = Frame(context, session, name, place)
+        with self.frame.content:
             with box("div", "title"):
                 text("h1", name)
                 self._state = text("span", "", "badge", role="status")
@@ -75,7 +74,7 @@ class NodePage:
 
     async def refresh(self) -> None:
         """Shows what there is now."""
-        self._frame.refresh()
+        self.frame.refresh()
         world, access, now = self._context.world, self.session.access, datetime.now(UTC)
         known = world.nodes.get("", self._name)
         health = world.health_by_node().get(self._name)

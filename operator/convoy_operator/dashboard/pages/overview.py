@@ -25,8 +25,7 @@ def register(context: Context) -> None:
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
         page = Overview(context, request.scope[SESSION])
-        await page.refresh()
-        live.keep(context, page.session, page.refresh)
+        await live.keep(context, page.session, page.frame, page.refresh)
 
 
 class Overview:
@@ -35,8 +34,8 @@ class Overview:
     def __init__(self, context: Context, session: Session) -> None:
         self._context = context
         self.session = session
-        self._frame = Frame(context, session, "", "/")
-        with self._frame.content:
+        self.frame = Frame(context, session, "", "/")
+        with self.frame.content:
             text("h1", "Overview")
             with box("div", "sums"):
                 self._job_counts = Chips("Jobs by phase")
@@ -70,7 +69,7 @@ class Overview:
         world, access, now = self._context.world, self.session.access, datetime.now(UTC)
         allowed = await access.namespaces(sorted({kept.namespace for kept in world.jobs}))
         sees_nodes = await access.nodes()
-        self._frame.refresh()
+        self.frame.refresh()
         seen = [kept for kept in world.jobs if kept.namespace in allowed]
         phases = jobs.counts(seen)
         self._jobs.empty = jobs.nothing(self.session.identity.user, await access.everywhere())

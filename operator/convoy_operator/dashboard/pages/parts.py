@@ -8,9 +8,12 @@ from typing import Any
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from convoy_crds.goodput import Cause
 from convoy_operator.dashboard.core.job import Fact, Share
 from convoy_operator.dashboard.core.rows import Tone
 from convoy_operator.dashboard.pages.elements import box, dress, say, show, text, tone_class
+
+_CAUSES = frozenset(Cause)
 
 
 class Facts:
@@ -86,7 +89,8 @@ class Bar:
         self._legend.clear()
         self._parts = []
         for one in found:
-            colour = f"cause cause-{one.cause}"
+            # Whoever writes a status chooses words, not classes.
+            colour = f"cause cause-{one.cause}" if one.cause in _CAUSES else "cause"
             with self._bar:
                 part = box("span", colour)
             with self._legend, box("li"):

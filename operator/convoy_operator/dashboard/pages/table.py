@@ -1,4 +1,4 @@
-"""A table that changes cell by cell, so that focus and place stay while its data move."""
+"""A table that changes line by line, so that focus and place stay while its data move."""
 
 from __future__ import annotations
 
@@ -6,63 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nicegui import ui
-from nicegui.elements.mixins.text_element import TextElement
 
-from convoy_operator.dashboard.core.rows import Cell, Choice, Column, Row, arrange
+from convoy_operator.dashboard.core.rows import Choice, Column, Row, arrange
 from convoy_operator.dashboard.pages.components import Field
-from convoy_operator.dashboard.pages.elements import box, button, dress, put, say, show, text, tone_class
+from convoy_operator.dashboard.pages.components.lines import Line, Lines
+from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
 
 PAGE = 50
 """Rows at a time."""
 
 
-class _Slot:
-    """One line of the table; which row it shows changes."""
-
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self._columns = columns
-        self._shown: tuple[Cell, ...] = (Cell(""),) * len(columns)
-        self.line = box("tr")
-        with self.line:
-            self._cells = [_cell(column, number == 0) for number, column in enumerate(columns)]
-
-    def show(self, row: Row) -> None:
-        """Shows that row."""
-        for number, (before, after) in enumerate(zip(self._shown, row.cells, strict=True)):
-            if before != after:
-                self._change(number, after)
-        self._shown = row.cells
-        put(self.line, "data-key", row.key)
-
-    def _change(self, number: int, cell: Cell) -> None:
-        column, (outer, inner) = self._columns[number], self._cells[number]
-        say(inner, cell.text)
-        if column.link:
-            put(inner, "href", cell.href or None)
-        if column.badge:
-            dress(inner, tone_class(cell.tone, badge=cell.text != "-"))
-        elif column.brief:
-            put(inner, "title", cell.text)
-        elif cell.tone or self._shown[number].tone:
-            dress(inner, " ".join(filter(None, (_class(column), tone_class(cell.tone)))))
-        if cell.share is not None or self._shown[number].share is not None:
-            outer.style(f"--share: {cell.share or 0:.1%}").classes("share")
-
-
 def _class(column: Column) -> str:
     return "number" if column.number else "wide" if column.wide else ""
-
-
-def _cell(column: Column, first: bool) -> tuple[ui.element, TextElement]:
-    """The cell, and what holds its text: the cell itself where that is all there is in it."""
-    attributes = {"data_label": column.label, **({"scope": "row"} if first else {})}
-    tag = "th" if first else "td"
-    if not (column.badge or column.link or column.brief):
-        plain = text(tag, "", _class(column), **attributes)
-        return plain, plain
-    outer = box(tag, _class(column), **attributes)
-    with outer:
-        return outer, text("a" if column.link else "span", "", "clamp" if column.brief else "")
 
 
 class Table:
@@ -84,7 +39,7 @@ class Table:
         self._used = used
         self._choice = Choice()
         self._rows: Sequence[Row] = ()
-        self._slots: list[_Slot] = []
+        self._lines: list[Line] = []
         self._words: Field | None = None
         with box("div", "table-box"):
             if filters:
@@ -94,7 +49,7 @@ class Table:
                 text("caption", label, "unseen")
                 with box("thead"), box("tr"):
                     self._heads = [self._head(number) for number in range(len(columns))]
-                self._body = box("tbody")
+                self._body = Lines(columns)
             self._note = text("p", empty, "empty")
             self._pager(label)
 
@@ -148,13 +103,12 @@ class Table:
     def _draw(self) -> None:
         found = arrange(self._rows, self._choice, PAGE)
         self._choice = replace(self._choice, page=found.page)
+        while len(self._lines) > len(found.rows):
+            self._lines.pop().delete()
+        for line, row in zip(self._lines, found.rows, strict=False):
+            line.show(row)
         with self._body:
-            while len(self._slots) < len(found.rows):
-                self._slots.append(_Slot(self._columns))
-        while len(self._slots) > len(found.rows):
-            self._slots.pop().line.delete()
-        for slot, row in zip(self._slots, found.rows, strict=True):
-            slot.show(row)
+            self._lines += [Line(row) for row in found.rows[len(self._lines) :]]
         for number, head in enumerate(self._heads):
             order = "descending" if self._choice.descending else "ascending"
             put(head, "aria-sort", order if number == self._choice.column else "none")

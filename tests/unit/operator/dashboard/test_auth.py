@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.access import Everything, ReviewedAccess
+from convoy_operator.dashboard.auth.access import RETRY_SECONDS, Everything, ReviewedAccess
 from convoy_operator.dashboard.auth.door import Door, cookie_of
 from convoy_operator.dashboard.auth.gate import same_site
 from convoy_operator.dashboard.auth.identity import AUTHENTICATED, Identity, of_headers, of_review, within
@@ -162,7 +162,10 @@ def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() ->
         assert (await access.nodes(), await access.logs("a"), await access.logs("b")) == (False, True, False)
         reviewer.away, clock.now = True, clock.now + 61
         assert await access.namespaces(["a", "b", "new"]) == {"a"}
-        reviewer.away, clock.now = False, clock.now + 61
+        asked, reviewer.away = reviewer.asked, False
+        clock.now += RETRY_SECONDS - 1
+        assert await access.namespaces(["a", "b", "new"]) == {"a"} and reviewer.asked == asked
+        clock.now += 2
         reviewer.allowed = {"list trainingjobs": {"*"}}
         assert await access.namespaces(["a", "b"]) == {"a", "b"} and await access.everywhere()
         assert not await access.logs("a")

@@ -11,7 +11,7 @@ import pytest
 
 from convoy_operator.dashboard.auth.access import Everything
 from convoy_operator.dashboard.auth.door import Door
-from convoy_operator.dashboard.auth.gate import SESSION, Gate
+from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_page
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.headers import SecurityHeaders
@@ -84,9 +84,14 @@ EVIL = (b"origin", b"http://evil")
     [
         ({}, False, 303),
         ({"path": "/jobs/a/b"}, True, "ada"),
+        ({"path": "/nodes/full"}, True, 503),
+        ({"path": "/nodes/full"}, False, 303),
+        ({"path": "/static/full"}, True, "open"),
         ({"path": "/login"}, False, "open"),
         ({"path": "/static/x.css"}, False, "open"),
         ({"path": "/docs"}, True, 404),
+        ({"path": "/jobs/a"}, True, 404),
+        ({"path": "/jobs/a/b/c"}, True, 404),
         ({"path": "/_nicegui/3/static/x.js"}, False, 401),
         ({"path": "/login", "method": "POST", "headers": [HOST]}, False, 403),
         ({"path": "/login", "method": "POST", "headers": [HOST, EVIL]}, False, 403),
@@ -110,13 +115,38 @@ def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, said: str | in
     owners = {"mine": mine, "others": others}
     headers = list(scope.pop("headers", []))
     headers += [(b"cookie", f"convoy-session={mine.id}".encode())] if cookie else []
-    sent = play(Gate(inner, door, owners.get), {"type": "http", "headers": headers, **scope})
+    gate = Gate(inner, door, owners.get, lambda: scope.get("path", "").endswith("/full"))
+    sent = play(gate, {"type": "http", "headers": headers, **scope})
     if sent[0]["type"] == "websocket.close":
         assert sent[0]["code"] == said
     elif isinstance(said, str):
         assert sent[1]["body"].decode() == said
     else:
         assert sent[0]["status"] == said
+
+
+@pytest.mark.parametrize(
+    ("path", "login"),
+    [
+        ("/", b"/login"),
+        ("/jobs/a/b", b"/login?back=%2Fjobs%2Fa%2Fb"),
+        ("/nodes/x&y", b"/login?back=%2Fnodes%2Fx%26y"),
+    ],
+)
+def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: bytes) -> None:
+    door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
+    sent = play(Gate(inner, door, lambda _: None), {"type": "http", "path": path})
+    assert dict(sent[0]["headers"])[b"location"] == login
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [("/", True), ("/jobs/a/b", True), ("/nodes/n", True), ("", False), ("//evil", False), ("/\\evil", False),
+     ("/logout", False), ("/jobs/a", False), ("/jobs//", False), ("/nodes/a/b", False),
+     ("https://evil/jobs/", False)],
+)  # fmt: skip
+def test_forms_lead_to_pages_of_ours_alone(path: str, ours: bool) -> None:
+    assert is_page(path) is ours
 
 
 def test_a_bell_rings_once_for_many_changes_and_says_since_when(

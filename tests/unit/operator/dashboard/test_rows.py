@@ -85,3 +85,37 @@ def test_moments() -> None:
 def test_links_hold_names_that_are_no_paths() -> None:
     assert words.job_link("a/b", "c?d#<e>") == "/jobs/a%2Fb/c%3Fd%23%3Ce%3E"
     assert words.node_link("../x") == "/nodes/..%2Fx"
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ("plain, and \u00fcml\u00e4ut \u65e5\u672c", "plain, and \u00fcml\u00e4ut \u65e5\u672c"),
+        ("two\n\tlines", "two\n\tlines"),
+        ("\x1b[31mred", "\ufffd[31mred"),
+        ("exe.\u202egnp", "exe.\ufffdgnp"),
+        ("a\u2066b\u2069\x00\x85", "a\ufffdb\ufffd\ufffd\ufffd"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown(given: str, seen: str) -> None:
+    assert words.visible(given) == seen
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [([], ""), ([5], "5"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 3, 4, 4], "0-1, 3-4, 7")],
+)
+def test_ranks_are_told_in_ranges(numbers: list[int], said: str) -> None:
+    assert words.ranges(numbers) == said
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [([], ""), (["a", "b"], "a, b"), (["a", "b", "c"], "a, b and 1 more")]
+)
+def test_of_many_names_a_few_are_told(names: list[str], said: str) -> None:
+    assert words.few(names, 2) == said
+
+
+def test_a_long_text_is_shortened() -> None:
+    assert words.shortened("abcdef", 6) == "abcdef"
+    assert words.shortened("abcdefg", 6) == "abcde…"

@@ -9,7 +9,7 @@ from tests.unit.operator.dashboard.builders import NOW
 
 from convoy_crds.trainingjob import Progress
 from convoy_operator.dashboard.core import charts
-from convoy_operator.dashboard.core.logs import MOST_LENGTH, MOST_LINES, Tail
+from convoy_operator.dashboard.core.logs import MOST_LENGTH, MOST_LINES, MOST_TEXT, Tail
 from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
 
 
@@ -80,3 +80,11 @@ def test_a_log_is_bounded_in_lines_and_in_their_length() -> None:
     lines = tail.text.split("\n")
     assert len(lines) == MOST_LINES
     assert lines[0] == str(MOST_LINES + 1) and len(lines[-1]) == MOST_LENGTH + 1
+
+
+def test_a_tail_of_long_lines_is_bounded_by_its_text() -> None:
+    tail = Tail()
+    tail.add("".join(f"{number:0{MOST_LENGTH}}\n" for number in range(MOST_LINES)))
+    lines = tail.text.split("\n")
+    assert len(lines) == MOST_TEXT // MOST_LENGTH
+    assert int(lines[-1]) == MOST_LINES - 1

@@ -1,0 +1,14 @@
+// A page whose connection is lost asks whether anybody is still logged in. After a restart of the dashboard
+// nobody is: then its socket is refused without a word why, and loading the page again leads to the login.
+const popup = document.getElementById("popup");
+popup.setAttribute("role", "alert");
+
+setInterval(async () => {
+  if (popup.getAttribute("aria-hidden") !== "false") return;
+  try {
+    const answer = await fetch("/favicon.ico", { redirect: "manual", cache: "no-store" });
+    if (!answer.ok) location.reload();
+  } catch {
+    // The dashboard itself is away: the socket tries again by itself.
+  }
+}, 3000);

@@ -1,0 +1,142 @@
+"""How an open page is kept up to date, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy_operator.dashboard.feed import Feed
+from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.pace import LEAST, Pace
+from convoy_operator.dashboard.pages import live
+from convoy_operator.dashboard.settings import AuthMode
+from convoy_operator.metrics import Metrics
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Page(nullcontext):  # type: ignore[type-arg]
+    """A page, its frame and its process, as far as they matter here."""
+
+    id, is_deleted = "page", False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, mode: AuthMode = AuthMode.TOKEN_REVIEW) -> None:
+        super().__init__()
+        self.request = SimpleNamespace(url=SimpleNamespace(path="/jobs/team/gpt"))
+        self.session = SimpleNamespace(over=False, on_end=[])
+        self.feed = Feed()
+        self.metrics = DashboardMetrics(Metrics("test"))
+        self.context: Any = SimpleNamespace(
+            feed=self.feed, pace=Pace(), metrics=self.metrics, door=SimpleNamespace(mode=mode)
+        )
+        self.refreshed: list[float] = []
+        self.failures: list[bool] = []
+        self.fault: Exception | None = None
+        self.gone_to: list[str] = []
+        self.closing: list[Callable[[], None]] = []
+        self.ready = asyncio.Event()
+        ui = SimpleNamespace(
+            context=SimpleNamespace(client=self), navigate=SimpleNamespace(to=self.gone_to.append)
+        )
+        monkeypatch.setattr(live, "ui", ui)
+        create = SimpleNamespace(create=lambda work, name: asyncio.ensure_future(work))
+        monkeypatch.setattr(live, "background_tasks", create)
+        monkeypatch.setattr(live, "monotonic", lambda: asyncio.get_running_loop().time())
+
+    async def connected(self, **_: float) -> None:
+        await self.ready.wait()
+
+    def on_delete(self, close: Callable[[], None]) -> None:
+        self.closing.append(close)
+
+    def failed(self, at: datetime | None) -> None:
+        self.failures.append(at is not None)
+
+    async def refresh(self) -> None:
+        self.refreshed.append(asyncio.get_running_loop().time())
+        if self.fault is not None:
+            raise self.fault
+
+    async def open(self) -> None:
+        """Built and connected, and told what happened in between."""
+        await live.keep(self.context, self.session, self, self.refresh)  # type: ignore[arg-type]
+        self.ready.set()
+        await asyncio.sleep(1.0)
+        self.refreshed.clear()
+
+
+def test_a_page_is_told_at_once_and_then_in_its_rhythm(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+    async def play() -> None:
+        page = Page(monkeypatch)
+        await page.open()
+        began = asyncio.get_running_loop().time()
+        for _ in range(50):
+            page.feed.ring()
+            await asyncio.sleep(LEAST / 10)
+        assert page.refreshed[0] - began < LEAST / 10
+        gaps = [after - before for before, after in zip(page.refreshed, page.refreshed[1:], strict=False)]
+        assert len(page.refreshed) in (5, 6) and min(gaps) >= LEAST * 0.999
+        await asyncio.sleep(live.TICK / 2)
+        assert len(page.refreshed) <= 7
+        page.closing[0]()
+        await asyncio.sleep(1.0)
+        assert len(page.feed) == 0
+
+    virtual(play())
+
+
+def test_what_changes_while_a_browser_loads_the_page_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run
+) -> None:
+    async def play() -> None:
+        page = Page(monkeypatch)
+        await live.keep(page.context, page.session, page, page.refresh)  # type: ignore[arg-type]
+        assert len(page.refreshed) == 1
+        page.feed.ring()
+        page.ready.set()
+        await asyncio.sleep(LEAST)
+        assert len(page.refreshed) == 2
+        page.closing[0]()
+
+    virtual(play())
+
+
+def test_an_update_that_fails_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+    async def play() -> None:
+        page = Page(monkeypatch)
+        page.fault = KeyError("odd")
+        await page.open()
+        assert page.failures and all(page.failures)
+        assert page.metrics.failures._value.get() == len(page.failures)
+        page.fault = None
+        await asyncio.sleep(live.FAILED_SECONDS + live.TICK + 1)
+        assert page.failures[-1] is False and page.refreshed
+        page.closing[0]()
+
+    virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("mode", "place"),
+    [(AuthMode.TOKEN_REVIEW, "/login?over=1&back=%2Fjobs%2Fteam%2Fgpt"), (AuthMode.PROXY, "/jobs/team/gpt")],
+)
+def test_a_session_that_is_over_leads_away_from_the_page(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run, mode: AuthMode, place: str
+) -> None:
+    async def play() -> None:
+        page = Page(monkeypatch, mode)
+        await page.open()
+        page.session.over = True
+        for told in page.session.on_end:
+            told()
+        assert page.gone_to == [place]
+        page.closing[0]()
+        assert page.session.on_end == []
+
+    virtual(play())

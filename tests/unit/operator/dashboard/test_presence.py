@@ -1,0 +1,87 @@
+"""Which watches are said not to work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from convoy_operator import errors
+from convoy_operator.dashboard.presence import LASTING_SECONDS, OPEN_SECONDS, NotedGateway, Presence
+from convoy_operator.resources import NODE_HEALTHS
+
+FORBIDDEN = errors.Forbidden(403, "no right")
+BROKEN = errors.Unavailable(500, "broken")
+OLD = errors.Gone(410, "too old")
+LONG = LASTING_SECONDS + 1
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([("list", FORBIDDEN)], True),
+        ([("list", FORBIDDEN), ("list", None)], False),
+        # Who may list and not watch is told of it without a pause.
+        ([("list", None), ("watch", FORBIDDEN), ("list", None)], True),
+        ([("watch", FORBIDDEN), ("watch", None)], False),
+        ([("watch", BROKEN)], False),
+        ([("watch", BROKEN), LONG], True),
+        ([("watch", BROKEN), LONG, ("watch", None)], False),
+        ([("watch", BROKEN), LONG / 2, ("watch", BROKEN), LONG / 2], True),
+        ([("watch", BROKEN), LONG / 2, ("watch", None), ("watch", BROKEN), LONG / 2], False),
+        ([("watch", OLD), LONG], False),
+        # While nobody answers the absence is told, not each watch.
+        ([("watch", BROKEN), "away", LONG], False),
+    ],
+)
+def test_what_is_told_of_a_watch(steps: list[Any], told: bool) -> None:
+    clock, rung = Clock(), []
+    presence = Presence(None, lambda: rung.append(1), clock)  # type: ignore[arg-type]
+    for step in steps:
+        match step:
+            case "away":
+                presence.away_since = datetime.now(UTC)
+            case (how, None):
+                presence.works(NODE_HEALTHS, how)
+            case (how, fault):
+                presence.fails(NODE_HEALTHS, how, fault)
+            case seconds:
+                clock.now += seconds
+                presence.look()
+    assert list(presence.refused) == (["nodehealths"] if told else [])
+    assert len(rung) >= told
+
+
+class Quiet:
+    """A watch that opens, and tells nothing."""
+
+    async def watch(self, *_: Any) -> AsyncIterator[Any]:
+        await asyncio.sleep(60)
+        yield "MODIFIED", {}
+
+
+def test_a_watch_that_stays_open_works_though_nothing_comes(
+    virtual: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        presence = Presence(None, lambda: None)  # type: ignore[arg-type]
+        presence.fails(NODE_HEALTHS, "watch", FORBIDDEN)
+        events = NotedGateway(Quiet(), presence).watch(NODE_HEALTHS, "1")  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(OPEN_SECONDS / 2)
+        assert presence.refused
+        await asyncio.sleep(OPEN_SECONDS)
+        assert not presence.refused
+        waiting.cancel()
+
+    virtual(play())
