@@ -110,5 +110,5 @@ def test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other(
 ) -> None:
     assert asks() == (0, "")
     asked = control_plane.asked(asks.namespace, "convoy-uninstall")
-    assert rights.faults(asks.may, rights.used(asks.may, asked), [], []) == []
+    assert rights.faults(asks.may, rights.used(asks.may, asked)) == []
     assert [str(one) for one in asked if one.refused] == []
