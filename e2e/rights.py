@@ -152,8 +152,8 @@ class Elsewhere:
     """The one that uses them: `file::test`."""
     name: str = ""
     """Of the only object that they are for."""
-    unseen: bool = False
-    """Whether no request tells of them: the API server asks for them in the middle of another one."""
+    uncertain: bool = False
+    """Whether a run may show them or not: used by chance, or checked in the middle of another request."""
 
     def holds(self, right: Right) -> bool:
         """Whether a right is one of these."""
@@ -170,11 +170,17 @@ class Elsewhere:
 
 
 def faults(
-    rights: Iterable[Right], exercised: Iterable[Right], elsewhere: Iterable[Elsewhere], ran: Iterable[str]
+    rights: Iterable[Right],
+    exercised: Iterable[Right],
+    elsewhere: Iterable[Elsewhere] = (),
+    ran: Iterable[str] = (),
+    *,
+    more: bool = False,
 ) -> list[str]:
-    """What is wrong with the rights after a run in which these tests, as `file::test`, have run.
+    """What is wrong with the rights after a run of the slice in which these tests, as `file::test`, have run.
 
-    Each right was exercised, or is listed with a test that did not run; a listed one is granted and was not.
+    Each right was exercised, or is listed with a test that did not run; a listed one is granted and was not
+    exercised, unless the run had `more` than the slice.
     """
     rights, exercised, ran = set(rights), set(exercised), set(ran)
     listed: set[Right] = set()
@@ -185,11 +191,11 @@ def faults(
         expected = len(entry.verbs.split()) * len(entry.resources.split())
         if len(mine) != expected:
             found.append(f"{entry} is listed; of its {expected} rights {len(mine)} are granted")
-        elif entry.unseen:
+        elif entry.uncertain:
             continue
         elif entry.test in ran:
             found += [f"{right} was not used by {entry.test}" for right in sorted(mine - exercised)]
-        else:
+        elif not more:
             found += [f"{right} is listed and was used" for right in sorted(mine & exercised)]
     found += [f"{right} is granted and was not used" for right in sorted(rights - exercised - listed)]
     return found

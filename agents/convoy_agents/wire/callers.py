@@ -30,12 +30,13 @@ class Caller:
 
 
 def caller(context: Any) -> Caller:
-    """Of a grpc.aio.ServicerContext, whose connection has shown a certificate."""
+    """Of a grpc.aio.ServicerContext. Whoever has shown no certificate is nobody, and out of date."""
     shown = context.auth_context()
     suffix = terms.agent_server_name("")
     names = [name.decode(errors="replace") for name in shown.get("x509_subject_alternative_name") or ()]
     nodes = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return Caller(nodes[0] if len(nodes) == 1 else "", _ends(shown["x509_pem_cert"][0]))
+    pem = shown.get("x509_pem_cert")
+    return Caller(nodes[0] if len(nodes) == 1 else "", _ends(pem[0]) if pem else 0.0)
 
 
 def node_of(context: Any) -> str:

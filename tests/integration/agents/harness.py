@@ -376,13 +376,18 @@ def fake_sources(root: Path) -> Sources:
 
 
 def assignment(
-    job: str, incarnation: int, slot: int, members: list[tuple[str, Host, int]], strict: bool = False
+    job: str,
+    incarnation: int,
+    slot: int,
+    members: list[tuple[str, Host, int]],
+    strict: bool = False,
+    namespace: str = "default",
 ) -> Any:
     """The hub's Assignment of one slot; members are (pod uid, host, processes) in slot order."""
     return hub_pb2.Assignment(
         pod_uid=members[slot][0],
         job_uid=f"uid-of-{job}",
-        job=f"default/{job}",
+        job=f"{namespace}/{job}",
         incarnation=incarnation,
         slot=slot,
         rank_offset=sum(entry[2] for entry in members[:slot]),

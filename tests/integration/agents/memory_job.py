@@ -148,6 +148,7 @@ class MemoryJob:
     processes: int = 1
     """Ranks of each pod."""
     name: str = "job"
+    namespace: str = "default"
     launchers: dict[str, Pod] = field(default_factory=dict)
 
     async def form(self, incarnation: int, members: list[tuple[str, Host]], holders: Any = ()) -> list[Rank]:
@@ -159,9 +160,8 @@ class MemoryJob:
                 await host.publish(uid)
                 self.launchers[uid] = await host.launcher(uid)
                 await self.hub.report(uid, lambda report: report.launcher_connected)
-            plan = assignment(
-                self.name, incarnation, slot, [(uid, host, self.processes) for uid, host in members]
-            )
+            whole = [(uid, host, self.processes) for uid, host in members]
+            plan = assignment(self.name, incarnation, slot, whole, namespace=self.namespace)
             plan.memory.copies = min(self.copies, len(members) - 1)
             plan.memory.limit = self.limit
             if self.store:

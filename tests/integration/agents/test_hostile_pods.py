@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -174,3 +175,61 @@ async def test_a_seal_is_not_longer_than_what_was_given(
     assert answer["type"] == "failed", answer.said
     assert f"not {length}" in answer["why"], answer.said
     await saved(ranks, 1, 6, Tier.LOCAL)
+
+
+async def test_what_a_pod_says_is_told_of_it_alone_whatever_it_calls_itself(host: Host, hub: FakeHub) -> None:
+    await host.publish("victim")
+    theirs = await host.launcher("victim")
+    await hub.report("victim", lambda report: report.launcher_connected)
+    mark = len(hub.heard)
+    names = {"pod_uid": "victim", "podUid": "victim", "uid": "victim"}
+    launcher, rank = host.pods[0], await host.rank(UID, 0, 2)
+    rank.say(type="progress", step=7, **names)
+    launcher.say(type="rank", incarnation=2, rank=1, state="EXITED", exitCode=1, **names)
+    launcher.say(type="rank", incarnation=2, rank=2, state="EXITED", exitCode=1, **names)
+    await hub.report(UID, lambda report: any(one.exit_code for one in report.ranks), mark)
+    # Once more, so that whatever the others brought about has been told.
+    theirs.say(type="portPicked", incarnation=1, port=30000)
+    last = await hub.report("victim", lambda report: report.master_port == 30000, mark)
+    assert not last.ranks and last.launcher_connected
+    own = host.agent.pods.get(UID)
+    assert own and set(own.state.ranks) == {0, 1}, "nor of ranks that are another pod's"
+
+
+async def test_a_rank_reads_no_other_job_s_checkpoints(
+    make_host: HostMaker, hub: FakeHub, tmp_path: Path
+) -> None:
+    one = await make_host("one")
+    victim = MemoryJob(hub, tmp_path, name="victim")
+    ranks = await victim.begin(1, [("vvvv-1111", one)])
+    await saved(ranks, 1, 5, Tier.LOCAL)
+    holding = one.agent.keeper.get("uid-of-victim")
+    assert holding is not None
+    (shard,) = await holding.look(lambda vault: list(vault.manifests))
+    (thief,) = await MemoryJob(hub, tmp_path, name="thief").form(1, [("tttt-2222", one)])
+    found = await thief.restore()
+    assert not found["shards"], "there is nothing of its own"
+    for wanted in (shard, "0", f"../uid-of-victim/{shard}", "../../victim"):
+        answer = await thief.ask(type="shard", shard=wanted)
+        assert answer["type"] != "shard" and not answer.areas, (wanted, answer.said)
+    inside = {str(path) for path in one.target("tttt-2222").rglob("*")}
+    assert not [path for path in inside if "memory" in path or "victim" in path]
+
+
+async def test_what_a_rank_is_given_to_read_it_cannot_write(
+    make_host: HostMaker, hub: FakeHub, tmp_path: Path
+) -> None:
+    one = await make_host("one")
+    job = MemoryJob(hub, tmp_path)
+    ranks = await job.begin(1, [(UID, one)])
+    await saved(ranks, 1, 5, Tier.LOCAL)
+    (rank,) = await job.form(2, [(UID, one)])
+    await rank.restore()
+    said, files = await asyncio.to_thread(rank.line.ask, {"type": "shard", "shard": "0"}, 30.0)
+    assert said["type"] == "shard" and files
+    for fd in files:
+        for harm in (lambda fd: os.pwrite(fd, b"x", 0), lambda fd: os.ftruncate(fd, 0)):
+            with pytest.raises(OSError) as caught:
+                harm(fd)
+            assert caught.value.errno in (errno.EBADF, errno.EINVAL)
+        os.close(fd)

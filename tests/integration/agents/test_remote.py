@@ -358,6 +358,23 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
     assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
 
 
+async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
+    make_host: HostMaker, hub: FakeHub, folder: Path, job: MemoryJob, proxy: FaultProxy, prefix: str
+) -> None:
+    one = await make_host("one")
+    await tell(hub, proxy, prefix, one)
+    job.copies = 0
+    await saved(await job.begin(1, [(A, one)]), 1, 10, Tier.REMOTE)
+    use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=2, resume_uid=JOB)
+    other = MemoryJob(hub, folder, copies=0, store=use, name="other", namespace="elsewhere")
+    (rank,) = await other.form(1, [(C, one)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
+        patch.setattr(restoring, "ADOPT_SECONDS", 1.0)
+        refused = await rank.restore()
+    assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
+
+
 async def test_what_lies_in_the_store_encoded_is_restored_beside_what_does_not(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, proxy: FaultProxy, prefix: str
 ) -> None:

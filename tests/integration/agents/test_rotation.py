@@ -1,4 +1,4 @@
-"""Certificates that last for seconds: work goes on while they are renewed, and thieves are left with nothing."""
+"""Certificates of seconds: work goes on while they are renewed, and thieves are left with nothing."""
 
 from __future__ import annotations
 

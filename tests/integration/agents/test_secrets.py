@@ -75,8 +75,8 @@ def keys() -> dict[str, str]:
 
 
 async def test_no_key_token_or_credential_is_logged_or_told(
-    installation: Installation,  # noqa: F811
-    proxy: FaultProxy,  # noqa: F811
+    installation: Installation,
+    proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
     short: Path,
     tmp_path: Path,

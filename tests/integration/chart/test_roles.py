@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from e2e import rights
 
-from .conftest import CHART, of_kind, one, render
+from .conftest import CHART, NAMESPACE, of_kind, one, render
 
 KINDS = [yaml.safe_load(path.read_text())["spec"]["names"]["plural"] for path in CHART.glob("files/crds/*")]
 EDITED_BY_ADMINISTRATORS = {
@@ -58,3 +59,18 @@ def test_aggregation_can_be_left_off(helm: Path) -> None:
     ]
     assert len(roles) == 2 * len(KINDS)
     assert not any(aggregated(role) for role in roles)
+
+
+@pytest.mark.parametrize(
+    ("named", "read"), [((), {"convoy-ca", ""}), (("a", "b"), {"convoy-ca", "a", "b"})], ids=["any", "named"]
+)
+def test_the_operator_reads_secrets_by_name_and_in_its_own_namespace(
+    helm: Path, named: tuple[str, ...], read: set[str]
+) -> None:
+    given = rights.granted(
+        render(helm, values={"operator": {"storeSecrets": list(named)}}), ["convoy-operator"]
+    )
+    secrets = [one for one in given if one.resource == "secrets"]
+    assert {one.name for one in secrets if one.verb == "get"} == read
+    assert {one.verb for one in secrets} == {"get", "create"}
+    assert {one.namespace for one in secrets} == {NAMESPACE}

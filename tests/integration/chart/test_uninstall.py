@@ -71,7 +71,7 @@ def bind(
 def asked_for_just_that(control_plane: Any, namespace: str, name: str, may: frozenset[rights.Right]) -> None:
     """Every right was used, and nothing else was asked for."""
     asked = control_plane.asked(namespace, name)
-    assert rights.faults(may, rights.used(may, asked), [], []) == []
+    assert rights.faults(may, rights.used(may, asked)) == []
     assert [str(one) for one in asked if one.refused] == []
 
 

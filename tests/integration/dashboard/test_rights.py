@@ -49,7 +49,7 @@ def test_every_right_is_used_and_nothing_is_refused(
         return empty.plane.asked("default", NAME)
 
     def all_used() -> bool:
-        assert rights.faults(granted(), rights.used(granted(), asked()), [], []) == []
+        assert rights.faults(granted(), rights.used(granted(), asked())) == []
         return True
 
     eventually(all_used, 20)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.error import HTTPError
+
 import pytest
 from e2e import rights
 
@@ -13,6 +16,7 @@ from convoy_operator.settings import Settings
 
 from .conftest import Installation, client_of, eventually, running
 from .test_operator import JOBS, job
+from .test_sweeping import API, resource
 
 
 @pytest.mark.parametrize("resource", [NODE_HEALTHS, HARDWARE_CLASSES], ids=lambda one: one.plural)
@@ -48,6 +52,41 @@ async def test_a_pod_that_has_the_name_already_is_read_and_left_alone(
     (left,) = (await installation.call("GET", pods))["items"]
     assert left["metadata"]["uid"] == theirs["metadata"]["uid"]
     assert rights.Right("convoy-operator", "", "pods", "get", "j-worker-0", namespace) in asked(installation)
+
+
+async def test_what_nobody_needs_any_more_is_deleted(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, long_ago = f"{installation.namespace}-old", "2001-01-01T00:00:00Z"
+    sweep, known = f"{API}/healthsweeps/{name}", f"{API}/hardwareclasses/{name}"
+
+    async def said(path: str, **status: Any) -> None:
+        merge = "application/merge-patch+json"
+        await installation.call("PATCH", f"{path}/status", {"status": status}, content_type=merge)
+
+    async def gone(path: str) -> bool:
+        try:
+            await installation.call("GET", path)
+        except HTTPError as error:
+            return error.code == 404
+        return False
+
+    await installation.call("POST", f"{API}/hardwareclasses", resource("HardwareClass", name, {}))
+    row = {"name": "machine", "at": long_ago}
+    await said(known, metrics=[{"name": "cpu-gemm", "recent": [row]}])
+    nobody = {"selector": {"matchLabels": {"no": "node"}}, "ttlSecondsAfterFinished": 0}
+    await installation.call("POST", f"{API}/healthsweeps", resource("HealthSweep", name, nobody))
+    async with running(installation, monkeypatch):
+        await eventually(lambda: gone(known), what="the class is deleted")
+
+        async def ended() -> bool:
+            return "completionTime" in ((await installation.call("GET", sweep)).get("status") or {})
+
+        await eventually(ended, what="nobody was to be swept")
+        await said(sweep, completionTime=long_ago)
+        await eventually(lambda: gone(sweep), 40, what="the sweep is deleted")
+    used = {(one.verb, one.resource) for one in asked(installation)}
+    assert {("delete", "healthsweeps"), ("delete", "hardwareclasses")} <= used
 
 
 def asked(installation: Installation) -> set[rights.Right]:

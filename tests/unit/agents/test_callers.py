@@ -48,6 +48,14 @@ def test_one_that_has_run_out_names_nobody_any_more() -> None:
     assert caller(context).node == "node-1" and node_of(context) == ""
 
 
+def test_who_has_shown_no_certificate_is_nobody() -> None:
+    class Bare:
+        def auth_context(self) -> dict[str, Any]:
+            return {}
+
+    assert caller(Bare()).outdated() and node_of(Bare()) == ""
+
+
 @pytest.mark.parametrize(("now", "outdated"), [(99.9, False), (100.0, True), (101.0, True)])
 def test_it_runs_out_at_its_end(now: float, outdated: bool) -> None:
     assert Caller("n", 100.0).outdated(now) is outdated

@@ -181,7 +181,7 @@ LISTED = Elsewhere(ME, "get", "pods", "why", "file.py::test")
         ([GET, LIST], [LISTED], [], [f"{ME}: get pods is listed and was used"]),
         ([GET, LIST], [LISTED], ["file.py::test"], []),
         ([LIST], [LISTED], ["file.py::test"], [f"{ME}: get pods was not used by file.py::test"]),
-        ([LIST], [replace(LISTED, unseen=True)], ["file.py::test"], []),
+        ([LIST], [replace(LISTED, uncertain=True)], ["file.py::test"], []),
         (
             [GET, LIST],
             [Elsewhere(ME, "get watch", "pods secrets", "", "t")],
@@ -202,7 +202,7 @@ LISTED = Elsewhere(ME, "get", "pods", "why", "file.py::test")
         "a listed one was used all the same",
         "its own test ran",
         "its own test ran and did not use it",
-        "its own test ran, and no request could tell",
+        "its own test ran, and nobody can tell",
         "some are not granted",
         "for one object alone",
     ],
@@ -211,6 +211,11 @@ def test_a_right_is_used_or_listed_and_never_both(
     exercised: list[Right], elsewhere: list[Elsewhere], ran: list[str], found: list[str]
 ) -> None:
     assert rights.faults([GET, LIST], exercised, elsewhere, ran) == found
+
+
+def test_what_more_than_the_slice_uses_is_no_reason_to_strike_it_off() -> None:
+    assert rights.faults([GET], [GET], [LISTED], more=True) == []
+    assert rights.faults([GET], [], [LISTED], ["file.py::test"], more=True) != []
 
 
 def test_a_right_reads_as_roles_are_written() -> None:

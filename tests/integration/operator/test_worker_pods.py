@@ -1,0 +1,58 @@
+"""The pods of jobs, as the API server's own pod security takes them or does not."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from convoy_controllers.testing.builders import make_job
+from convoy_controllers.trainingjob.pods import pod
+from convoy_crds.layout import slots
+
+from .conftest import Installation
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+PRIVILEGED = {"containers": [{"name": "w", "securityContext": {"privileged": True}}]}
+HOST_FOLDER = {"volumes": [{"name": "node", "hostPath": {"path": "/"}}]}
+
+
+def worker(spec: dict[str, Any]) -> dict[str, Any]:
+    """The first pod of a job whose template says so."""
+    container = {"name": "w", "image": "i", "command": ["x"]}
+    own = [{**container, **one} for one in spec.get("containers", [{}])]
+    template = {"spec": {**spec, "containers": own}}
+    job = make_job(engine=None, roles=[{"name": "worker", "replicas": 1, "template": template}])
+    return pod(job, None, slots(job)[0])
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({}, ""),
+        (PRIVILEGED, "privileged"),
+        (HOST_FOLDER, "hostPath"),
+        ({"hostNetwork": True}, "host namespaces"),
+    ],
+    ids=["a plain one", "privileged", "a folder of its node", "its node's network"],
+)
+async def test_a_job_gets_no_pod_that_its_namespace_does_not_allow(
+    installation: Installation, spec: dict[str, Any], why: str
+) -> None:
+    namespace = installation.plane.namespace()
+    change = {"metadata": {"labels": RESTRICTED}}
+    merge = "application/merge-patch+json"
+    await installation.call("PATCH", f"/api/v1/namespaces/{namespace}", change, content_type=merge)
+    body = worker(spec)
+    del body["metadata"]["namespace"], body["metadata"]["ownerReferences"]
+    try:
+        await installation.call("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
+        said = ""
+    except HTTPError as error:
+        said = error.read().decode()
+    assert (why in said) if why else (said == "")
+
+
+def test_a_worker_has_no_token_to_ask_the_api_server_with() -> None:
+    assert worker({})["spec"]["automountServiceAccountToken"] is False

@@ -1,0 +1,18 @@
+"""What the e2e slice leaves to other tests: those tests are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from e2e.rights import Elsewhere
+from e2e.tests.test_rights import ELSEWHERE
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("entry", ELSEWHERE, ids=str)
+def test_a_right_that_is_listed_names_its_reason_and_a_test(entry: Elsewhere) -> None:
+    file, _, test = entry.test.partition("::")
+    assert f"def {test}(" in (ROOT / file).read_text()
+    assert len(entry.why.split()) > 3
