@@ -87,6 +87,10 @@ EFFECTS = {
     "networkPolicies.apiServer.cidrs": Effect(["192.0.2.1/32"], POLICIES, "cidr: 192.0.2.1/32"),
     "networkPolicies.apiServer.ports": Effect([8443], POLICIES, "port: 8443"),
     "networkPolicies.dns.to": Effect([PEER], POLICIES, "team-x"),
+    "networkPolicies.dns.ports": Effect([5353], POLICIES, "port: 5353"),
+    "networkPolicies.pagesFrom": Effect(
+        [PEER], {"NetworkPolicy convoy-dashboard"}, "team-x", {**PAGES, "networkPolicies": {"enabled": True}}
+    ),
     "networkPolicies.stores.to": Effect([PEER], {"NetworkPolicy convoy-agent"}, "team-x"),
     "networkPolicies.stores.ports": Effect([9000], {"NetworkPolicy convoy-agent"}, "port: 9000"),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
@@ -108,7 +112,7 @@ EFFECTS = {
         True,
         DASHBOARD
         | {f"{kind} convoy-dashboard" for kind in ("Service", "ServiceAccount", "ServiceMonitor")}
-        | {f"{kind} convoy-dashboard" for kind in ("ClusterRole", "ClusterRoleBinding")}
+        | {f"{kind} convoy-dashboard" for kind in ("ClusterRole", "ClusterRoleBinding", "NetworkPolicy")}
         | {"Service convoy-dashboard-metrics"},
     ),
     "dashboard.image": Effect("pages-x", DASHBOARD, "pages-x:", PAGES),
@@ -168,7 +172,7 @@ def test_a_value_changes_what_it_is_about_and_nothing_else(
     helm: Path, before: dict[str, dict[str, str]], path: str
 ) -> None:
     effect = EFFECTS[path]
-    old = before[str(effect.beside)]
+    old = before.get(str(effect.beside)) or by_name(render(helm, values=effect.beside, apis=APIS))
     new = by_name(render(helm, values=merged(effect.beside, path, effect.value), apis=APIS))
     changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
     assert grouped(changed, effect.changes) == effect.changes

@@ -8,15 +8,21 @@ from typing import Any
 import pytest
 
 from convoy_agents.settings import Settings as AgentSettings
+from convoy_operator.dashboard.settings import from_environment
 from convoy_operator.hub import witness
 from convoy_operator.settings import Settings
 
 from .conftest import Bodies, of_kind, one, render
 
-ON = "networkPolicies.enabled=true"
+ON, WITH_PAGES = "networkPolicies.enabled=true", "dashboard.enabled=true"
 HUB = {Settings().enrolment_port, Settings().session_port}
 PEER = AgentSettings("n", "::1").peer_port
-METRICS = {"convoy-operator": Settings().metrics_port, "convoy-agent": AgentSettings("n", "::1").metrics_port}
+PAGES = from_environment({})
+METRICS = {
+    "convoy-operator": Settings().metrics_port,
+    "convoy-agent": AgentSettings("n", "::1").metrics_port,
+    "convoy-dashboard": PAGES.metrics_port,
+}
 
 
 def component(peer: dict[str, Any]) -> str:
@@ -46,6 +52,8 @@ def test_there_are_none_unless_asked_for(helm: Path) -> None:
     assert of_kind(render(helm), "NetworkPolicy") == []
     names = [body["metadata"]["name"] for body in of_kind(render(helm, ON), "NetworkPolicy")]
     assert names == ["convoy-operator", "convoy-agent", "convoy-hooks"]
+    names = [body["metadata"]["name"] for body in of_kind(render(helm, ON, WITH_PAGES), "NetworkPolicy")]
+    assert names == ["convoy-operator", "convoy-agent", "convoy-dashboard", "convoy-hooks"]
 
 
 @pytest.mark.parametrize(
@@ -61,20 +69,22 @@ def test_there_are_none_unless_asked_for(helm: Path) -> None:
             {("agent", PEER), ("operator", PEER)},
             COMMON | {("operator", port) for port in HUB} | {("agent", PEER)},
         ),
+        ("convoy-dashboard", {("any", PAGES.port)}, COMMON),
         ("convoy-hooks", set(), COMMON),
     ],
 )
 def test_what_each_part_may_reach_and_be_reached_by(
     helm: Path, name: str, ingress: set[tuple[str, int]], egress: set[tuple[str, int]]
 ) -> None:
-    spec = policy(render(helm, ON), name)
+    spec = policy(render(helm, ON, WITH_PAGES), name)
     assert pairs(spec.get("ingress", []), "from") == ingress
     assert pairs(spec["egress"], "to") == egress
 
 
 def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> None:
-    bodies = render(helm, ON)
-    for name, kind in (("convoy-operator", "Deployment"), ("convoy-agent", "DaemonSet")):
+    bodies = render(helm, ON, WITH_PAGES)
+    for name in METRICS:
+        kind = "DaemonSet" if name == "convoy-agent" else "Deployment"
         labels = one(bodies, kind, name)["spec"]["template"]["metadata"]["labels"]
         selected = policy(bodies, name)["podSelector"]["matchLabels"]
         assert selected.items() <= labels.items()
@@ -89,7 +99,7 @@ def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> Non
 
 def test_metrics_are_read_by_whom_the_values_name_alone(helm: Path) -> None:
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    bodies = render(helm, ON, values={"networkPolicies": {"metricsFrom": [peer]}})
+    bodies = render(helm, ON, WITH_PAGES, values={"networkPolicies": {"metricsFrom": [peer]}})
     for name, port in METRICS.items():
         rule = policy(bodies, name)["ingress"][-1]
         assert rule == {"from": [peer], "ports": [{"protocol": "TCP", "port": port}]}
@@ -99,11 +109,14 @@ def test_where_the_api_server_dns_and_stores_are_can_be_told(helm: Path) -> None
     block, dns, store = "10.0.0.1/32", {"namespaceSelector": {}}, {"ipBlock": {"cidr": "192.0.2.0/24"}}
     told = {
         "apiServer": {"cidrs": [block], "ports": [8443]},
-        "dns": {"to": [dns]},
+        "dns": {"to": [dns], "ports": [53, 5353]},
         "stores": {"to": [store], "ports": [9000, 9001]},
     }
     egress = policy(render(helm, ON, values={"networkPolicies": told}), "convoy-agent")["egress"]
     assert egress[0]["to"] == [dns]
+    assert [(port["protocol"], port["port"]) for port in egress[0]["ports"]] == [
+        ("UDP", 53), ("TCP", 53), ("UDP", 5353), ("TCP", 5353),
+    ]  # fmt: skip
     assert egress[1] == {"to": [{"ipBlock": {"cidr": block}}], "ports": [{"protocol": "TCP", "port": 8443}]}
     assert egress[-1]["to"] == [store]
     assert [port["port"] for port in egress[-1]["ports"]] == [9000, 9001]
