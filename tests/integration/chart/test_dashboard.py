@@ -37,6 +37,15 @@ def test_it_passes_the_restricted_standard_and_writes_to_tmp_alone(helm: Path) -
     assert storage.startswith("/tmp/")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("Deployment", "convoy-dashboard"), ("Deployment", "convoy-operator"), ("DaemonSet", "convoy-agent")],
+)
+def test_services_are_no_settings(helm: Path, kind: str, name: str) -> None:
+    pod = one(render(helm, ON), kind, name)["spec"]["template"]["spec"]
+    assert pod["enableServiceLinks"] is False
+
+
 def test_its_settings_are_those_of_the_values(helm: Path) -> None:
     found = settings(render(helm, ON))
     assert (found.auth_mode, found.logs, found.secure_cookie) == ("TokenReview", True, False)
