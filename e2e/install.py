@@ -26,11 +26,7 @@ def bring_up(name: str, nodes: int, progress: Progress, *, build: bool = True) -
     install(cluster)
     if sent:
         # The tag is the same as before: nothing else tells pods that are up already to take the image.
-        for workload in (
-            "deployment/convoy-operator",
-            "daemonset/convoy-agent",
-            "deployment/convoy-dashboard",
-        ):
+        for workload in WORKLOADS:
             cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
             cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
     return cluster
