@@ -54,7 +54,7 @@ def dependencies(requirements: Sequence[str], progress: Progress) -> tuple[str, 
                 _fetch(requirements, constraints, folder, sources)
                 files.write(folder / "requirements.txt", "\n".join(requirements) + "\n")
         os.utime(final)
-        _keep_newest(final.parent, 8)
+        _keep_newest(final.parent, 12)
     return key, final
 
 

@@ -21,6 +21,8 @@ from e2e.tests.reading import DASHBOARD, forwarded, granted, reader
 CHANGES = ("create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate")
 OF_ITS_NAMESPACE = ("serviceAccount", "serviceAccountName", "priorityClassName")
 
+STEPS = 20
+
 
 @pytest.fixture(scope="module")
 def dashboard(cluster: Cluster) -> Iterator[str]:
@@ -68,7 +70,7 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
     key = f"{jobs.namespace}/seen"
 
     def shows(phase: str) -> None:
-        eventually(lambda: browser.row(key)[1] == phase, 120, f"{key} is {phase}")
+        eventually(lambda: browser.row(key)[1] == phase, 240, f"{key} is {phase}")
 
     with (
         held_back(cluster) as (template, open_up),
@@ -78,7 +80,9 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         log_in(browser, token)
         browser.sees(f"system:serviceaccount:{jobs.namespace}:reader")
         browser.run("window.stayed = true")
-        jobs.create("seen", roles=[{"name": "worker", "replicas": 2, "template": template}])
+        params = {**SMALL, "steps": STEPS}
+        role = {"name": "worker", "replicas": 2, "template": template}
+        jobs.create("seen", engine={"name": "gpt", "params": params}, roles=[role])
         shows("Pending")
         open_up()
         shows("Running")
@@ -89,7 +93,7 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
         browser.open(f"{dashboard}/jobs/{key}")
         browser.sees("Completed: all roles are complete")
         press(browser, "Show the last 500 lines")
-        browser.sees(f"step {SMALL['steps']}/{SMALL['steps']}")
+        browser.sees(f"step {STEPS}/{STEPS}")
         assert browser.complaints() == []
 
 

@@ -24,8 +24,10 @@ KEPT = {"ConfigMap": ["convoy-ca"], "Namespace": [NAMESPACE], "Secret": ["convoy
 """What an uninstallation leaves on purpose: the certificate authority, with which another would go on."""
 PARTS = ("name", "schema", "additionalPrinterColumns", "subresources")
 """Of a version of a CustomResourceDefinition, what a chart says."""
-MINE = (f"--set=images.tag={TAG}", "--set=dashboard.enabled=true", "--wait", "--timeout=180s")
-"""Arguments of helm for this checkout's chart."""
+MINE = (str(CHART), f"--set=images.tag={TAG}", "--set=dashboard.enabled=true")
+"""This checkout's chart, as helm is to install it."""
+SECONDS = 300
+"""For each thing that helm does."""
 
 
 @pytest.fixture
@@ -47,11 +49,17 @@ def remove(cluster: Cluster) -> None:
     cluster.kubectl("-n", NAMESPACE, "delete", "secret,configmap", "convoy-ca", "--ignore-not-found")
 
 
+def change(cluster: Cluster, verb: str, *arguments: str) -> str:
+    """`helm VERB convoy ...`; returns when it is done."""
+    wait = ("--wait", f"--timeout={SECONDS}s")
+    return helm(cluster, verb, "convoy", *arguments, *wait, deadline=SECONDS + 20)
+
+
 def uninstall(cluster: Cluster) -> None:
     """`helm uninstall`, as the README says: first what stands in its way, then all the rest."""
     cluster.kubectl("delete", "trainingjobs", "--all", "-A", "--cascade=foreground", deadline=120)
     cluster.kubectl("delete", "guardpolicies", "--all")
-    helm(cluster, "uninstall", "convoy", "--wait", "--timeout=180s")
+    change(cluster, "uninstall")
 
 
 def like(cluster: Cluster, chart: Path) -> list[str]:
@@ -95,8 +103,7 @@ def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, bar
     old = releases.before(bare)
     # Definitions differ from release to release; these two are alike, so that one is made to differ.
     set_back(old.chart / "files" / "crds" / "trainingjobs.yaml")
-    own = (f"--set=images.tag={old.tag}", "--wait", "--timeout=180s")
-    helm(bare, "install", "convoy", str(old.chart), *own)
+    change(bare, "install", str(old.chart), f"--set=images.tag={old.tag}")
     assert "trainingjobs.convoy.dev" not in like(bare, CHART)
 
     with (
@@ -111,7 +118,7 @@ def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, bar
         kinds = {name.split("/")[0] for name in known}
         assert kinds >= {"Engine", "GuardPolicy", "HardwareClass", "HealthSweep", "NodeHealth", "TrainingJob"}
 
-        helm(bare, "upgrade", "convoy", str(CHART), *MINE)
+        change(bare, "upgrade", *MINE)
 
         assert running(bare) == {f"convoy/{part}:{TAG}" for part in ("operator", "agent", "dashboard")}
         assert like(bare, CHART) == sorted(definitions())
@@ -144,16 +151,16 @@ def set_back(definition: Path) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, bare: Cluster) -> None:
-    helm(bare, "install", "convoy", str(CHART), *MINE)
+    change(bare, "install", *MINE)
     jobs.wait(lambda: len(labelled(bare)) == len(bare.nodes), 60, "all nodes have an agent")
     assert marks(bare) and on_nodes(bare), "the looking works"
     with patient(bare, jobs, "stays") as job:
         pods = job.uids
         with pytest.raises(ClusterError) as refused:
-            helm(bare, "uninstall", "convoy", "--wait", "--timeout=180s")
+            change(bare, "uninstall")
         assert f"1 TrainingJob ({jobs.namespace}/stays) and 2 worker pods" in str(refused.value)
         assert f"helm rollback convoy 1 -n {NAMESPACE}" in str(refused.value)
-        helm(bare, "rollback", "convoy", "1", "--wait", "--timeout=180s")
+        change(bare, "rollback", "1")
         status = jobs.wait_step("stays", jobs.status("stays")["progress"]["step"] + 10, 60)
         assert (status["incarnation"], job.uids) == (1, pods), "nothing has happened to the job"
 
@@ -166,7 +173,7 @@ def test_nothing_is_left_of_a_release_that_goes(jobs: Jobs, bare: Cluster) -> No
     }
     gone(bare, jobs, kept)
 
-    helm(bare, "install", "convoy", str(CHART), *MINE, "--set=crds.keep=false")
+    change(bare, "install", *MINE, "--set=crds.keep=false")
     assert {one["metadata"]["uid"] for one in engines} == {
         one["metadata"]["uid"] for one in bare.get("engines")["items"]
     }
