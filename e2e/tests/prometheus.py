@@ -86,6 +86,7 @@ def prometheus(
             address = f"{host}:{sock.getsockname()[1]}"
         itself = {
             "job_name": "prometheus",
+            "scrape_interval": "1s",
             "static_configs": [{"targets": [address]}],
             "metric_relabel_configs": [
                 {"action": "keep", "source_labels": ["__name__"], "regex": "prometheus_rule_.*"}
@@ -96,7 +97,7 @@ def prometheus(
         (folder / "prometheus.yml").write_text(
             json.dumps(
                 {
-                    "global": {"evaluation_interval": "1s", "scrape_interval": "1s", "scrape_timeout": "1s"},
+                    "global": {"evaluation_interval": "1s"},
                     "rule_files": ["rules.yml"],
                     "scrape_configs": [itself, *scrape_configs],
                 }
