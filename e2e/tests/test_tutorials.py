@@ -13,7 +13,7 @@ from e2e.tests.jobs import Jobs, restricted_namespace
 from e2e.tests.readers import shell
 
 NAMESPACE = "tutorials"
-SHORTEST = "own-script"
+SHORTEST = "slow-nodes"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "index.md")
 
 
