@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.integration.dashboard import samples
+from tests.integration.dashboard import machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
 from tests.integration.dashboard.cutting import Wire
 from tests.integration.dashboard.kubelet import Kubelet
@@ -97,7 +97,7 @@ def test_the_log_of_a_rank_is_read_and_followed(
     empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
 ) -> None:
     kubelet = Kubelet(tmp_path, "launcher\n[3/4] step 1 of rank 4 <b>\n[3/5] step 1 of rank 5\n")
-    samples.nodes(empty)
+    machines.nodes(empty)
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
