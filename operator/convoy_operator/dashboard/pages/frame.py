@@ -89,10 +89,12 @@ class Frame:
                 f"The API server has not answered since {clock(away)} ({age(away, now)}). "
                 "What is shown is older."
             )
+        elif presence.behind:
+            told.append(f"The API server answers again. Not up to date yet: {', '.join(presence.behind)}.")
         loading = [plural for plural in self._context.loading() if plural not in presence.refused]
         if loading:
             told.append(f"Not loaded yet: {', '.join(loading)}. What is missing here may be there.")
-        told += [f"Cannot watch {plural}: {why}" for plural, why in sorted(presence.refused.items())]
+        told += [f"Cannot watch {plural}: {why}." for plural, why in sorted(presence.refused.items())]
         say(self._banner, " ".join(told))
         show(self._banner, bool(told))
-        put(self.content, "data-stale", "true" if away is not None or self._failed is not None else None)
+        put(self.content, "data-stale", "true" if away or presence.behind or self._failed else None)
