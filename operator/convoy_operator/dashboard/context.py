@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_operator.dashboard.auth.door import Door
@@ -26,3 +27,5 @@ class Context:
     gateway: DashboardGateway
     door: Door
     metrics: DashboardMetrics
+    loading: Callable[[], list[str]]
+    """The resources that have not been listed yet."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from convoy_operator import errors
+from convoy_operator.dashboard.core.words import shortened
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.gateway import Object
 from convoy_operator.resources import GUARD_POLICIES, Resource
@@ -18,10 +19,12 @@ BEAT_SECONDS = 5.0
 ANXIOUS_SECONDS = 1.0
 """Between two while it does not."""
 ANSWER_SECONDS = 3.0
-LASTING_SECONDS = 10.0
-"""A watch that fails for so long, while the API server answers, is told of."""
+LASTING_SECONDS = 45.0
+"""A watch that fails for so long, while the API server answers, is told of: reflectors wait 30 s at most."""
 OPEN_SECONDS = 3.0
 """A watch that has not failed by then works; of a quiet resource nothing else tells so."""
+MOST_WHY = 160
+"""Characters of a fault that are told."""
 _REFUSALS = (errors.Forbidden, errors.NotFound)
 
 
@@ -52,7 +55,10 @@ class Presence:
         """None while it answers."""
         self.refused: dict[str, str] = {}
         """By resource, why it cannot be watched."""
+        self.behind: list[str] = []
+        """Resources that are not watched again yet, since it was away."""
         self._failing: dict[str, Failing] = {}
+        self._back = float("-inf")
 
     @property
     def lag(self) -> float:
@@ -62,11 +68,11 @@ class Presence:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._beat()
-            self.look()
+            await self.beat()
             await asyncio.sleep(ANXIOUS_SECONDS if self.away_since else BEAT_SECONDS)
 
-    async def _beat(self) -> None:
+    async def beat(self) -> None:
+        """Asks once."""
         try:
             # An object that need not be there: that it says so is an answer, too.
             await asyncio.wait_for(self._gateway.get(GUARD_POLICIES, None, "default"), ANSWER_SECONDS)
@@ -74,13 +80,16 @@ class Presence:
             if self.away_since is None:
                 self.away_since = datetime.now(UTC)
                 self._changed()
+                self.look()
             return
         except errors.ApiError:
             pass
         self._heard = self._clock()
         if self.away_since is not None:
             self.away_since = None
+            self._back = self._heard
             self._changed()
+        self.look()
 
     def works(self, resource: Resource, how: str) -> None:
         """What failed before, `list` or `watch`, works: a list that works says nothing of the watch."""
@@ -95,19 +104,22 @@ class Presence:
             return
         before = self._failing.get(resource.plural)
         since = before.since if before is not None else self._clock()
-        self._failing[resource.plural] = Failing(how, str(fault), since, isinstance(fault, _REFUSALS))
+        self._failing[resource.plural] = Failing(
+            how, shortened(str(fault), MOST_WHY), since, isinstance(fault, _REFUSALS)
+        )
         self.look()
 
     def look(self) -> None:
         """Tells of what is refused at once, of other faults when they last. An absence tells of them all."""
-        now = self._clock()
-        told = {
-            plural: one.why
-            for plural, one in self._failing.items()
-            if one.refused or (self.away_since is None and now - one.since >= LASTING_SECONDS)
-        }
-        if told != self.refused:
-            self.refused = told
+        now, here = self._clock(), self.away_since is None
+        refused, behind = {}, []
+        for plural, one in sorted(self._failing.items()):
+            if one.refused or (here and now - max(one.since, self._back) >= LASTING_SECONDS):
+                refused[plural] = one.why
+            elif here and one.since <= self._back:
+                behind.append(plural)
+        if (refused, behind) != (self.refused, self.behind):
+            self.refused, self.behind = refused, behind
             self._changed()
 
 

@@ -25,6 +25,7 @@ from convoy_operator import http
 from convoy_operator.connection import connect, package_version
 from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.gate import SESSION, Gate
+from convoy_operator.dashboard.auth.refusal import STYLE
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.feed import Feed
@@ -90,6 +91,7 @@ class Dashboard:
             gateway=gateway,
             door=Door(settings, gateway),
             metrics=DashboardMetrics(counted),
+            loading=self._loading,
         )
         # Of a gateway, reflectors list and watch alone.
         noted = cast(ApiGateway, NotedGateway(gateway, self.context.presence))
@@ -116,7 +118,7 @@ class Dashboard:
         overview.register(self.context)
         job.register(self.context)
         node.register(self.context)
-        ui.add_head_html(f'<link rel="stylesheet" href="{login.STYLE}">', shared=True)
+        ui.add_head_html(f'<link rel="stylesheet" href="{STYLE}">', shared=True)
         ui.add_body_html('<script type="module" src="/static/away.js"></script>', shared=True)
         ui.add_body_html("<noscript>This dashboard needs JavaScript.</noscript>", shared=True)
         ui.run_with(
@@ -135,6 +137,9 @@ class Dashboard:
         return GZipMiddleware(
             SecurityHeaders(Gate(app, self.context.door, owner, self._full)), minimum_size=1000
         )
+
+    def _loading(self) -> list[str]:
+        return sorted(plural for plural, one in self._reflectors.items() if not one.synced.is_set())
 
     def _full(self) -> bool:
         return len(Client.instances) >= self.context.settings.most_pages

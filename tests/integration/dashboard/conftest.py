@@ -228,6 +228,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture
 def browser(chromium: Browser) -> Browser:
     """Without cookies, as wide as a laptop, in a light room."""
+    # The page of the test before asks for its dashboard, which may be gone.
+    chromium.open("about:blank")
     chromium.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     chromium.size(1280)
     chromium.dark(False)

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from tests.integration.dashboard import samples
+from tests.integration.dashboard import machines, samples, times
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
 from tests.integration.dashboard.cutting import Wire
 
@@ -156,13 +156,14 @@ def test_what_objects_say_is_never_run(cluster: Cluster, dashboard: Process, bro
     cluster.clear()
     evil = (
         "<script>window.harm=1</script><img src=x onerror='window.harm=2'>`${window.harm=3}`</script>{{harm}}"
+        "\u202egnp.exe"
     )
     body = samples.training_job("evil", spec={}) | {
         "status": {
             "phase": "Failed", "reason": "RankFailed", "message": evil,
-            "conditions": [samples.condition("Running", "False", "RankFailed", evil)],
+            "conditions": [machines.condition("Running", "False", "RankFailed", evil)],
             "restarts": {"total": 1, "last": {"reason": evil, "message": evil, "node": evil, "rank": 1,
-                                              "at": samples.at(minutes=1)}},
+                                              "at": times.at(minutes=1)}},
             "stragglers": [{"cause": evil, "place": "rank", "ranks": [1], "nodes": [evil]}],
             "goodput": {"seconds": {"<b>x": 3.0, "productive": 3.0}},
         }
@@ -173,6 +174,7 @@ def test_what_objects_say_is_never_run(cluster: Cluster, dashboard: Process, bro
         browser.open(dashboard.url + path)
         browser.sees("<script>window.harm=")
         assert browser.run("return window.harm") is None
+        assert "\u202e" not in browser.run("return document.querySelector('#app').innerHTML")
         assert browser.run("return document.querySelectorAll('#app img, #app script, #app b').length") == 0
         assert browser.complaints() == []
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from tests.integration.dashboard import samples
+from tests.integration.dashboard import machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
+from tests.integration.dashboard.cutting import Wire
 from tests.integration.dashboard.kubelet import Kubelet
 
 
@@ -36,6 +38,26 @@ def test_what_it_may_not_watch_is_said(empty: Cluster, starter: Starter, browser
     browser.open(process.url)
     browser.sees("Cannot watch nodehealths: 403")
     process.stop()
+
+
+def test_before_anything_is_loaded_nothing_is_said_to_be_missing(
+    empty: Cluster, starter: Starter, browser: Browser
+) -> None:
+    empty.make("trainingjobs", samples.training_job("there"))
+    wire = Wire(urlsplit(empty.plane.url).port or 0)
+    config = empty.plane.kubeconfig()
+    config.write_text(config.read_text().replace(empty.plane.url, f"https://127.0.0.1:{wire.port}"))
+    wire.cut()
+    process = starter.begin(kubeconfig=config)
+    eventually(lambda: process.ask("/login") is not None, 50)
+    browser.open(process.url)
+    browser.sees("Not loaded yet: ")
+    browser.sees("The API server has not answered since")
+    wire.mend()
+    browser.sees("default/there")
+    eventually(lambda: not browser.find(".banner").is_displayed())
+    process.stop()
+    wire.end()
 
 
 def test_its_rights_are_enough_and_it_reads_no_secrets(
@@ -75,7 +97,7 @@ def test_the_log_of_a_rank_is_read_and_followed(
     empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
 ) -> None:
     kubelet = Kubelet(tmp_path, "launcher\n[3/4] step 1 of rank 4 <b>\n[3/5] step 1 of rank 5\n")
-    samples.nodes(empty)
+    machines.nodes(empty)
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},

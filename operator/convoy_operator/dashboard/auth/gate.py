@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, quote, urlsplit
 
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.auth.refusal import refusal
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.settings import AuthMode
 
@@ -112,4 +113,4 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, why: 
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": why})
         return
-    await PlainTextResponse(f"{why}\n", status)(scope, receive, send)
+    await refusal(status, why, headers_of(scope)("accept"))(scope, receive, send)

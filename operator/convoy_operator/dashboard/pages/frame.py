@@ -38,6 +38,9 @@ class Frame:
         self._banner = text("p", "", "banner", role="alert")
         self._failed: datetime | None = None
         self.content = box("div", "page", id="content", tabindex="-1")
+        # A page that has never been filled would say that there is nothing.
+        self._built = False
+        show(self.content, False)
         self.refresh()
 
     def _header(self, session: Session, theme: str, place: str) -> None:
@@ -64,6 +67,9 @@ class Frame:
 
     def failed(self, at: datetime | None) -> None:
         """This page could not be brought up to date, since then; None: it is up to date."""
+        if at is None and not self._built:
+            self._built = True
+            show(self.content, True)
         if (at is None) != (self._failed is None):
             self._failed = at
             self.refresh()
@@ -74,16 +80,21 @@ class Frame:
         told = []
         if self._failed is not None:
             told.append(
-                f"This page could not be brought up to date since {clock(self._failed)}: "
-                "a fault of the dashboard's, which its log tells of. It is tried again."
+                f"This page has not been brought up to date since {clock(self._failed)}: "
+                "the dashboard failed, and its log says how. It tries again."
             )
         away = presence.away_since
         if away is not None:
             told.append(
                 f"The API server has not answered since {clock(away)} ({age(away, now)}). "
-                "What is shown is as of then."
+                "What is shown is older."
             )
-        told += [f"Cannot watch {plural}: {why}" for plural, why in sorted(presence.refused.items())]
+        elif presence.behind:
+            told.append(f"The API server answers again. Not up to date yet: {', '.join(presence.behind)}.")
+        loading = [plural for plural in self._context.loading() if plural not in presence.refused]
+        if loading:
+            told.append(f"Not loaded yet: {', '.join(loading)}. What is missing here may be there.")
+        told += [f"Cannot watch {plural}: {why}." for plural, why in sorted(presence.refused.items())]
         say(self._banner, " ".join(told))
         show(self._banner, bool(told))
-        put(self.content, "data-stale", "true" if away is not None or self._failed is not None else None)
+        put(self.content, "data-stale", "true" if away or presence.behind or self._failed else None)

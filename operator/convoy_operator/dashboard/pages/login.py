@@ -13,13 +13,13 @@ from convoy_operator import errors
 from convoy_operator.dashboard.auth.door import MOST_TOKEN
 from convoy_operator.dashboard.auth.gate import SESSION, is_page
 from convoy_operator.dashboard.auth.limit import FailureLimit
+from convoy_operator.dashboard.auth.refusal import STYLE
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.pages.frame import THEME_COOKIE, THEMES
 from convoy_operator.dashboard.settings import AuthMode
 
 log = structlog.get_logger(__name__)
 
-STYLE = "/static/convoy.css"
 _YEAR = 31_536_000
 REFUSED = "The API server does not know this token, or it has expired."
 LIMITED = "Too many tries have failed. Wait a minute."

@@ -13,6 +13,7 @@ from convoy_operator.dashboard.auth.access import Everything
 from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_page
 from convoy_operator.dashboard.auth.identity import Identity
+from convoy_operator.dashboard.auth.refusal import refusal
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.settings import DashboardSettings
@@ -167,3 +168,12 @@ def test_a_bell_rings_once_for_many_changes_and_says_since_when(
         assert len(feed) == 0
 
     virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("accepted", "kind"), [("text/html,*/*", "text/html"), ("*/*", "text/plain"), ("", "text/plain")]
+)
+def test_a_refusal_is_a_page_for_browsers(accepted: str, kind: str) -> None:
+    answer = refusal(404, "there is no <such> page", accepted)
+    assert answer.status_code == 404 and answer.headers["content-type"].startswith(kind)
+    assert ("There is no &lt;such&gt; page." in bytes(answer.body).decode()) == (kind == "text/html")

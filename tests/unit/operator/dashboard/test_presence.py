@@ -26,27 +26,38 @@ class Clock:
         return self.now
 
 
+class Answering:
+    """An API server that is there."""
+
+    async def get(self, *_: Any) -> None:
+        return None
+
+
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "told", "behind"),
     [
-        ([("list", FORBIDDEN)], True),
-        ([("list", FORBIDDEN), ("list", None)], False),
+        ([("list", FORBIDDEN)], True, False),
+        ([("list", FORBIDDEN), ("list", None)], False, False),
         # Who may list and not watch is told of it without a pause.
-        ([("list", None), ("watch", FORBIDDEN), ("list", None)], True),
-        ([("watch", FORBIDDEN), ("watch", None)], False),
-        ([("watch", BROKEN)], False),
-        ([("watch", BROKEN), LONG], True),
-        ([("watch", BROKEN), LONG, ("watch", None)], False),
-        ([("watch", BROKEN), LONG / 2, ("watch", BROKEN), LONG / 2], True),
-        ([("watch", BROKEN), LONG / 2, ("watch", None), ("watch", BROKEN), LONG / 2], False),
-        ([("watch", OLD), LONG], False),
+        ([("list", None), ("watch", FORBIDDEN), ("list", None)], True, False),
+        ([("watch", FORBIDDEN), ("watch", None)], False, False),
+        ([("watch", BROKEN)], False, False),
+        ([("watch", BROKEN), LONG], True, False),
+        ([("watch", BROKEN), LONG, ("watch", None)], False, False),
+        ([("watch", BROKEN), LONG / 2, ("watch", BROKEN), LONG / 2], True, False),
+        ([("watch", BROKEN), LONG / 2, ("watch", None), ("watch", BROKEN), LONG / 2], False, False),
+        ([("watch", OLD), LONG], False, False),
         # While nobody answers the absence is told, not each watch.
-        ([("watch", BROKEN), "away", LONG], False),
+        ([("watch", BROKEN), "away", LONG], False, False),
+        # Reflectors wait before they try again: until then what is shown is old.
+        (["away", ("watch", BROKEN), LONG, "back"], False, True),
+        (["away", ("watch", BROKEN), LONG, "back", ("watch", None)], False, False),
+        (["away", ("watch", BROKEN), LONG, "back", LONG], True, False),
     ],
 )
-def test_what_is_told_of_a_watch(steps: list[Any], told: bool) -> None:
+def test_what_is_told_of_a_watch(steps: list[Any], told: bool, behind: bool) -> None:
     clock, rung = Clock(), []
-    presence = Presence(None, lambda: rung.append(1), clock)  # type: ignore[arg-type]
+    presence = Presence(Answering(), lambda: rung.append(1), clock)  # type: ignore[arg-type]
     for step in steps:
         match step:
             case "away":
@@ -55,11 +66,14 @@ def test_what_is_told_of_a_watch(steps: list[Any], told: bool) -> None:
                 presence.works(NODE_HEALTHS, how)
             case (how, fault):
                 presence.fails(NODE_HEALTHS, how, fault)
+            case "back":
+                asyncio.run(presence.beat())
             case seconds:
                 clock.now += seconds
                 presence.look()
     assert list(presence.refused) == (["nodehealths"] if told else [])
-    assert len(rung) >= told
+    assert presence.behind == (["nodehealths"] if behind else [])
+    assert len(rung) >= told + behind
 
 
 class Quiet:

@@ -1,0 +1,162 @@
+"""A made-up cluster's nodes, what is known of their hardware, its policies and its stores."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.integration.dashboard.conftest import Cluster
+from tests.integration.dashboard.times import at
+
+HARDWARE = [f"{number:02d}a8c6ac50a05def02f538c19c7823" for number in range(10)]
+
+
+def condition(kind: str, status: str, reason: str, message: str = "", **ago: float) -> dict[str, Any]:
+    """One condition."""
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at(**(ago or {"hours": 3})),
+    }
+
+
+STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
+          "Repairing", "Probation", "Unverified")  # fmt: skip
+WORDS = {
+    "Quarantined": "out of service: HealthSweep sweep-71 failed it: gemm-bf16 is 31 % below its class",
+    "Suspect": "1.23 times as slow as its peers (Thermal) in default/llama-8b; it has cost 3400 GPU-seconds",
+    "Sweeping": "HealthSweep sweep-74 is under way",
+    "Repairing": "waits for manual to do step 1: Reboot",
+    "Probation": "in service again, watched for 22 h more",
+    "Unverified": "in service, but no sweep has passed it (GuardPolicy onJoin: Accept)",
+    "Qualified": "HealthSweep sweep-70 passed it",
+}
+
+
+def nodes(cluster: Cluster) -> None:
+    """Ten nodes in two racks, and what is known of their hardware."""
+    for number, state in enumerate(STATES):
+        name = f"node-{number + 1:02d}"
+        labels = {} if state == "Repairing" else {"convoy.dev/agent-ready": "true"}
+        cluster.plane.request("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+        ready = "False" if state == "Repairing" else "True"
+        status = {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": at(hours=9)}]}
+        path = f"/api/v1/nodes/{name}/status"
+        cluster.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+        body: dict[str, Any] = {
+            "kind": "NodeHealth",
+            "metadata": {"name": HARDWARE[number]},
+            "spec": {},
+            "status": {
+                "state": state, "since": at(hours=number + 1), "message": WORDS[state], "policy": "default",
+                "nodeRef": {"name": name, "rack": f"r{number % 2 + 1}", "driver": "570.124.06"},
+                "qualifiedUntil": at(days=-9), "swept": at(days=2), "conditions": [],
+            },
+        }  # fmt: skip
+        if state == "Suspect":
+            body["status"] |= _suspected(name)
+        if state == "Repairing":
+            body["status"]["repair"] = {
+                "step": 0,
+                "action": "Reboot",
+                "owner": "manual",
+                "since": at(hours=1),
+            }
+        cluster.make("nodehealths", body)
+
+
+def _suspected(name: str) -> dict[str, Any]:
+    turns = (
+        ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is under way", 210),
+        ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed it", 209.7),
+        ("Qualified", "Suspect", "SlowerThanPeers", WORDS["Suspect"], 6),
+    )
+    return {
+        "evidence": [
+            {"kind": "Online", "source": "default/llama-8b", "cause": "Thermal", "since": at(hours=6),
+             "seen": at(minutes=1), "loss": 3400, "slowdown": 1.23, "message": "rank 5, clocks at 1.2 GHz"}
+        ],
+        "history": [
+            {"at": at(hours=hours), "before": before, "after": after, "reason": reason, "message": message,
+             "node": name}
+            for before, after, reason, message, hours in turns
+        ],
+    }  # fmt: skip
+
+
+METRICS = (
+    ("gemm-bf16", "TFLOP/s", True, 742.0),
+    ("hbm-copy", "GB/s", True, 3010.0),
+    ("pcie-h2d", "GB/s", True, 54.0),
+    ("nvlink-pair", "GB/s", True, 371.0),
+    ("disk-read", "MB/s", True, 6200.0),
+    ("host-jitter", "us", False, 31.0),
+)
+
+
+def hardware(cluster: Cluster) -> None:
+    """A class of all ten, and two sweeps."""
+    rng = random.Random(7)
+    metrics = []
+    for name, unit, higher, middle in METRICS:
+        rows = []
+        for number, one in enumerate(HARDWARE):
+            for accelerator in range(4 if name in ("gemm-bf16", "hbm-copy") else 1):
+                factor = rng.gauss(1.0, 0.012)
+                if number == 5 and name in ("gemm-bf16", "host-jitter"):
+                    factor *= 0.87 if higher else 1.22
+                levels = [round(middle * factor * share, 3) for share in (0.99, 1.0, 1.01)]
+                suffix = f"/{accelerator}" if name in ("gemm-bf16", "hbm-copy") else ""
+                rows.append({"name": one + suffix, "at": at(days=2), "levels": levels})
+        metrics.append(
+            {
+                "name": name,
+                "unit": unit,
+                "higherIsBetter": higher,
+                "median": middle,
+                "reference": [],
+                "recent": rows,
+            }
+        )
+    cluster.make(
+        "hardwareclasses",
+        {"kind": "HardwareClass", "metadata": {"name": "h100-sxm-8"}, "spec": {},
+         "status": {"nodes": 10, "metrics": metrics}},
+    )  # fmt: skip
+    for name, verdict, hours in (("sweep-64", "Pass", 209.7), ("sweep-71", None, 0.1)):
+        one = {
+            "node": "node-06",
+            "hardware": HARDWARE[5],
+            "tier": "L1",
+            "message": "waits until its jobs have left it",
+        }
+        if verdict:
+            one |= {"verdict": verdict, "at": at(hours=hours), "message": "all tests passed"}
+        cluster.make(
+            "healthsweeps",
+            {"kind": "HealthSweep", "metadata": {"name": name}, "spec": {"nodes": ["node-06"]},
+             "status": {"phase": "Complete" if verdict else "Running", "startTime": at(hours=hours + 0.2),
+                        "nodes": [one]}},
+        )  # fmt: skip
+
+
+def policies(cluster: Cluster) -> None:
+    """One policy with an open breaker, one store that is not ready."""
+    cluster.make(
+        "guardpolicies",
+        {"kind": "GuardPolicy", "metadata": {"name": "default"}, "spec": {"mode": "Act"},
+         "status": {"nodes": 10, "breaker": {
+             "state": "Open", "since": at(minutes=18), "reason": "CommonMode",
+             "message": "3 of 4 confirmed nodes share rack 'r2'"}}},
+    )  # fmt: skip
+    cluster.make(
+        "checkpointstores",
+        {"kind": "CheckpointStore", "metadata": {"name": "s3-main"},
+         "spec": {"s3": {"endpoint": "https://s3.example.com", "bucket": "runs", "region": "eu",
+                         "credentialsSecret": "s3-main"}, "allowedNamespaces": ["*"]},
+         "status": {"conditions": [condition(
+             "Ready", "False", "StoreUnreachable",
+             "the agent of node node-04 could not use it: 503 Slow Down; it is tried again", minutes=5)]}},
+    )  # fmt: skip
