@@ -128,6 +128,21 @@ def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, br
     process.stop()
 
 
+def test_a_session_that_ends_before_its_page_is_connected_leads_to_the_login(
+    other: str, cluster: Cluster, starter: Starter, browser: Browser
+) -> None:
+    process = starter("TokenReview")
+    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*socket.io.min.js*"]})
+    try:
+        log_in(process, browser, cluster.account("idler", LIST_JOBS))
+        eventually(lambda: browser.driver.current_url == process.url + "/")
+        browser.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        eventually(lambda: "/login" in browser.driver.current_url, 30)
+    finally:
+        browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+        process.stop()
+
+
 def test_after_a_restart_an_open_page_leads_to_the_login_and_from_there_back(
     other: str, cluster: Cluster, starter: Starter, browser: Browser
 ) -> None:

@@ -1,10 +1,11 @@
-// A page whose connection is lost asks whether anybody is still logged in. After a restart of the dashboard
-// nobody is: then its socket is refused without a word why, and loading the page again leads to the login.
+// A page without a connection asks whether anybody is still logged in. After a restart of the dashboard nobody
+// is, or a session ends before the first connection: then its socket is refused without a word why, and loading
+// the page again leads to the login.
 const popup = document.getElementById("popup");
 popup.setAttribute("role", "alert");
 
 setInterval(async () => {
-  if (popup.getAttribute("aria-hidden") !== "false") return;
+  if (window.did_handshake && popup.getAttribute("aria-hidden") !== "false") return;
   try {
     const answer = await fetch("/favicon.ico", { redirect: "manual", cache: "no-store" });
     if (!answer.ok) location.reload();
