@@ -15,6 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from convoy_crds.meta import GROUP, VERSION
 from e2e.bench.figures import Figures, Metric
+from e2e.bench.surroundings import everything_on
 from e2e.bench.usage import Usage, Watch
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
@@ -229,7 +230,12 @@ def bench(minutes: float, seed: int, found: Figures) -> None:
     cluster = bring_up(NAME, NODES, progress)
     try:
         jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
-        with objects(cluster) as server, checkpoint_store(cluster, server), _script_file(jobs):
+        with (
+            objects(cluster) as server,
+            checkpoint_store(cluster, server),
+            everything_on(cluster, jobs.namespace),
+            _script_file(jobs),
+        ):
             soak = Soak(cluster, jobs, random.Random(seed), progress)
             with Watch(cluster) as resting:
                 time.sleep(REST_SECONDS)

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
-import yaml
 
 from e2e.cluster.cluster import Cluster
-from e2e.install import CHART, NAMESPACE, helm
+from e2e.install import NAMESPACE
+from e2e.tests import monitoring
 from e2e.tests.faults import dropped, kill_rank
 from e2e.tests.jobs import Jobs, memory
-from e2e.tests.prometheus import Alert, Prometheus, prometheus
-from e2e.tests.scraping import Body, expressions, hastened, scrapes, selectors
+from e2e.tests.monitoring import SECONDS
+from e2e.tests.prometheus import Alert, Prometheus
+from e2e.tests.scraping import Body, expressions, selectors
 from e2e.tests.survival import ENDLESS, leader
 from e2e.tests.test_bad_input import own, role
 
-SECONDS = 3
-"""For which alerts wait here, instead of minutes."""
-SETTINGS = {
-    "serviceMonitor": {"enabled": True, "interval": "2s"},
-    "prometheusRule": {"enabled": True},
-    "grafanaDashboards": {"enabled": True},
-}
 MAY_BE_ABSENT = {
     'convoy_api_requests_total{code=~"0|429|5.."}': "the API server has answered all requests",
 }
@@ -33,25 +26,13 @@ SESSIONS = "tcp sport { 8470, 8471 }"
 
 
 @pytest.fixture(scope="module")
-def shipped(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Body]:
-    """The objects for Prometheus and Grafana, of the release that is installed."""
-    values: Path = tmp_path_factory.mktemp("chart") / "values.yaml"
-    release = yaml.safe_load(helm(cluster, "get", "values", "convoy", "--output=yaml")) or {}
-    values.write_text(yaml.safe_dump({**release, "monitoring": SETTINGS}))
-    text = helm(
-        cluster, "template", "convoy", str(CHART), f"--values={values}",
-        "--api-versions=monitoring.coreos.com/v1", "--show-only=templates/monitoring.yaml",
-    )  # fmt: skip
-    return [body for body in yaml.safe_load_all(text) if body]
+def shipped(cluster: Cluster) -> list[Body]:
+    return monitoring.shipped(cluster)
 
 
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster, shipped: list[Body]) -> Iterator[Prometheus]:
-    """Prometheus with all of it."""
-    monitors = [body for body in shipped if body["kind"] == "ServiceMonitor"]
-    (rule,) = [body for body in shipped if body["kind"] == "PrometheusRule"]
-    configs = [config for monitor in monitors for config in scrapes(monitor, cluster.kubeconfig)]
-    with prometheus(cluster.addresses.host, configs, hastened(rule, SECONDS)) as found:
+    with monitoring.watched(cluster, shipped) as found:
         yield found
 
 

@@ -1,0 +1,46 @@
+"""What the release has for Prometheus and Grafana, and a Prometheus that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from e2e.cluster.cluster import Cluster
+from e2e.install import CHART, helm
+from e2e.tests.prometheus import Prometheus, prometheus
+from e2e.tests.scraping import Body, hastened, scrapes
+
+SECONDS = 3
+"""For which alerts wait here, instead of minutes."""
+SETTINGS = {
+    "serviceMonitor": {"enabled": True, "interval": "2s"},
+    "prometheusRule": {"enabled": True},
+    "grafanaDashboards": {"enabled": True},
+}
+
+
+def shipped(cluster: Cluster) -> list[Body]:
+    """The objects for Prometheus and Grafana, of the release that is installed."""
+    release = yaml.safe_load(helm(cluster, "get", "values", "convoy", "--output=yaml")) or {}
+    with TemporaryDirectory(prefix="convoy-values-") as folder:
+        values = Path(folder) / "values.yaml"
+        values.write_text(yaml.safe_dump({**release, "monitoring": SETTINGS}))
+        text = helm(
+            cluster, "template", "convoy", str(CHART), f"--values={values}",
+            "--api-versions=monitoring.coreos.com/v1", "--show-only=templates/monitoring.yaml",
+        )  # fmt: skip
+    return [body for body in yaml.safe_load_all(text) if body]
+
+
+@contextmanager
+def watched(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometheus]:
+    """Prometheus with all of it."""
+    monitors = [body for body in bodies if body["kind"] == "ServiceMonitor"]
+    (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
+    configs = [config for monitor in monitors for config in scrapes(monitor, cluster.kubeconfig)]
+    with prometheus(cluster.addresses.host, configs, hastened(rule, SECONDS)) as found:
+        yield found
