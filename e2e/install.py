@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from e2e import storage
-from e2e.cluster import files
+from e2e.cluster import files, versions
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
 from e2e.cluster.run import run
@@ -55,6 +60,13 @@ def install(cluster: Cluster) -> None:
         "--timeout=180s",
     )
     cluster.progress.say("operator, agents and dashboard are up")
+
+
+def rendered(binaries: Path, *arguments: str) -> list[dict[str, Any]]:
+    """What `helm template` makes of this checkout's chart, in Convoy's namespace."""
+    flags = [f"--namespace={NAMESPACE}", f"--kube-version={versions.KUBERNETES}", *arguments]
+    text = run([binaries / "helm", "template", "convoy", str(CHART), *flags], deadline=60)
+    return [body for body in yaml.safe_load_all(text) if body]
 
 
 def helm(cluster: Cluster, *arguments: str, deadline: float = 200) -> str:

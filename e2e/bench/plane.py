@@ -13,14 +13,14 @@ import yaml
 from e2e.bench import audit, kwok
 from e2e.bench.api import Object
 from e2e.bench.programs import Programs
-from e2e.cluster import binaries, files, machine, versions
+from e2e.cluster import binaries, files, machine
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.network import machine_routes
 from e2e.cluster.progress import Progress
 from e2e.cluster.run import run, tail, wait_for
 from e2e.cluster.state import allocate
-from e2e.install import CHART, NAMESPACE
+from e2e.install import NAMESPACE, rendered
 
 NAME = "scale"
 OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:convoy-operator"
@@ -125,14 +125,7 @@ class Plane:
 
     def manifests(self) -> list[Object]:
         """What the chart makes of this checkout."""
-        helm = str(self.cluster.binaries / "helm")
-        flags = [
-            f"--namespace={NAMESPACE}",
-            f"--kube-version={versions.KUBERNETES}",
-            "--set=images.tag=bench",
-        ]
-        text = run([helm, "template", "convoy", str(CHART), *flags], deadline=60)
-        return [document for document in yaml.safe_load_all(text) if document]
+        return rendered(self.cluster.binaries, "--set=images.tag=bench")
 
     @property
     def engines(self) -> Path:

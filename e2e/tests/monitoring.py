@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from e2e.install import CHART, helm
+from e2e.install import helm, rendered
 from e2e.tests.prometheus import Prometheus, prometheus
 from e2e.tests.scraping import Body, hastened, scrapes
 
@@ -29,11 +29,12 @@ def shipped(cluster: Cluster) -> list[Body]:
     with TemporaryDirectory(prefix="convoy-values-") as folder:
         values = Path(folder) / "values.yaml"
         values.write_text(yaml.safe_dump({**release, "monitoring": SETTINGS}))
-        text = helm(
-            cluster, "template", "convoy", str(CHART), f"--values={values}",
-            "--api-versions=monitoring.coreos.com/v1", "--show-only=templates/monitoring.yaml",
-        )  # fmt: skip
-    return [body for body in yaml.safe_load_all(text) if body]
+        return rendered(
+            cluster.binaries,
+            f"--values={values}",
+            "--api-versions=monitoring.coreos.com/v1",
+            "--show-only=templates/monitoring.yaml",
+        )
 
 
 @contextmanager

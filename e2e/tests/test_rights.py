@@ -8,11 +8,10 @@ from collections import Counter
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from e2e import rights
 from e2e.cluster.cluster import Cluster
-from e2e.install import CHART, NAMESPACE, helm
+from e2e.install import NAMESPACE, rendered
 from e2e.rights import Elsewhere, Request, Right
 
 OPERATOR, DASHBOARD = "convoy-operator", "convoy-dashboard"
@@ -128,8 +127,7 @@ def asked(cluster: Cluster) -> list[Request]:
 @pytest.fixture(scope="module")
 def granted(cluster: Cluster) -> frozenset[Right]:
     """What the chart gives them, with all that it can install."""
-    text = helm(cluster, "template", "convoy", str(CHART), "--set=dashboard.enabled=true", deadline=60)
-    return rights.granted([body for body in yaml.safe_load_all(text) if body], ACCOUNTS)
+    return rights.granted(rendered(cluster.binaries, "--set=dashboard.enabled=true"), ACCOUNTS)
 
 
 def test_nothing_that_we_ask_for_is_refused(asked: list[Request]) -> None:
