@@ -95,7 +95,7 @@ def test_the_operator_writes_nothing_of_a_store_but_its_status(helm: Path) -> No
         if resource.startswith("checkpointstores")
     }
     assert verbs == {
-        "checkpointstores": ["get", "list", "watch"],
+        "checkpointstores": ["list", "watch"],
         "checkpointstores/status": ["patch"],
     }
     assert one(bodies, "CustomResourceDefinition", "checkpointstores.convoy.dev")

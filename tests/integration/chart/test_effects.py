@@ -15,7 +15,7 @@ from .test_values import SCHEMA, in_schema, optional
 
 APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 OPERATOR, AGENT = "Deployment convoy-operator", "DaemonSet convoy-agent"
-HOOKS = {"Job convoy-has-no-jobs-left", "Job convoy-trains-a-job"}
+HOOKS = {"Job convoy-has-no-jobs-left", "Job convoy-leaves-nothing", "Job convoy-trains-a-job"}
 PODS = {OPERATOR, AGENT} | HOOKS
 POLICIES = {f"NetworkPolicy convoy-{part}" for part in ("operator", "agent", "hooks")}
 MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}

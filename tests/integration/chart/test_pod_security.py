@@ -60,4 +60,10 @@ def test_an_agent_has_no_token_that_the_api_server_takes(helm: Path) -> None:
         if body["kind"] in ("RoleBinding", "ClusterRoleBinding")
         for subject in body["subjects"]
     }
-    assert bound == {"convoy-operator", "convoy-dashboard", "convoy-uninstall", "convoy-test"}
+    assert bound == {
+        "convoy-operator",
+        "convoy-dashboard",
+        "convoy-uninstall",
+        "convoy-uninstalled",
+        "convoy-test",
+    }

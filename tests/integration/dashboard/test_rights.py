@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from e2e import rights
-from tests.integration.dashboard import samples
+from tests.integration.dashboard import machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
 from tests.integration.dashboard.kubelet import Kubelet
 from tests.integration.dashboard.test_auth import ALL, log_in
@@ -26,7 +26,7 @@ def test_every_right_is_used_and_nothing_is_refused(
     empty: Cluster, starter: Starter, browser: Browser, tmp_path: Path
 ) -> None:
     kubelet = Kubelet(tmp_path, "[3/0] step 1\n")
-    samples.nodes(empty)
+    machines.nodes(empty)
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
