@@ -11,6 +11,7 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.install import helm, rendered
+from e2e.tests.discovery import discovery
 from e2e.tests.prometheus import Prometheus, prometheus
 from e2e.tests.scraping import Body, hastened, scrapes
 
@@ -42,6 +43,7 @@ def watched(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometheus]:
     """Prometheus with all of it."""
     monitors = [body for body in bodies if body["kind"] == "ServiceMonitor"]
     (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
-    configs = [config for monitor in monitors for config in scrapes(monitor, cluster.kubeconfig)]
-    with prometheus(cluster.addresses.host, configs, hastened(rule, SECONDS)) as found:
-        yield found
+    with discovery(cluster) as targets:
+        configs = [config for monitor in monitors for config in scrapes(monitor, targets)]
+        with prometheus(cluster.addresses.host, configs, hastened(rule, SECONDS)) as found:
+            yield found

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
+
+from e2e.tests.discovery import plain
 
 Body = dict[str, Any]
 
@@ -18,24 +19,21 @@ _SERIES = re.compile(r"\b((?:convoy|process)_\w+)(\{[^}]*\})?")
 _GRAFANA = re.compile(r"\$__(?:rate_interval|interval|range)")
 
 
-def scrapes(monitor: Body, kubeconfig: Path) -> list[Body]:
+def scrapes(monitor: Body, discovery: str) -> list[Body]:
     """The `scrape_configs` of a ServiceMonitor; targets have the labels `namespace`, `pod` and `job` besides.
-    Raises ValueError for fields that are not known here.
+    `discovery`: where the targets of a namespace are listed. Raises ValueError for fields not known here.
     """
     spec = _only(monitor["spec"], "namespaceSelector", "selector", "endpoints")
-    found = {
-        "role": "endpointslice",
-        "kubeconfig_file": str(kubeconfig),
-        "namespaces": {"names": _only(spec["namespaceSelector"], "matchNames")["matchNames"]},
-    }
+    namespaces = _only(spec["namespaceSelector"], "matchNames")["matchNames"]
+    found = [{"url": f"{discovery}/{name}", "refresh_interval": "1s"} for name in namespaces]
     labels = _only(spec["selector"], "matchLabels")["matchLabels"]
     return [
         {
             "job_name": f"{monitor['metadata']['name']}/{number}",
             "scrape_interval": endpoint["interval"],
-            "kubernetes_sd_configs": [found],
+            "http_sd_configs": found,
             "relabel_configs": [
-                *(_keep(f"service_label_{_plain(name)}", value) for name, value in labels.items()),
+                *(_keep(f"service_label_{plain(name)}", value) for name, value in labels.items()),
                 _keep("endpointslice_port_name", endpoint["port"]),
                 _label("namespace", "namespace"),
                 _label("pod_name", "pod"),
@@ -84,11 +82,6 @@ def _only(body: Body, *known: str) -> Body:
 
 def _endpoints(spec: Body) -> list[Body]:
     return [_only(endpoint, "port", "interval", "relabelings") for endpoint in spec["endpoints"]]
-
-
-def _plain(label: str) -> str:
-    """A label of Kubernetes as Prometheus names it."""
-    return re.sub(r"\W", "_", label)
 
 
 def _keep(meta: str, value: str) -> Body:

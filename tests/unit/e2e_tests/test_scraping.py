@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.tests.discovery import targets
 from e2e.tests.scraping import expressions, hastened, scrapes, selectors
 
 
@@ -21,10 +21,9 @@ def monitor(spec: dict[str, Any] | None = None, **endpoint: Any) -> dict[str, An
 
 def test_a_monitor_picks_services_by_label_and_ports_by_name() -> None:
     relabelings = [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]
-    [config] = scrapes(monitor(relabelings=relabelings), Path("/kubeconfig"))
+    [config] = scrapes(monitor(relabelings=relabelings), "http://targets")
     assert (config["job_name"], config["scrape_interval"]) == ("m/0", "7s")
-    [found] = config["kubernetes_sd_configs"]
-    assert (found["namespaces"], found["kubeconfig_file"]) == ({"names": ["there"]}, "/kubeconfig")
+    assert [found["url"] for found in config["http_sd_configs"]] == ["http://targets/there"]
     kept = [one for one in config["relabel_configs"] if one.get("action") == "keep"]
     assert [(*one["source_labels"], one["regex"]) for one in kept] == [
         ("__meta_kubernetes_service_label_app_kubernetes_io_name", r"con\-voy"),
@@ -49,7 +48,7 @@ def test_a_monitor_picks_services_by_label_and_ports_by_name() -> None:
 )
 def test_what_is_not_known_is_not_left_out(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not known here"):
-        scrapes(given, Path("/kubeconfig"))
+        scrapes(given, "http://targets")
 
 
 def test_alerts_wait_less_and_look_back_finely() -> None:
@@ -70,3 +69,38 @@ def test_alerts_wait_less_and_look_back_finely() -> None:
 def test_series_are_named_with_what_is_wanted_of_them() -> None:
     expression = 'sum by (le) (rate(convoy_a_bucket{kind="b"}[5m])) > on (instance) process_c and up'
     assert selectors(expression) == {'convoy_a_bucket{kind="b"}', "process_c"}
+
+
+def test_each_port_of_each_endpoint_is_a_target() -> None:
+    labels = {"app.kubernetes.io/name": "convoy", "kubernetes.io/service-name": "agents"}
+    listed = {
+        "metadata": {"name": "agents-x", "namespace": "there", "labels": labels},
+        "endpoints": [
+            {"addresses": [f"10.0.0.{number}"], "nodeName": f"n{number}", "targetRef": {"name": f"p{number}"}}
+            for number in range(2)
+        ],
+        "ports": [{"name": "metrics", "port": 80}, {"name": "other", "port": 81}],
+    }
+    found = list(targets(listed))
+    assert [one["targets"] for one in found] == [
+        ["10.0.0.0:80"], ["10.0.0.0:81"], ["10.0.0.1:80"], ["10.0.0.1:81"]
+    ]  # fmt: skip
+    assert found[2]["labels"] == {
+        "__meta_kubernetes_namespace": "there",
+        "__meta_kubernetes_service_name": "agents",
+        "__meta_kubernetes_service_label_app_kubernetes_io_name": "convoy",
+        "__meta_kubernetes_service_label_kubernetes_io_service_name": "agents",
+        "__meta_kubernetes_endpointslice_port_name": "metrics",
+        "__meta_kubernetes_pod_name": "p1",
+        "__meta_kubernetes_pod_node_name": "n1",
+    }
+
+
+def test_a_service_without_endpoints_has_no_targets() -> None:
+    labels = {"kubernetes.io/service-name": "agents"}
+    empty = {
+        "metadata": {"name": "x", "namespace": "there", "labels": labels},
+        "endpoints": None,
+        "ports": None,
+    }
+    assert list(targets(empty)) == []
