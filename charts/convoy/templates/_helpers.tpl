@@ -20,6 +20,11 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "convoy.env" -}}
 {{- range $name, $value := . }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
+- {name: {{ $name }}, value: {{ include "convoy.text" $value | quote }}}
 {{- end }}
+{{- end }}
+
+{{- /* Helm reads numbers of files as float64, which print as 1e+06 from a million on. */}}
+{{- define "convoy.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
 {{- end }}

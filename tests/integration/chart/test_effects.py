@@ -61,8 +61,8 @@ EFFECTS = {
     "engines.enabled": Effect(False, ENGINES),
     "operator.replicas": Effect(1, {OPERATOR, "PodDisruptionBudget convoy-operator"}),
     "operator.logLevel": Effect("DEBUG", {OPERATOR}, "value: DEBUG"),
-    "operator.qps": Effect(7, {OPERATOR}, "value: '7'"),
-    "operator.burst": Effect(8, {OPERATOR}, "value: '8'"),
+    "operator.qps": Effect(7.5, {OPERATOR}, "value: '7.5'"),
+    "operator.burst": Effect(8_000_000, {OPERATOR}, "value: '8000000'"),
     "operator.resources": Effect({"limits": {"memory": "3Gi"}}, {OPERATOR}, "memory: 3Gi"),
     "operator.resources.requests": Effect({"cpu": "3"}, {OPERATOR}, "cpu: '3'"),
     "operator.resources.limits": Effect({"memory": "3Gi"}, {OPERATOR}, "memory: 3Gi"),
@@ -70,7 +70,7 @@ EFFECTS = {
     "operator.nodeSelector": Effect({"team-x": "mine"}, {OPERATOR} | HOOKS, "team-x: mine"),
     "operator.tolerations": Effect(TOLERATION, {OPERATOR} | HOOKS, "key: team-x"),
     "operator.affinity": Effect({"podAffinity": {"x": []}}, {OPERATOR}, "podAffinity"),
-    "operator.env": Effect({"CONVOY_WORKERS": 4}, {OPERATOR}, "CONVOY_WORKERS"),
+    "operator.env": Effect({"CONVOY_WORKERS": 4_000_000}, {OPERATOR}, "value: '4000000'"),
     "operator.podDisruptionBudget.enabled": Effect(False, {"PodDisruptionBudget convoy-operator"}),
     "agent.logLevel": Effect("DEBUG", {AGENT}, "value: DEBUG"),
     "agent.checkpointMemoryMiB": Effect(2048, {AGENT}, "memory: 2176Mi"),
@@ -81,7 +81,7 @@ EFFECTS = {
     "agent.resources.limits": Effect({"memoryMiB": 1024}, {AGENT}, "memory: 2048Mi"),
     "agent.nodeSelector": Effect({"team-x": "mine"}, {AGENT}, "team-x: mine"),
     "agent.tolerations": Effect(TOLERATION, {AGENT}, "key: team-x"),
-    "agent.env": Effect({"CONVOY_COPY_RATE": 7}, {AGENT}, "CONVOY_COPY_RATE"),
+    "agent.env": Effect({"CONVOY_COPY_RATE": 7_000_000}, {AGENT}, "value: '7000000'"),
     "networkPolicies.enabled": Effect(True, POLICIES, "policyTypes", OFF),
     "networkPolicies.metricsFrom": Effect([PEER], POLICIES - {"NetworkPolicy convoy-hooks"}, "team-x"),
     "networkPolicies.apiServer.cidrs": Effect(["192.0.2.1/32"], POLICIES, "cidr: 192.0.2.1/32"),
@@ -126,10 +126,12 @@ EFFECTS = {
     "dashboard.resources.limits": Effect({"memory": "3Gi"}, DASHBOARD, "memory: 3Gi", PAGES),
     "dashboard.nodeSelector": Effect({"team-x": "mine"}, DASHBOARD, "team-x: mine", PAGES),
     "dashboard.tolerations": Effect(TOLERATION, DASHBOARD, "key: team-x", PAGES),
-    "dashboard.env": Effect({"CONVOY_DASHBOARD_IDLE_MINUTES": 7}, DASHBOARD, "IDLE_MINUTES", PAGES),
+    "dashboard.env": Effect(
+        {"CONVOY_DASHBOARD_IDLE_MINUTES": 7_000_000}, DASHBOARD, "value: '7000000'", PAGES
+    ),
     "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
     "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
-    "test.seconds": Effect(77, {"Job convoy-trains-a-job"}, "activeDeadlineSeconds: 137"),
+    "test.seconds": Effect(1_000_000, {"Job convoy-trains-a-job"}, "- '1000000'"),
 }
 
 
