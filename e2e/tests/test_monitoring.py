@@ -81,7 +81,7 @@ def test_a_job_that_fails_is_told_of_until_it_is_gone(
     cluster: Cluster, jobs: Jobs, shipped: list[Body], watched: Prometheus
 ) -> None:
     # More of them have failed than before: so what was before must be known.
-    failed = 'sum(convoy_jobs{phase="Failed"} and on (instance) convoy_leader == 1)'
+    failed = 'max(convoy_jobs{phase="Failed"} and on (instance) convoy_leader == 1)'
     jobs.wait(lambda: watched.has(f"last_over_time({failed}[1m:{SECONDS}s])"), 30, "failed jobs are counted")
     ends(jobs, watched, "ConvoyJobsFailed")
     jobs.create(

@@ -222,6 +222,12 @@ CASES = {
                 'convoy_leader{instance="op-2"}': "0x83 1x417",
                 'convoy_jobs{instance="op-2",phase="Failed"}': "0x83 2x417",
             },
+            "another leads before the former is known to be gone": {
+                f"convoy_leader{{{OPERATOR}}}": "1x90 stale",
+                FAILED: "2x90 stale",
+                'convoy_leader{instance="op-2"}': "_x88 1x400",
+                'convoy_jobs{instance="op-2",phase="Failed"}': "_x88 2x400",
+            },
         },
         minutes=90,
     ),
