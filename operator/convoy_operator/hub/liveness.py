@@ -11,7 +11,7 @@ was first asked about: its agent may have been lost together with the leader bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -26,7 +26,7 @@ _LOOK = 0.5
 _TOGETHER = 30.0
 """Silences that began within so many seconds may have one cause."""
 _FORGOTTEN = 300.0
-"""Seconds after which a silence says nothing about the operator's network any more."""
+"""Seconds after which a silence tells nothing of the operator's network, and a goodbye is for good."""
 
 
 @dataclass(slots=True)
@@ -82,8 +82,16 @@ class Liveness:
         self._heard[node] = _Heard(now, farewell=True)
         self._judged = None
 
+    def departed(self, occupied: Collection[str], now: float) -> list[str]:
+        """Agents that said goodbye long ago and have no workers to mind: they were removed for good."""
+        return [
+            node
+            for node, heard in self._heard.items()
+            if heard.farewell and now - heard.at > _FORGOTTEN and node not in occupied
+        ]
+
     def forget(self, node: str) -> None:
-        """The node is no more."""
+        """The node, or its agent, is no more."""
         self._heard.pop(node, None)
         self._expected.pop(node, None)
         self._judged = None

@@ -106,7 +106,7 @@ class Presence:
         self.liveness.farewell(node, self._clock())
 
     def forget(self, node: str) -> None:
-        """The node is no more, and its agent is not awaited."""
+        """The node, or its agent, is no more, and nobody is awaited."""
         self.liveness.forget(node)
         self._clocks.pop(node, None)
         self._present.discard(node)
@@ -153,7 +153,11 @@ class Presence:
     def look(self) -> None:
         """Finds who has fallen silent or come back since the last look, and wakes their jobs."""
         now = self._clock()
-        self.liveness.expect(self._world.occupied, now)
+        occupied = frozenset(self._world.occupied)
+        for node in self.liveness.departed(occupied, now):
+            log.info("agent is gone for good", node=node)
+            self.forget(node)
+        self.liveness.expect(occupied, now)
         present = self.liveness.present(now)
         quiet = self.liveness.quiet(self.liveness.silent_seconds, now)
         silent = {node for node in quiet if self.liveness.silent(node, now)}

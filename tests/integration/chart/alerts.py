@@ -94,6 +94,12 @@ def enrolments(outcome: str, step: float) -> Series:
     return {f'convoy_enrolments_total{{{OPERATOR},outcome="{outcome}"}}': growing(step)}
 
 
+def unavailable(agents: str, daemonset: str = "convoy-agent") -> Series:
+    """As kube-state-metrics tells it."""
+    labels = f'namespace="convoy-system",daemonset="{daemonset}"'
+    return {f"kube_daemonset_status_number_unavailable{{{labels}}}": agents}
+
+
 def canaries(sight: str) -> Series:
     return {f'convoy_guard_canaries_total{{{OPERATOR},sight="{sight}"}}': "0x30 1x470"}
 
@@ -174,6 +180,15 @@ CASES = {
             "for a restart": beside_the_leader("convoy_nodes_silent", "0x55 2x445"),
         },
         {"instance": "op-1"},
+    ),
+    "ConvoyAgentsUnavailable": Case(
+        unavailable("1x500"),
+        {
+            "none": unavailable("0x500"),
+            "as they are updated": unavailable("0x50 2x450"),
+            "somebody else's": unavailable("1x500", "other"),
+        },
+        {"daemonset": "convoy-agent", "namespace": "convoy-system"},
     ),
     "ConvoyAgentsSilentAlarm": Case(
         beside_the_leader("convoy_agents_silent_alarm", "1x500"),

@@ -273,6 +273,33 @@ def test_a_node_whose_object_goes_is_shown_to_be_gone(virtual: Virtual, api: Fak
     virtual(run())
 
 
+def test_agents_that_said_goodbye_for_good_are_no_more_told_of_but_where_workers_are(
+    virtual: Virtual, api: FakeApi
+) -> None:
+    async def run() -> None:
+        it = Harness(api)
+        for name in ("n", "m", "o"):
+            it.node(name)
+        pod = it.pod("a", "job", "n", "10.0.0.1")
+        it.beating = {"n", "m", "o"}
+        await it.until(12.5)
+        it.beating = {"o"}
+        it.presence.farewell("n")
+        it.presence.farewell("m")
+        await it.until(300.0)
+        silent = it.metrics.nodes_silent._value
+        assert silent.get() == 2
+        await it.until(313.0)
+        assert silent.get() == 1, "nobody misses that of m"
+        assert it.presence.nodes((pod,))["n"].silent_seconds > 300.0
+        it.beating = {"o", "m"}
+        await it.until(315.0)
+        assert it.presence.connected("m"), "it came back all the same"
+        await it.stop()
+
+    virtual(run())
+
+
 def test_nobody_is_silent_because_the_operator_stood_still(virtual: Virtual, api: FakeApi) -> None:
     async def run() -> None:
         it = Harness(api)
