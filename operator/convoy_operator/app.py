@@ -145,21 +145,27 @@ class Operator:
 
     async def run(self) -> None:
         """Runs until cancelled, or until any part of it ends: their lives are tied."""
+        bind, metrics = self.settings.http_bind, http.metrics_app(self.metrics, self._refresh)
+        await together(
+            [
+                http.serve(metrics, bind, self.settings.metrics_port),
+                http.serve(http.probe_app(self._checks()), bind, self.settings.probe_port),
+                self._serve(),
+            ]
+        )
+
+    async def _serve(self) -> None:
+        """What needs the authority, which may be long in coming: the probes do not wait for it."""
         authority = await self._authority()
         self.hub = self._hub(authority)
         await self.hub.start()
         self.watchdog.start()
-        settings = self.settings
         parts: list[Awaitable[None]] = [
-            http.serve(
-                http.metrics_app(self.metrics, self._refresh), settings.http_bind, settings.metrics_port
-            ),
-            http.serve(http.probe_app(self._checks()), settings.http_bind, settings.probe_port),
             self.pods.run(),
             self.nodes.run(),
             *(reflector.run() for reflector in self.guarded),
             self.recorder.run(),
-            shell.run(self.world, settings, self.kopf_ready),
+            shell.run(self.world, self.settings, self.kopf_ready),
             self.elector.run(self._lead),
         ]
         try:
@@ -255,6 +261,7 @@ class Operator:
 
     def _checks(self) -> http.Checks:
         return {
+            "authority": lambda: self.hub is not None,
             "kopf": self.kopf_ready.is_set,
             "pods": self.pods.synced.is_set,
             "nodes": self.nodes.synced.is_set,

@@ -1,4 +1,4 @@
-"""The client of the API server, before anything is asked of it."""
+"""The process, before the API server has given it anything."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
+import aiohttp
 import pytest
 from kubernetes.aio.client import Configuration
 
@@ -62,3 +63,35 @@ def test_an_authority_that_others_make_is_waited_for(
     assert virtual(start()) is (maker == "Operator")
     assert api.count("create", "secrets") == (maker == "Operator")
     assert maker == "Operator" or api.count("get", "secrets") > 3
+
+
+async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
+    api: FakeApi, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
+    settings = Settings(
+        namespace="sys", ca_maker="CertManager",
+        http_bind="127.0.0.1", probe_port=probes, metrics_port=metrics,
+    )  # fmt: skip
+    operator = Operator(settings, Mock())
+    operator.gateway = api  # type: ignore[assignment]  # in memory
+    running = asyncio.create_task(operator.run())
+
+    async def asked(client: aiohttp.ClientSession, port: int, path: str) -> tuple[int, str]:
+        while True:
+            try:
+                async with client.get(f"http://127.0.0.1:{port}{path}") as answer:
+                    return answer.status, await answer.text()
+            except aiohttp.ClientConnectorError:  # not yet
+                await asyncio.sleep(0.05)
+
+    try:
+        async with asyncio.timeout(20), aiohttp.ClientSession() as client:
+            assert await asked(client, probes, "/healthz") == (200, "ok\n")
+            code, words = await asked(client, probes, "/readyz")
+            assert code == 503 and words.startswith("not ready: authority, ")
+            assert (await asked(client, metrics, "/metrics"))[0] == 200
+            assert api.count("get", "secrets") and operator.hub is None
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
