@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .conftest import CHART, render
+from .conftest import CHART, one, render
 
 VALUES = (CHART / "values.yaml").read_text()
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
@@ -139,3 +139,17 @@ def test_wrong_values_are_refused_and_named(helm: Path, setting: str) -> None:
     # helm names the map that an unknown key stands in, and the key.
     named = re.split(r"[.\[]", path)
     assert any(name in str(refused.value) for name in named[-2:]), refused.value
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"), [("operator", "Deployment"), ("agent", "DaemonSet"), ("dashboard", "Deployment")]
+)
+def test_no_variable_that_the_chart_sets_can_be_given_again(helm: Path, part: str, kind: str) -> None:
+    body = one(render(helm, "dashboard.enabled=true"), kind, f"convoy-{part}")
+    names = [entry["name"] for entry in body["spec"]["template"]["spec"]["containers"][0]["env"]]
+    assert len(set(names)) == len(names) > 4
+    given = SCHEMA["properties"][part]["properties"]["env"]["propertyNames"]["not"]["pattern"]
+    assert [name for name in names if not re.search(given, name)] == []
+    with pytest.raises(ValueError, match=names[0]):
+        render(helm, f"{part}.env.{names[0]}=x")
+    render(helm, f"{part}.env.{names[0]}_MORE=x")
