@@ -13,6 +13,7 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.csi import library
+from convoy_agents.csi.clearing import clear
 from convoy_agents.csi.folders import Folders
 from convoy_agents.csi.service import CsiServers
 from convoy_agents.csi.volumes import Volumes, remember
@@ -212,8 +213,12 @@ class Agent:
                 await self.remotes.close()
                 await self._peer_server.stop()
                 await self._peers.close()
+                alone = not csi.superseded()
                 await csi.stop()
                 await self.pods.close_all()
+                if alone and not any(True for _ in self.pods) and not self.keeper.jobs:
+                    left = await asyncio.to_thread(clear, self.settings.run_dir, csi.folder)
+                    log.info("node cleared", left=left)
                 await self._health.stop()
         except TimeoutError:
             log.warning("left before everything was closed")

@@ -1,7 +1,9 @@
-"""`python -m convoy_operator.uninstall [UNDO]`: whether Convoy may go. Helm asks before it takes it away.
+"""`python -m convoy_operator.uninstall SECONDS [UNDO]`: whether Convoy may go. Helm asks before it goes.
 
 A worker pod cannot finish its deletion without the agent of its node: taken away too early, it would be
-Terminating for ever. `UNDO` is the command that gives helm back the release of an uninstallation that was
+Terminating for ever. When nothing stands in the way it waits for so many seconds, in which agents are told to
+give back the memory of jobs that have just gone: it would else stay taken until the node starts anew; then it
+looks once more. `UNDO` is the command that gives helm back the release of an uninstallation that was
 refused: until then it can neither be listed nor upgraded.
 """
 
@@ -87,12 +89,22 @@ def _name(body: Object) -> str:
     return f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
 
 
-async def run(undo: str) -> int:
+async def settled(gateway: ApiGateway, seconds: float, undo: str) -> str | None:
+    """The objection of the cluster now, or else `seconds` later."""
+    found = await ask(gateway, undo)
+    if found is None and seconds:
+        await asyncio.sleep(seconds)
+        found = await ask(gateway, undo)
+    return found
+
+
+async def run(seconds: float, undo: str) -> int:
     """The process: exit code 0 when nothing stands in the way, else 1 with the reason on stderr."""
     settings = from_environment()
     client = await connect(settings)
     try:
-        found = await ask(KubernetesGateway(client, settings, Metrics(package_version())), undo)
+        gateway = KubernetesGateway(client, settings, Metrics(package_version()))
+        found = await settled(gateway, seconds, undo)
     except errors.ApiError as error:
         found = f"cannot tell whether Convoy is still in use: {error}"
     finally:
@@ -103,4 +115,4 @@ async def run(undo: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(run(" ".join(sys.argv[1:]))))
+    sys.exit(asyncio.run(run(float(sys.argv[1]), " ".join(sys.argv[2:]))))

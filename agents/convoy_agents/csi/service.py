@@ -146,6 +146,7 @@ class CsiServers:
     def __init__(self, kubelet_dir: Path, node: str, version: str, volumes: Volumes) -> None:
         self._socket = kubelet_dir / "plugins" / terms.CSI_DRIVER / "csi.sock"
         self._registration_socket = kubelet_dir / "plugins_registry" / f"{terms.CSI_DRIVER}-reg.sock"
+        self._made = 0
         self._driver = grpc.aio.server(maximum_concurrent_rpcs=CALLS_AT_ONCE)
         csi_pb2_grpc.add_IdentityServicer_to_server(Identity(version), self._driver)
         csi_pb2_grpc.add_NodeServicer_to_server(Node(node, volumes), self._driver)
@@ -157,7 +158,20 @@ class CsiServers:
     async def start(self) -> None:
         """Listens. OSError when a folder or a socket cannot be made."""
         await _listen(self._driver, self._socket)
+        self._made = self._socket.stat().st_ino
         await _listen(self._registration, self._registration_socket)
+
+    @property
+    def folder(self) -> Path:
+        """Where the driver's socket is."""
+        return self._socket.parent
+
+    def superseded(self) -> bool:
+        """Whether another agent of this node has put its socket in the place of ours."""
+        try:
+            return self._socket.stat().st_ino != self._made
+        except FileNotFoundError:
+            return False
 
     async def stop(self) -> None:
         """Tells the kubelet by the socket's absence, then ends."""

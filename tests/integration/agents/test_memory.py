@@ -316,6 +316,30 @@ async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job:
     assert one.agent.keeper.budget.used == 0
 
 
+async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_checkpoint_needs_them(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    run = one.settings.run_dir
+    memory, libraries = run / "memory" / JOB, list(run.glob("lib-*"))
+    for pods in (1, 0):
+        if not pods:
+            ranks[0].line.close()
+            await one.unpublish(A)
+        await one.stop()
+        assert memory.is_mount() and list(run.glob("lib-*")) == libraries
+        assert len(list((run / "pods").iterdir())) == pods
+        told = len(hub.heard)
+        await one.start()
+    await hub.until(lambda node, said: node == "one" and said.HasField("holdings"), told)
+    hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
+    await eventually(lambda: not one.agent.keeper.jobs)
+    await one.stop()
+    assert list(run.iterdir()) == []
+
+
 async def test_an_earlier_incarnation_writes_nothing_any_more(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:

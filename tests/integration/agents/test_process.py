@@ -52,6 +52,9 @@ async def test_it_starts_serves_and_leaves_on_sigterm(short: Path, hub: FakeHub)
     assert (await hub.until(lambda _, said: said.WhichOneof("body") == "goodbye")).goodbye.reason == "SIGTERM"
     lines = [json.loads(line) for line in out.splitlines()]
     assert {"agent up", "enrolled", "session established", "leaving"} <= {line["event"] for line in lines}
+    run, plugins = host.settings.run_dir, host.settings.kubelet_dir
+    assert sorted(path.name for path in run.iterdir()) == [], "the next one makes it anew"
+    assert [path for path in plugins.rglob("*") if "convoy" in path.name] == []
     assert b"token-of" not in out
     assert b"PRIVATE" not in out
 

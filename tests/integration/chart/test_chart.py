@@ -11,6 +11,7 @@ import yaml
 
 from convoy_agents.settings import Settings
 from convoy_crds.engine import Engine
+from convoy_operator.hub.agents import _CLEAR_SECONDS
 
 from .conftest import CHART, one, render
 
@@ -129,7 +130,10 @@ def test_before_an_uninstallation_helm_asks_whether_jobs_are_left(helm: Path) ->
     assert pod["containers"][0]["image"] == "registry.example.com/convoy/operator:v7"
     assert (pod["serviceAccountName"], pod["securityContext"]["runAsNonRoot"]) == ("convoy-uninstall", True)
     assert hooks[-1]["spec"]["backoffLimit"] == 0
-    assert pod["containers"][0]["args"] == ["helm rollback convoy 1 -n convoy-system"]
+    seconds, undo = pod["containers"][0]["args"]
+    assert float(seconds) > 2 * _CLEAR_SECONDS, "agents have been told to give memory back"
+    assert float(seconds) < hooks[-1]["spec"]["activeDeadlineSeconds"] / 4
+    assert undo == "helm rollback convoy 1 -n convoy-system"
     after = [
         b for b in bodies if (b["metadata"].get("annotations") or {}).get("helm.sh/hook") == "post-delete"
     ]

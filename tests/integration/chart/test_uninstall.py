@@ -75,10 +75,10 @@ def asked_for_just_that(control_plane: Any, namespace: str, name: str, may: froz
     assert [str(one) for one in asked if one.refused] == []
 
 
-def run(program: str, kubeconfig: Path, **environment: str) -> tuple[int, str]:
+def run(program: str, kubeconfig: Path, *arguments: str, **environment: str) -> tuple[int, str]:
     """Runs a hook's program; its exit code and what it says."""
     done = subprocess.run(
-        [sys.executable, "-m", program],
+        [sys.executable, "-m", program, *arguments],
         env={**os.environ, "KUBECONFIG": str(kubeconfig), **environment},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -103,7 +103,7 @@ def asks(control_plane: Any, helm: Path) -> Any:
     may = bind(control_plane, namespace, name, "ClusterRole", rules(helm, "ClusterRole", name))
 
     def ask() -> tuple[int, str]:
-        return run("convoy_operator.uninstall", kubeconfig)
+        return run("convoy_operator.uninstall", kubeconfig, "0")
 
     ask.namespace = namespace  # type: ignore[attr-defined]
     ask.may = may  # type: ignore[attr-defined]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from convoy_operator.uninstall import objection
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from convoy_operator.resources import TRAINING_JOBS
+from convoy_operator.uninstall import objection, settled
+
+from .conftest import FakeApi
 
 
 def test_nothing_left_is_no_objection() -> None:
@@ -27,3 +34,19 @@ def test_marked_nodes_are_to_be_let_go_first() -> None:
     assert "1 TrainingJob (a/b), 1 worker pod (a/p) and 1 marked node (n1)." in (
         objection(["a/b"], ["a/p"], ["n1"]) or ""
     )
+
+
+def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual: Callable[..., Any]) -> None:
+    async def asked(made_after: float | None) -> tuple[str | None, float]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if made_after is not None:
+            job = {"metadata": {"name": "late", "namespace": "ns"}, "spec": {}}
+            loop.call_later(made_after, api.put, TRAINING_JOBS, job, "ns")
+        found = await settled(api, 25.0, "")
+        return found, loop.time() - began
+
+    assert virtual(asked(None)) == (None, 25.0)
+    found, seconds = virtual(asked(10.0))
+    assert seconds == 25.0 and "1 TrainingJob (ns/late)" in found
+    assert virtual(asked(None))[1] == 0.0, "what stands in the way is said at once"
