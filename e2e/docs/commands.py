@@ -18,6 +18,7 @@ NOT_PLAYED = {
     ("README.md", "make images"): "needs a registry and a cluster of one's own",
     ("README.md", "kubectl create namespace convoy-system"): "comes before the installation",
     ("README.md", "kubectl delete trainingjobs --all"): "takes Convoy away",
+    ("README.md", "helm uninstall convoy -n convoy-system --no-hooks"): "takes Convoy away",
     ("README.md", "kubectl delete crd"): "takes Convoy away",
     ("CONTRIBUTING.md", "make venv"): "what CI itself is",
     ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of one's own",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.cluster.errors import ClusterError
 from e2e.cluster.run import run
 
 from .conftest import CHART, NAMESPACE, Bodies, render
@@ -146,7 +147,12 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
     [
         (
             (),
-            ("helm test convoy -n convoy-system", "push them with `make images", "monitoring.prometheusRule"),
+            (
+                "helm test convoy -n convoy-system",
+                "push them with `make images",
+                "monitoring.prometheusRule",
+                "helm uninstall convoy -n convoy-system --no-hooks",
+            ),
             ("NetworkPolicies are on", "get certificate"),
         ),
         (
@@ -190,3 +196,20 @@ def test_helm_says_what_is_next(
     notes = text.partition("\nNOTES:\n")[2]
     assert [words for words in said if words not in notes] == []
     assert [words for words in unsaid if words in notes] == []
+
+
+@pytest.mark.parametrize(
+    ("way", "taken"), [((), False), (("--take-ownership",), True), (("--set=crds.enabled=false",), True)]
+)
+def test_definitions_that_another_release_has_left_stand_in_no_ones_way(
+    control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
+) -> None:
+    """As the README says; those of the fixture are of no release at all."""
+    command = [helm, "install", "other", CHART, "--namespace=default", "--dry-run=server", *way]
+    environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
+    try:
+        run(command, deadline=60, env=environment)
+    except ClusterError as refused:
+        assert not taken and "CustomResourceDefinition" in str(refused) and "ownership" in str(refused)
+    else:
+        assert taken
