@@ -194,6 +194,14 @@ def test_the_rules_are_the_file_with_the_addresses_of_runbooks(helm: Path, tmp_p
         assert body == ALERTS[alert]
 
 
+def test_alerts_name_no_page_that_nobody_can_open(helm: Path) -> None:
+    rule = one(
+        render(helm, "monitoring.prometheusRule.enabled=true", apis=PROMETHEUS), "PrometheusRule", "convoy"
+    )
+    found = [body["annotations"] for group in rule["spec"]["groups"] for body in group["rules"]]
+    assert len(found) == len(ALERTS) and not [one for one in found if "runbook_url" in one]
+
+
 @pytest.mark.parametrize("part", ["operator", "agent", "dashboard"])
 def test_prometheus_finds_the_metrics_of_every_part(helm: Path, part: str) -> None:
     settings = (

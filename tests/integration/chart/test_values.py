@@ -124,7 +124,7 @@ def test_every_setting_is_described_in_both() -> None:
         "test.seconds=10",
         "test.params=steps",
         "certificates.mode=Vault",
-        "monitoring.runbooks=",
+        "monitoring.runbooks=docs/runbooks",
         "monitoring.serviceMonitor.interval=often",
         "monitoring.serviceMonitor.namespace=A",
         "monitoring.prometheusRule.labels.release=1",
