@@ -15,7 +15,8 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "convoy.image" -}}
 {{- $images := .root.Values.images -}}
-{{- if $images.registry }}{{ $images.registry }}/{{ end }}{{ get $images .name }}:{{ $images.tag | default .root.Chart.AppVersion }}
+{{- $repository := .repository | default (get $images (.name | default "")) -}}
+{{- if $images.registry }}{{ $images.registry }}/{{ end }}{{ $repository }}:{{ $images.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
 {{- define "convoy.env" -}}

@@ -205,7 +205,15 @@ def test_definitions_that_another_release_has_left_stand_in_no_ones_way(
     control_plane: Any, helm: Path, way: tuple[str, ...], taken: bool
 ) -> None:
     """As the README says; those of the fixture are of no release at all."""
-    command = [helm, "install", "other", CHART, "--namespace=default", "--dry-run=server", *way]
+    command: list[str | Path] = [
+        helm,
+        "install",
+        "other",
+        CHART,
+        "--namespace=default",
+        "--dry-run=server",
+        *way,
+    ]
     environment = {"KUBECONFIG": str(control_plane.kubeconfig())}
     try:
         run(command, deadline=60, env=environment)

@@ -120,6 +120,7 @@ def test_every_setting_is_described_in_both() -> None:
         "networkPolicies.dns.from=x",
         "networkPolicies.stores.ports={70000}",
         "rbac.aggregate=view",
+        "dashboard.auth.proxyCIDRs={10.0.0.0/1000}",
         "test.engine=",
         "test.seconds=10",
         "test.params=steps",
