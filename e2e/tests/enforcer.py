@@ -1,7 +1,7 @@
 """NetworkPolicies enforced on the local cluster, whose own pod network enforces none.
 
-By kube-router, of which only the part for NetworkPolicies runs. It is no part of the local cluster: see "What
-was tried" in docs/security.md.
+By kube-router, of which only the part for NetworkPolicies runs. Only the tests that need it start it: it is
+no part of the local cluster.
 """
 
 from __future__ import annotations

@@ -56,3 +56,5 @@ async def test_a_job_gets_no_pod_that_its_namespace_does_not_allow(
 
 def test_a_worker_has_no_token_to_ask_the_api_server_with() -> None:
     assert worker({})["spec"]["automountServiceAccountToken"] is False
+    asked = {"serviceAccountName": "of-mine", "automountServiceAccountToken": True}
+    assert worker(asked)["spec"].items() >= asked.items(), "what its job asks for, it gets"
