@@ -14,7 +14,15 @@ from .conftest import CHART, NAMESPACE, Bodies, render
 
 EVERYTHING = {
     "operator": {"storeSecrets": ["s3"], "nodeSelector": {"a": "b"}, "env": {"CONVOY_WORKERS": 4}},
-    "agent": {"storeVolumes": ["claim"], "env": {"CONVOY_COPY_RATE": 1e9}},
+    "agent": {
+        "storeVolumes": ["claim"],
+        "env": {"CONVOY_COPY_RATE": 1e9},
+        "maxUnavailable": 3,
+        "priorityClassName": "",
+        "podLabels": {"team": "a"},
+        "podAnnotations": {"team": "a"},
+        "affinity": {"nodeAffinity": {}},
+    },
     "images": {"pullSecrets": [{"name": "pull"}], "registry": "registry.example.com", "tag": "v7"},
     "networkPolicies": {
         "enabled": True,
@@ -23,7 +31,7 @@ EVERYTHING = {
         "stores": {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
     },
     "monitoring": {"grafanaDashboards": {"enabled": True}},
-    "dashboard": {"enabled": True, "nodeSelector": {"a": "b"}},
+    "dashboard": {"enabled": True, "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}},
 }
 """All that needs nothing installed besides."""
 OPTIONAL = {
