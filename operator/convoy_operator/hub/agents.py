@@ -139,6 +139,12 @@ class Agents:
 
     # What streams tell.
 
+    def expects(self, node: str) -> bool:
+        """Whether a node exists, as far as the watch has told: the certificate of one that is gone may not
+        have run out. Whoever is faster than the watch dials again.
+        """
+        return self._world.nodes.get("", node) is not None
+
     def join(self, hello: wire.Hello) -> Stream:
         """An agent has dialled; an older stream of its node ends."""
         node = hello.node

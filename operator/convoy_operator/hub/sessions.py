@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,13 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         if (address := await self._elsewhere(first.hello.unreachable)) is not None:
             await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
             return
+        if who.outdated():
+            # A connection that its handshake has let in may open streams for as long as it stands.
+            log.warning("an outdated certificate dials", node=node)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate has run out")
+        if not self._agents.expects(node):
+            log.warning("an agent of a node that does not exist dials", node=node)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"there is no node {node!r}")
         self._metrics.agent_messages.labels("hello").inc()
         stream = self._agents.join(first.hello)
         log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
@@ -100,16 +108,19 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         return None
 
     async def _talk(self, context: Context, stream: Stream, who: Caller) -> None:
-        """Reads and writes until one side has had enough."""
+        """Reads and writes until one side has had enough, or the certificate runs out."""
         ends = [
             asyncio.create_task(self._listen(context, stream, who)),
             asyncio.create_task(_speak(context, stream)),
             asyncio.create_task(_superseded(stream)),
         ]
         try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, who.ends - time.time())
+            done, _ = await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            if not done:
+                log.info("agent's certificate has run out", node=stream.node)
         except (grpc.RpcError, TimeoutError) as fault:
             log.info("stream broke", node=stream.node, error=repr(fault))
         finally:

@@ -219,18 +219,25 @@ class Stores:
             log.info("an agent did not say what it found of a store", store=name, node=known.asked)
             self._failed(name, known)
             return
-        node = self._next(known)
+        node = self._next(name, known)
         if not node:
             return
         known.asked = known.last = node
         known.due = self._clock() + ANSWER_SECONDS
         self._tell(self._lines[node], name, known, probe=True)
 
-    def _next(self, known: _Known) -> str:
-        """The node whose agent is asked: the same again after it succeeded, else the one after it."""
-        if known.last in self._lines and not known.failures:
-            return known.last
+    def _next(self, name: str, known: _Known) -> str:
+        """The node whose agent is asked: the same again after it succeeded, else the one after it.
+
+        Keys go to a node that no job has them on only while there is no other, or all others have failed: the
+        fault may be theirs. A volume has no keys.
+        """
         nodes = sorted(self._lines)
+        if known.spec.s3 is not None:
+            users = sorted(self._users(name, known.spec) & self._lines.keys())
+            nodes = users if known.failures < len(users) else nodes
+        if known.last in nodes and not known.failures:
+            return known.last
         return next((node for node in nodes if node > known.last), nodes[0] if nodes else "")
 
     def _failed(self, name: str, known: _Known) -> None:

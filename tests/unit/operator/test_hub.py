@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any
 
+import grpc
 import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
@@ -14,7 +17,7 @@ from convoy_agents.wire.callers import Caller
 from convoy_controllers.plan import Assign, CommitView, Member, MemoryTiers, PickPort, Shutdown
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
-from convoy_operator.hub import messages
+from convoy_operator.hub import messages, sessions
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.sessions import Sessions
@@ -368,6 +371,34 @@ class Queue:
         return delays
 
 
+class Aborted(Exception):
+    """Ends a call, as gRPC has it."""
+
+
+class Silent:
+    """The context of a stream on which nothing comes but what is given."""
+
+    def __init__(self, said: list[wire.AgentMessage]) -> None:
+        self.said = said
+        self.written: list[wire.HubMessage] = []
+        self.code: grpc.StatusCode | None = None
+
+    async def read(self) -> wire.AgentMessage:
+        if not self.said:
+            await asyncio.Event().wait()
+        return self.said.pop(0)
+
+    async def write(self, message: wire.HubMessage) -> None:
+        self.written.append(message)
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> None:
+        self.code = code
+        raise Aborted(why)
+
+
 class TestAgents:
     KEY = Key(TRAINING_JOB, "ns", "job")
 
@@ -402,6 +433,22 @@ class TestAgents:
         }
         self.world.pods.upsert(views.pod(raw))
         return views.pod(raw).view
+
+    def add_node(self, name: str) -> None:
+        raw = {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+
+    async def session(self, monkeypatch: pytest.MonkeyPatch, node: str, left: float) -> Silent:
+        """A stream of an agent that says Hello and nothing more, with a certificate for so many seconds."""
+        monkeypatch.setattr(sessions, "caller", lambda context: Caller(node, time.time() + left))
+        context = Silent([wire.AgentMessage(hello=wire.Hello(node=node, peer_address=f"{node}:8472"))])
+        its = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        async with asyncio.timeout(5):
+            with suppress(Aborted):
+                await its.Session(None, context)
+        return context
 
     def join(self, node: str = "n0", *pods: wire.PodReport) -> Any:
         return self.agents.join(wire.Hello(node=node, peer_address=f"{node}:8472", pods=pods))
@@ -459,11 +506,31 @@ class TestAgents:
             async def read(self) -> wire.AgentMessage | None:
                 return left.pop(0) if left else None
 
-        sessions = Sessions(
+        its = Sessions(
             self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
-        await sessions._listen(Context(), first, Caller("n0", inf))  # type: ignore[arg-type]
+        await its._listen(Context(), first, Caller("n0", inf))  # type: ignore[arg-type]
         assert self.agents.slots((self.pod,))["u"].incarnation == 9
+
+    @pytest.mark.parametrize(
+        ("left", "welcomed", "code"),
+        [(0.5, True, None), (0.0, False, grpc.StatusCode.UNAUTHENTICATED)],
+        ids=["runs out while nothing is said", "has run out"],
+    )
+    async def test_a_stream_lasts_no_longer_than_its_certificate(
+        self, monkeypatch: pytest.MonkeyPatch, left: float, welcomed: bool, code: grpc.StatusCode | None
+    ) -> None:
+        self.add_node("n0")
+        first = self.join("n0")
+        context = await self.session(monkeypatch, "n0", left)
+        assert (bool(context.written), context.code) == (welcomed, code)
+        assert first.superseded.is_set() is welcomed
+
+    async def test_an_agent_of_no_node_is_not_let_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.add_node("n0")
+        context = await self.session(monkeypatch, "n1", 1.0)
+        assert (context.written, context.code) == ([], grpc.StatusCode.FAILED_PRECONDITION)
+        assert not self.agents.peer_address("n1")
 
     async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
         self, monkeypatch: pytest.MonkeyPatch
@@ -478,14 +545,14 @@ class TestAgents:
                 return left.pop(0) if left else None
 
         metrics = Metrics()
-        sessions = Sessions(
+        its = Sessions(
             self.agents, metrics, leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
 
         async def other() -> None:
             order.append("other")
 
-        listening = asyncio.create_task(sessions._listen(Context(), self.join("n0"), Caller("n0", inf)))
+        listening = asyncio.create_task(its._listen(Context(), self.join("n0"), Caller("n0", inf)))
         await asyncio.gather(listening, asyncio.create_task(other()))
         assert order == ["a", "other", "b"]
         assert metrics.agent_messages.labels("telemetry")._value.get() == 1
@@ -516,7 +583,7 @@ class TestAgents:
         async def scenario() -> None:
             now = asyncio.get_running_loop().time
             began = now()
-            sessions = Sessions(
+            its = Sessions(
                 self.agents,
                 Metrics(),
                 leads=lambda: now() - began >= leads_at,
@@ -524,7 +591,7 @@ class TestAgents:
                 renewals=lambda: int(min(now() - began, dies_at)),
                 own_address="own",
             )
-            assert await sessions._elsewhere(unreachable) == found
+            assert await its._elsewhere(unreachable) == found
             assert now() - began == pytest.approx(seconds, abs=0.11)
 
         virtual(scenario())

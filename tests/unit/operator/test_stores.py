@@ -355,35 +355,35 @@ class TestWhoIsTold:
         assert [one.WhichOneof("body") for one in it.messages("n0")] == ["assignment"]
 
     @pytest.mark.parametrize(
-        ("allowed", "nodes"), [("default", {"n0", "n1"}), ("elsewhere", {"n0"})], ids=["its own", "another"]
+        ("allowed", "node"), [("default", "n1"), ("elsewhere", "n0")], ids=["its own", "another"]
     )
     async def test_a_store_that_becomes_whole_goes_where_its_jobs_are(
-        self, it: Harness, allowed: str, nodes: set[str]
+        self, it: Harness, allowed: str, node: str
     ) -> None:
         it.put(allowed)
         it.keys()
         await it.resolve()
-        for node in ("n0", "n1", "n2"):
-            it.dial(node)
+        for one in ("n0", "n1", "n2"):
+            it.dial(one)
         it.job("n1")
         it.keys(**KEYS)
         await it.resolve()
         told = it.look()
-        assert set(told) == nodes, "and to whom it is to be tried by"
-        assert [one.probe for one in told["n0"]] == [True]
-        assert not any(one.probe for one in told.get("n1", ()))
+        assert set(told) == {node}, "or to whom it is to be tried by, where nobody may use it"
+        assert told[node][-1].probe
 
     async def test_what_was_found_out_goes_to_all_who_know_it(self, it: Harness) -> None:
         await it.resolve()
         it.job("n1")
         for node in ("n0", "n1", "n2"):
             it.dial(node)
-        (probed,) = it.look()["n0"]
-        it.answer("n0", probed)
+        it.job("n2")
+        (probed,) = it.look()["n1"]
+        it.answer("n1", probed)
         told = it.look()
         assert {node: [one.conditional for one in said] for node, said in told.items()} == {
-            "n0": [True],
             "n1": [True],
+            "n2": [True],
         }
         assert it.look(10) == {}
 
@@ -392,19 +392,19 @@ class TestWhoIsTold:
         it.job("n1")
         for node in ("n0", "n1", "n2"):
             it.dial(node)
-        (old,) = it.look()["n0"]
-        it.answer("n0", old)
+        (old,) = it.look()["n1"]
+        it.answer("n1", old)
         it.look()
         await it.resolve()
         assert it.look() == {}, "nothing is new"
         it.keys(accessKey="new", secretKey="new")
         await it.resolve()
         told = it.look()
-        assert set(told) == {"n0", "n1"}
+        assert set(told) == {"n1"}
         versions = {one.version for said in told.values() for one in said}
         assert len(versions) == 1 and old.version not in versions
         assert not any(one.conditional for said in told.values() for one in said), "unknown until it is tried"
-        assert [one.probe for one in told["n0"]] == [False, True]
+        assert [one.probe for one in told["n1"]] == [False, True]
         assert it.seen().probe is None and it.seen().fresh
         it.now += 31
         assert not it.seen().fresh
@@ -454,6 +454,32 @@ class TestTrying:
         it.answer("n0", asked, reached=False)
         assert not it.seen().probe.reached
         assert [one.conditional for one in it.look(5)["n1"]] == [True], "an outage says nothing of that"
+
+    async def test_keys_go_to_the_nodes_that_use_them_before_others(self, it: Harness) -> None:
+        for node in ("n0", "n1", "n2", "n3"):
+            it.dial(node)
+        it.job("n1")
+        it.job("n3")
+        await it.resolve()
+        it.told("n3")
+        order = []
+        for _ in range(5):
+            while not (told := it.look()):
+                it.now += 1
+            ((node, (*_, asked)),) = told.items()
+            order.append(node)
+            it.answer(node, asked, reached=False)
+        assert order == ["n1", "n3", "n0", "n1", "n2"], "others once it has failed for all who use it"
+
+    async def test_who_has_lost_the_use_of_a_store_is_asked_no_more(self, it: Harness) -> None:
+        for node in ("n0", "n1"):
+            it.dial(node)
+        await it.resolve()
+        (asked,) = it.told("n0")
+        it.answer("n0", asked)
+        it.job("n1")
+        it.look()
+        assert list(it.look(HOURLY)) == ["n1"]
 
     async def test_nobody_is_asked_before_somebody_is_there(self, it: Harness) -> None:
         await it.resolve()
