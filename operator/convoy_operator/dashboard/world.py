@@ -80,7 +80,7 @@ class World:
 
     def health_by_node(self) -> dict[str, NodeHealth]:
         """The hardware that each node is."""
-        return by_node(self.healths)
+        return by_node(self.healths, self.nodes)
 
     def policies_by_name(self) -> Mapping[str, GuardPolicy]:
         """Those that can be read."""

@@ -158,7 +158,7 @@ class JobPage:
 
     def _show(self, kept: Kept[TrainingJob], model: TrainingJob, now: datetime) -> None:
         world = self._context.world
-        say(self._phase, model.status.phase or jobs.UNKNOWN)
+        say(self._phase, jobs.phase_name(model))
         dress(self._phase, tone_class(jobs.phase_tone(model), badge=True))
         say(self._why, jobs.why(model))
         dress(self._why, "sum tone-bad" if jobs.phase_tone(model) is Tone.BAD else "sum")

@@ -11,7 +11,7 @@ from convoy_operator.dashboard.auth.gate import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, distribution, node
-from convoy_operator.dashboard.core.nodes import TONES, UNGUARDED
+from convoy_operator.dashboard.core.nodes import TONES, UNGUARDED, last_of
 from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
@@ -80,7 +80,11 @@ class NodePage:
         health = world.health_by_node().get(self._name)
         if health is None and (by_name := world.healths.get("", self._name)) is not None:
             health = by_name.model
+        if health is None and known is None:
+            health = last_of(world.healths, self._name)
         if (known is None and health is None) or not await access.nodes():
+            say(self._state, "")
+            dress(self._state, "badge")
             say(self._why, "There is no such node, or you may not see it.")
             show(self._all, False)
             return

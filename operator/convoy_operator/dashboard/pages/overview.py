@@ -75,10 +75,10 @@ class Overview:
         self._jobs.empty = jobs.nothing(self.session.identity.user, await access.everywhere())
         self._jobs.show(jobs.rows(seen, now, world.rows), phases)
         policies = world.policies_by_name() if sees_nodes else {}
+        current = world.health_by_node() if sees_nodes else {}
         node_rows = []
         if sees_nodes:
-            healths, pods = world.health_by_node(), world.pods_per_node()
-            node_rows = nodes.rows(world.nodes, healths, policies, pods, now)
+            node_rows = nodes.rows(world.nodes, current, policies, world.pods_per_node(), now)
         states = nodes.counts(node_rows)
         show(self._node_section, sees_nodes)
         self._nodes.show(node_rows, states)
@@ -87,6 +87,7 @@ class Overview:
             world.healths if sees_nodes else (),
             world.policies if sees_nodes else (),
             world.checkpoint_stores if sees_nodes else (),
+            current,
             now,
         )
         self._attention.show(attention.rows(concerns, now))

@@ -29,6 +29,23 @@ def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
     assert list(curve.times) == sorted(set(curve.times))
 
 
+def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
+    curve = Curve(NOW)
+    for step in range(3 * POINTS):
+        curve.add(told(step, loss=None), NOW)
+        lengths = {len(part) for part in (curve.times, curve.steps, curve.losses, curve.rates)}
+        assert len(lengths) == 1, f"after {step} steps"
+    assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == []
+
+
+def test_small_values_are_drawn_as_what_they_are() -> None:
+    curve = Curve(NOW)
+    for step, loss in enumerate((4e-7, 1.23456789, 123456.789, -2e-9, 0.0)):
+        curve.add(told(step, loss), NOW)
+    drawn = [value for _, value in charts.line(curve, "losses", "", "#000")["series"][0]["data"]]
+    assert drawn == [4e-7, 1.23457, 123457.0, -2e-9, 0.0]
+
+
 def test_what_is_known_is_not_taken_twice() -> None:
     curve = Curve(NOW)
     assert curve.add(told(1), NOW)
