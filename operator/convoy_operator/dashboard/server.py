@@ -34,8 +34,10 @@ from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pace import Pace
 from convoy_operator.dashboard.pages import job, login, node, overview
+from convoy_operator.dashboard.past import Past
 from convoy_operator.dashboard.presence import NotedGateway, Presence
-from convoy_operator.dashboard.settings import DashboardSettings
+from convoy_operator.dashboard.seats import MOST, MOST_EACH, Seats
+from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
 from convoy_operator.dashboard.world import World
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
@@ -89,6 +91,9 @@ class Dashboard:
             pace=Pace(),
             presence=Presence(gateway, feed.ring),
             gateway=gateway,
+            past=Past(gateway),
+            # Where nobody is asked who they are, all readers are one.
+            seats=Seats(each=MOST if settings.auth_mode == AuthMode.NONE else MOST_EACH),
             door=Door(settings, gateway),
             metrics=DashboardMetrics(counted),
             loading=self._loading,
@@ -203,5 +208,7 @@ async def run(settings: DashboardSettings) -> int:
         except Exception:
             log.exception("the dashboard ends")
             return 1
+        finally:
+            await dashboard.context.gateway.close()
     log.info("stopped")
     return 0

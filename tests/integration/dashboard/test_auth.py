@@ -97,7 +97,7 @@ def test_only_the_namespaces_that_one_may_list_are_shown(
     browser.open(guarded.url + f"/jobs/{other}/there")
     browser.sees("Logs")
     eventually(lambda: [one for one in browser.all("button") if one.text == "Follow"])[0].click()
-    browser.sees("rank 0 has no pod now")
+    browser.sees(f"you may not read logs in namespace {other}")
 
 
 def test_who_may_list_nothing_sees_nothing(

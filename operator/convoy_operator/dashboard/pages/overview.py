@@ -25,7 +25,7 @@ def register(context: Context) -> None:
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
         page = Overview(context, request.scope[SESSION])
-        await live.keep(context, page.session, page.frame, page.refresh)
+        await live.keep(context, page)
 
 
 class Overview:
@@ -34,6 +34,8 @@ class Overview:
     def __init__(self, context: Context, session: Session) -> None:
         self._context = context
         self.session = session
+        self._allowed: frozenset[str] = frozenset()
+        self._everywhere = self._sees_nodes = False
         self.frame = Frame(context, session, "", "/")
         with self.frame.content:
             text("h1", "Overview")
@@ -64,15 +66,19 @@ class Overview:
     def _used(self) -> None:
         self._context.door.sessions.use(self.session)
 
-    async def refresh(self) -> None:
-        """Shows what there is now."""
-        world, access, now = self._context.world, self.session.access, datetime.now(UTC)
-        allowed = await access.namespaces(sorted({kept.namespace for kept in world.jobs}))
-        sees_nodes = await access.nodes()
-        self.frame.refresh()
-        seen = [kept for kept in world.jobs if kept.namespace in allowed]
+    async def ask(self) -> None:
+        """See live.Page."""
+        access = self.session.access
+        present = {kept.namespace for kept in self._context.world.jobs}
+        self._allowed = await access.namespaces(sorted(present))
+        self._everywhere, self._sees_nodes = await access.everywhere(), await access.nodes()
+
+    def show(self) -> None:
+        """See live.Page."""
+        world, sees_nodes, now = self._context.world, self._sees_nodes, datetime.now(UTC)
+        seen = [kept for kept in world.jobs if kept.namespace in self._allowed]
         phases = jobs.counts(seen)
-        self._jobs.empty = jobs.nothing(self.session.identity.user, await access.everywhere())
+        self._jobs.empty = jobs.nothing(self.session.identity.user, self._everywhere)
         self._jobs.show(jobs.rows(seen, now, world.rows), phases)
         policies = world.policies_by_name() if sees_nodes else {}
         current = world.health_by_node() if sees_nodes else {}

@@ -1,4 +1,4 @@
-"""Curves and logs: bounded, and true at both ends."""
+"""Curves: bounded, and true at both ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tests.unit.operator.dashboard.builders import NOW
 
 from convoy_crds.trainingjob import Progress
 from convoy_operator.dashboard.core import charts
-from convoy_operator.dashboard.core.logs import MOST_LENGTH, MOST_LINES, MOST_TEXT, Tail
 from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
 
 
@@ -77,31 +76,3 @@ def test_a_chart_leaves_out_what_was_not_told() -> None:
 def test_tooltips_are_drawn_and_never_parsed() -> None:
     for options in (charts.line(None, "losses", "", "#000"), charts.strips(())):
         assert options["tooltip"]["renderMode"] == "richText"
-
-
-def test_the_lines_of_one_rank_and_of_the_launcher_are_kept() -> None:
-    tail = Tail(1)
-    tail.add("launcher\n[3/0] of rank 0\n[3/1] of ra")
-    tail.add("nk 1\r\n[3/10] of rank 10\n\x1b[31mred\n[3/1] last")
-    assert tail.text == "launcher\n[3/1] of rank 1\n\N{REPLACEMENT CHARACTER}[31mred"
-    tail.end()
-    assert tail.text.endswith("\n[3/1] last")
-
-
-def test_a_log_is_bounded_in_lines_and_in_their_length() -> None:
-    tail = Tail()
-    for number in range(2 * MOST_LINES):
-        tail.add(f"{number}\n")
-    tail.add("x" * 10 * MOST_LENGTH)
-    tail.end()
-    lines = tail.text.split("\n")
-    assert len(lines) == MOST_LINES
-    assert lines[0] == str(MOST_LINES + 1) and len(lines[-1]) == MOST_LENGTH + 1
-
-
-def test_a_tail_of_long_lines_is_bounded_by_its_text() -> None:
-    tail = Tail()
-    tail.add("".join(f"{number:0{MOST_LENGTH}}\n" for number in range(MOST_LINES)))
-    lines = tail.text.split("\n")
-    assert len(lines) == MOST_TEXT // MOST_LENGTH
-    assert int(lines[-1]) == MOST_LINES - 1
