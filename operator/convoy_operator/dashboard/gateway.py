@@ -10,6 +10,7 @@ import aiohttp
 
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway, _error
+from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.core.happenings import newest
 from convoy_operator.gateway import Object
 from convoy_operator.resources import (
@@ -97,9 +98,15 @@ class DashboardGateway(KubernetesGateway):
         """`status` of a TokenReview."""
         return await self._review(TOKEN_REVIEWS, {"token": token})
 
-    async def review_access(self, user: str, groups: tuple[str, ...], wanted: Mapping[str, str]) -> Object:
+    async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> Object:
         """`status` of a SubjectAccessReview. `wanted`: resourceAttributes."""
-        spec = {"user": user, "groups": list(groups), "resourceAttributes": dict(wanted)}
+        spec = {
+            "user": identity.user,
+            "groups": list(identity.groups),
+            "uid": identity.uid,
+            "extra": {key: list(values) for key, values in identity.extra},
+            "resourceAttributes": dict(wanted),
+        }
         return await self._review(SUBJECT_ACCESS_REVIEWS, spec)
 
     async def _review(self, resource: Resource, spec: Mapping[str, Any]) -> Object:

@@ -60,6 +60,14 @@ class Page(Protocol):
         ...
 
 
+def _draw(context: Context, page: Page) -> None:
+    # Nothing is waited for meanwhile: that would be the work of others.
+    worked = thread_time()
+    page.frame.refresh()
+    page.show()
+    context.pace.spent(thread_time() - worked)
+
+
 async def keep(context: Context, page: Page) -> None:
     """Keeps the page under construction up to date: now, and until it is closed or its session is over."""
     client, place = ui.context.client, ui.context.client.request.url.path
@@ -73,11 +81,8 @@ async def keep(context: Context, page: Page) -> None:
             await page.ask()
             if session.over:
                 return True
-            # What is waited for is the work of others.
-            worked = thread_time()
             with client:
-                page.show()
-            context.pace.spent(thread_time() - worked)
+                _draw(context, page)
         except Exception:
             # One object that is not as thought must not leave a page standing still without a word.
             log.exception("a page could not be brought up to date", place=place)

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from convoy_operator.dashboard.core.rows import Choice, Column, Row, arrange
 from convoy_operator.dashboard.pages.components import Field
-from convoy_operator.dashboard.pages.components.lines import Line, Lines
+from convoy_operator.dashboard.pages.components.lines import Lines
 from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
 
 PAGE = 50
@@ -39,7 +39,6 @@ class Table:
         self._used = used
         self._choice = Choice()
         self._rows: Sequence[Row] = ()
-        self._lines: list[Line] = []
         self._words: Field | None = None
         with box("div", "table-box"):
             if filters:
@@ -103,12 +102,7 @@ class Table:
     def _draw(self) -> None:
         found = arrange(self._rows, self._choice, PAGE)
         self._choice = replace(self._choice, page=found.page)
-        while len(self._lines) > len(found.rows):
-            self._lines.pop().delete()
-        for line, row in zip(self._lines, found.rows, strict=False):
-            line.show(row)
-        with self._body:
-            self._lines += [Line(row) for row in found.rows[len(self._lines) :]]
+        self._body.show(found.rows)
         for number, head in enumerate(self._heads):
             order = "descending" if self._choice.descending else "ascending"
             put(head, "aria-sort", order if number == self._choice.column else "none")
