@@ -51,8 +51,6 @@ class World:
         self.checkpoint_stores: Store[Kept[CheckpointStore]] = Store()
         self.curves = Curves()
         self.rows = RowCache()
-        self.since = datetime.now(UTC)
-        """When watching began."""
         self._feed = feed
         self.jobs.listen(self._job)
         self.nodes.listen(self._node)

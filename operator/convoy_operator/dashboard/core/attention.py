@@ -229,7 +229,6 @@ def rows(concerns: Iterable[Concern], now: datetime) -> list[Row]:
                 Cell(shortened(one.why)),
                 Cell(one.advice),
             ),
-            one.tone,
         )
         for one in concerns
     ]

@@ -217,5 +217,5 @@ def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHe
             Cell(rack or "-"),
             Cell(text, tone),
         )
-        found.append(Row(pod.uid, cells, pod.view.phase))
+        found.append(Row(pod.uid, cells))
     return found
