@@ -233,6 +233,16 @@ def test_a_list_of_many_jobs_comes_in_pages(cluster: Cluster, dashboard: Process
     assert len(browser.all(jobs + "tbody tr")) == 50
     browser.find(jobs + ".pager button:last-child").click()
     eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
+    eventually(lambda: browser.driver.current_url.endswith("/?jobs.page=2"))
+    browser.open(dashboard.url + "/?jobs.page=2&jobs.words=many&jobs.sort=-1")
+    eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
+    assert browser.find(jobs + "tbody th").text == "default/many-009"
+    assert browser.find(jobs + "input").get_attribute("value") == "many"
+    browser.find(jobs + ".pager button").click()
+    eventually(lambda: browser.driver.current_url.endswith("/?jobs.words=many&jobs.sort=-1"))
+    assert browser.complaints() == []
+    browser.open(dashboard.url + "/?jobs.page=2")
+    eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
     assert len(browser.find(jobs).find_elements(By.CSS_SELECTOR, "tbody tr")) == 10
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from fastapi import Request
@@ -10,9 +11,11 @@ from nicegui import ui
 from convoy_operator.dashboard.auth.gate import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import attention, jobs, nodes
+from convoy_operator.dashboard.core import attention, jobs, nodes, place
+from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.core.words import counted
 from convoy_operator.dashboard.pages import live
+from convoy_operator.dashboard.pages.components import Place
 from convoy_operator.dashboard.pages.elements import box, show, text
 from convoy_operator.dashboard.pages.frame import Frame
 from convoy_operator.dashboard.pages.parts import Chips
@@ -24,20 +27,22 @@ def register(context: Context) -> None:
 
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
-        page = Overview(context, request.scope[SESSION])
+        page = Overview(context, request.scope[SESSION], request.query_params)
         await live.keep(context, page)
 
 
 class Overview:
     """One reader's."""
 
-    def __init__(self, context: Context, session: Session) -> None:
+    def __init__(self, context: Context, session: Session, query: Mapping[str, str]) -> None:
+        """`query`: of the page's address."""
         self._context = context
         self.session = session
         self._allowed: frozenset[str] = frozenset()
         self._everywhere = self._sees_nodes = False
         self.frame = Frame(context, session, "", "/")
         with self.frame.content:
+            self._place = Place()
             text("h1", "Overview")
             with box("div", "sums"):
                 self._job_counts = Chips("Jobs by phase")
@@ -49,19 +54,25 @@ class Overview:
                 )
             with box("section", aria_labelledby="jobs"):
                 text("h2", "Jobs", id="jobs")
-                self._jobs = Table(
-                    "jobs",
-                    jobs.COLUMNS,
-                    "",
-                    filters=True,
-                    used=self._used,
-                )
+                self._jobs = self._table("jobs", jobs.COLUMNS, "", query)
             self._node_section = box("section", aria_labelledby="nodes")
             with self._node_section:
                 text("h2", "Nodes", id="nodes")
-                self._nodes = Table(
-                    "nodes", nodes.COLUMNS, "There are no nodes.", filters=True, used=self._used
-                )
+                self._nodes = self._table("nodes", nodes.COLUMNS, "There are no nodes.", query)
+
+    def _table(self, name: str, columns: Sequence[Column], empty: str, query: Mapping[str, str]) -> Table:
+        """One whose filters, order and page are in the address."""
+        start = place.choice(query, name, len(columns))
+        self._place.say(name, place.query(name, start))
+        return Table(
+            name,
+            columns,
+            empty,
+            filters=True,
+            used=self._used,
+            start=start,
+            chosen=lambda chosen: self._place.say(name, place.query(name, chosen)),
+        )
 
     def _used(self) -> None:
         self._context.door.sessions.use(self.session)

@@ -1,8 +1,10 @@
 // A native input or select: its label, its focus and its keys are the browser's.
 export default {
-  props: { label: String, kind: String, choices: Array, hint: String, least: Number, most: Number },
+  props: { label: String, kind: String, choices: Array, hint: String, start: String, least: Number, most: Number },
   emits: ["said"],
-  data: () => ({ value: "" }),
+  data() {
+    return { value: this.start ?? "" };
+  },
   methods: {
     say(event) {
       this.value = event.target.value;
