@@ -29,6 +29,8 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _RETRIED = (errors.TooManyRequests, errors.Unavailable)
 _LONGEST_WAIT = 30.0
+CONNECT_SECONDS = 10.0
+"""For a connection to be had: of those that are open, or a new one."""
 
 
 class KubernetesGateway:
@@ -40,7 +42,7 @@ class KubernetesGateway:
         self._metrics = metrics
         self._line = FairLine(TokenBucket(settings.qps, settings.burst))
         self._retries = RetryBudget()
-        self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=10.0)
+        self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=CONNECT_SECONDS)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """See ApiGateway."""
@@ -80,7 +82,7 @@ class KubernetesGateway:
             params["labelSelector"] = selector
         timeout = aiohttp.ClientTimeout(
             total=settings.watch_seconds + settings.request_seconds,
-            connect=10.0,
+            connect=CONNECT_SECONDS,
             sock_read=settings.watch_silence_seconds,
         )
         await self._throttle()

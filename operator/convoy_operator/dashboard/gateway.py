@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from convoy_operator import errors
-from convoy_operator.client import KubernetesGateway, _error
+from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, _error
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.core.happenings import newest
 from convoy_operator.gateway import Object
@@ -28,7 +28,6 @@ EVENTS_PAGE, EVENT_PAGES = 500, 10
 """Events of one answer, and answers that are read at most: the API server sorts them by name, not by time."""
 FOLLOW_SECONDS = 1800.0
 """After which following a log ends."""
-_CONNECT_SECONDS = 10.0
 
 
 class DashboardGateway(KubernetesGateway):
@@ -74,7 +73,7 @@ class DashboardGateway(KubernetesGateway):
         await self._throttle()
         seconds = self._settings.request_seconds
         deadlines = aiohttp.ClientTimeout(
-            total=FOLLOW_SECONDS + seconds if follow else seconds, connect=_CONNECT_SECONDS
+            total=FOLLOW_SECONDS + seconds if follow else seconds, connect=CONNECT_SECONDS
         )
         if self._pool is None:
             # Logs are followed for long: they must not take the connections that watches need.

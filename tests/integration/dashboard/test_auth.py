@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
 from tests.integration.dashboard.samples import training_job
+from tests.integration.dashboard.viewers import Viewers
 
 LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["list"]}]
 ALL = [*LIST_JOBS, {"apiGroups": ["convoy.dev"], "resources": ["nodehealths"], "verbs": ["list"]}]
@@ -122,9 +123,15 @@ def test_a_token_that_is_revoked_ends_the_session(
 
 def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter("TokenReview", idle_seconds="4")
-    log_in(process, browser, cluster.account("idler", LIST_JOBS))
-    browser.sees("default/here")
-    eventually(lambda: "/login" in browser.driver.current_url, 30)
+    token = cluster.account("idler", LIST_JOBS)
+    cookie = ask(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
+    # One that does not leave by itself is shown out.
+    with Viewers(process.url, 1, cookie.partition(";")[0]) as stays:
+        log_in(process, browser, token)
+        browser.sees("default/here")
+        eventually(lambda: "/login" in browser.driver.current_url, 30)
+        eventually(lambda: stays.lost == 1, 30)
+    assert "Traceback" not in process.log.read_text()
     process.stop()
 
 
