@@ -97,6 +97,11 @@ def job_link(namespace: str, name: str) -> str:
     return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
 
 
+def log_link(namespace: str, name: str, rank: int) -> str:
+    """The log of a rank, on the page of its job."""
+    return f"{job_link(namespace, name)}?rank={rank}#logs"
+
+
 def node_link(name: str) -> str:
     """The page of a node, or of hardware without one."""
     return f"/nodes/{quote(name, safe='')}"

@@ -39,19 +39,24 @@ def register(context: Context) -> None:
 
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
-        page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path)
+        rank = request.query_params.get("rank", "")
+        page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path, rank)
         await live.keep(context, page)
 
 
 class JobPage:
     """One reader's view of one job."""
 
-    def __init__(self, context: Context, session: Session, namespace: str, name: str, place: str) -> None:
+    def __init__(
+        self, context: Context, session: Session, namespace: str, name: str, place: str, rank: str
+    ) -> None:
+        """`rank`: whose log is asked for, as the address says."""
         self._context = context
         self.session = session
         self._namespace, self._name = namespace, name
         self._seen: datetime | None = None
         """When the job was last there."""
+        self._rank = rank
         self._allowed = False
         self._logs: Logs | None = None
         self._events: tuple[str, list[Object]] = ("", [])
@@ -183,7 +188,7 @@ class JobPage:
         if self._logs is None and self._context.settings.logs:
             # Not before the job was shown: what a page has, its reader can press.
             with self._log_section:
-                self._logs = Logs(self._context, self.session, self._namespace, self._find)
+                self._logs = Logs(self._context, self.session, self._namespace, self._find, self._rank)
         if self._logs is not None:
             self._logs.offer(world_size(present(model)))
 

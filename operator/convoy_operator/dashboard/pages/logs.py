@@ -31,17 +31,23 @@ Find = Callable[[int], tuple[str, str] | str]
 class Logs:
     """One reader's view of one job's logs."""
 
-    def __init__(self, context: Context, session: Session, namespace: str, find: Find) -> None:
+    def __init__(
+        self, context: Context, session: Session, namespace: str, find: Find, rank: str = ""
+    ) -> None:
+        """`rank`: the one that is asked for at first."""
         self._context = context
         self._session = session
         self._namespace = namespace
         self._find = find
-        self._rank = 0
+        self._rank = _rank(rank)
         self._task: asyncio.Task[None] | None = None
         self._client = ui.context.client
         with box("div", "filters"):
             self._range = text("span", "Rank", aria_hidden="true")
-            self._field = Field("Rank", self._choose, kind="number", hint="0", most=0)
+            start = str(self._rank) if rank else ""
+            self._field = Field(
+                "Rank", self._choose, kind="number", hint="0", most=0, start=start, anchor="logs"
+            )
             button("Show the last 500 lines", lambda: self._begin(False))
             button("Follow", lambda: self._begin(True))
             self._stop = button("Stop", lambda: self._end("stopped"))
@@ -60,7 +66,7 @@ class Logs:
 
     def _choose(self, typed: str) -> None:
         self._context.door.sessions.use(self._session)
-        self._rank = int(typed) if typed.isdecimal() and len(typed) < 7 else 0
+        self._rank = _rank(typed)
 
     def _end(self, why: str = "") -> None:
         if self._task is None:
@@ -163,3 +169,7 @@ class Logs:
                 self._end(why)
                 return
             say(self._lines, tail.text)
+
+
+def _rank(typed: str) -> int:
+    return int(typed) if typed.isdecimal() and len(typed) < 7 else 0

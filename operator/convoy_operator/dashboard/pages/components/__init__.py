@@ -28,15 +28,17 @@ class Field(ui.element, component="field.js"):
         choices: Sequence[tuple[str, str]] = (),
         most: int | None = None,
         start: str = "",
+        anchor: str = "",
     ) -> None:
         """`said` is told the value when it changes; `choices` are (value, text); `most` is of a number;
-        `start` is the first value.
+        `start` is the first value; `anchor` is that of the address that leads to it.
         """
         super().__init__()
         self.props["label"] = label
         self.props["kind"] = "select" if choices else kind
         self.props["hint"] = hint
         self.props["start"] = start
+        self.props["anchor"] = anchor
         self.props["choices"] = [list(choice) for choice in choices]
         if most is not None:
             self.props["least"], self.props["most"] = 0, most

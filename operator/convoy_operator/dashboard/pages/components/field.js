@@ -1,9 +1,13 @@
 // A native input or select: its label, its focus and its keys are the browser's.
 export default {
-  props: { label: String, kind: String, choices: Array, hint: String, start: String, least: Number, most: Number },
+  props: { label: String, kind: String, choices: Array, hint: String, start: String, anchor: String, least: Number, most: Number },
   emits: ["said"],
   data() {
     return { value: this.start ?? "" };
+  },
+  mounted() {
+    // Browsers look for what an address points to before it is there.
+    if (this.anchor && location.hash === `#${this.anchor}`) this.$el.scrollIntoView({ block: "center" });
   },
   methods: {
     say(event) {
