@@ -155,6 +155,7 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
         with Viewers(process.url, number) as viewers, progress(empty, rng):
             loads[f"{number} viewers"] = load(pid)
             assert viewers.told >= number, "the viewers were told of changes"
+            assert not viewers.lost, "all of them stayed"
             if number == VIEWERS[-1]:
                 browser.open(process.url)
                 eventually(lambda: browser.row("default/bench-499"))

@@ -43,8 +43,14 @@ def same_site(header: Callable[[str], str]) -> bool:
 
 
 def is_page(path: str) -> bool:
-    """Whether it is the path of one of our pages: what may be gone back to, after a form."""
+    """Whether it is the path of one of our pages."""
     return _PAGE.fullmatch(path) is not None
+
+
+def is_place(address: str) -> bool:
+    """Whether it is a page of ours, perhaps with a query: what may be gone back to, after a form."""
+    path, _, query = address.partition("?")
+    return is_page(path) and query.isascii() and query.isprintable()
 
 
 class Gate:
@@ -115,7 +121,9 @@ class Gate:
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
             if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
-                back = f"?back={quote(scope['path'], safe='')}" if scope["path"] != "/" else ""
+                query = scope.get("query_string", b"").decode("latin-1")
+                place = f"{scope['path']}?{query}" if query else scope["path"]
+                back = f"?back={quote(place, safe='')}" if place != "/" else ""
                 await RedirectResponse(f"/login{back}", 303)(scope, receive, send)
                 return
             await _refuse(scope, receive, send, 401, "log in first")

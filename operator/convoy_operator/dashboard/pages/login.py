@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.door import MOST_TOKEN
-from convoy_operator.dashboard.auth.gate import SESSION, is_page
+from convoy_operator.dashboard.auth.gate import SESSION, is_place
 from convoy_operator.dashboard.auth.identity import address_of
 from convoy_operator.dashboard.auth.limit import FailureLimit
 from convoy_operator.dashboard.auth.refusal import STYLE
@@ -48,7 +48,7 @@ owner may list.</p>
 
 def _back(given: str | None) -> str:
     """Where a form leads: a page of this host alone, neither another scheme nor //elsewhere."""
-    return given if given is not None and is_page(given) else "/"
+    return given if given is not None and is_place(given) else "/"
 
 
 def _page(request: Request, said: str = "", status: int = 200, back: str | None = None) -> Response:

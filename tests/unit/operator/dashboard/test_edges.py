@@ -12,7 +12,7 @@ import pytest
 
 from convoy_operator.dashboard.auth.access import Everything
 from convoy_operator.dashboard.auth.door import Door
-from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_page
+from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_place
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.auth.refusal import refusal
 from convoy_operator.dashboard.auth.sessions import Sessions
@@ -229,11 +229,14 @@ def test_a_socket_speaks_for_pages_of_its_session_alone(
         ("/", b"/login"),
         ("/jobs/a/b", b"/login?back=%2Fjobs%2Fa%2Fb"),
         ("/nodes/x&y", b"/login?back=%2Fnodes%2Fx%26y"),
+        ("/?jobs.words=a%20b", b"/login?back=%2F%3Fjobs.words%3Da%2520b"),
     ],
 )
 def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: bytes) -> None:
     door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
-    sent = play(Gate(inner, door, lambda _: None), {"type": "http", "path": path})
+    path, _, query = path.partition("?")
+    asked = {"type": "http", "path": path, "query_string": query.encode()}
+    sent = play(Gate(inner, door, lambda _: None), asked)
     assert dict(sent[0]["headers"])[b"location"] == login
 
 
@@ -241,10 +244,11 @@ def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: b
     ("path", "ours"),
     [("/", True), ("/jobs/a/b", True), ("/nodes/n", True), ("", False), ("//evil", False), ("/\\evil", False),
      ("/logout", False), ("/jobs/a", False), ("/jobs//", False), ("/nodes/a/b", False),
-     ("https://evil/jobs/", False)],
+     ("https://evil/jobs/", False), ("/?jobs.words=a%20b", True), ("/jobs/a/b?rank=4", True), ("?/", False),
+     ("//evil?x", False), ("/?a\r\nb", False), ("/?\u00e4", False)],
 )  # fmt: skip
 def test_forms_lead_to_pages_of_ours_alone(path: str, ours: bool) -> None:
-    assert is_page(path) is ours
+    assert is_place(path) is ours
 
 
 def test_a_bell_rings_once_for_many_changes_and_says_since_when(
