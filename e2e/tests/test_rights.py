@@ -82,18 +82,22 @@ ELSEWHERE = (
             resources,
             "the slice has no dashboard, which takes a browser",
             f"{INTEGRATION}/dashboard/test_rights.py::test_every_right_is_used_and_nothing_is_refused",
+            name,
         )
-        for verbs, resources in (
+        for verbs, resources, name in (
             (
                 "list watch",
                 "trainingjobs.convoy.dev nodehealths.convoy.dev healthsweeps.convoy.dev "
                 "hardwareclasses.convoy.dev guardpolicies.convoy.dev checkpointstores.convoy.dev nodes pods",
+                "",
             ),
-            ("list", "events"),
-            ("get", "guardpolicies.convoy.dev pods/log"),
+            ("list", "events", ""),
+            ("get", "guardpolicies.convoy.dev", "default"),
+            ("get", "pods/log", ""),
             (
                 "create",
                 "tokenreviews.authentication.k8s.io subjectaccessreviews.authorization.k8s.io",
+                "",
             ),
         )
     ),

@@ -10,7 +10,7 @@ import asyncio
 import email.utils
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -29,6 +29,8 @@ MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _RETRIED = (errors.TooManyRequests, errors.Unavailable)
 _LONGEST_WAIT = 30.0
+CONNECT_SECONDS = 10.0
+"""For a connection to be had: of those that are open, or a new one."""
 
 
 class KubernetesGateway:
@@ -40,7 +42,7 @@ class KubernetesGateway:
         self._metrics = metrics
         self._line = FairLine(TokenBucket(settings.qps, settings.burst))
         self._retries = RetryBudget()
-        self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=10.0)
+        self._timeout = aiohttp.ClientTimeout(total=settings.request_seconds, connect=CONNECT_SECONDS)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """See ApiGateway."""
@@ -61,9 +63,13 @@ class KubernetesGateway:
             params["continue"] = metadata["continue"]
 
     async def watch(
-        self, resource: Resource, version: str, selector: str = ""
+        self,
+        resource: Resource,
+        version: str,
+        selector: str = "",
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[tuple[str, Object]]:
-        """See ApiGateway."""
+        """See ApiGateway. `opened` is told when the server has taken the watch, before any event."""
         settings = self._settings
         length = settings.watch_seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
         params = {
@@ -76,7 +82,7 @@ class KubernetesGateway:
             params["labelSelector"] = selector
         timeout = aiohttp.ClientTimeout(
             total=settings.watch_seconds + settings.request_seconds,
-            sock_connect=10.0,
+            connect=CONNECT_SECONDS,
             sock_read=settings.watch_silence_seconds,
         )
         await self._throttle()
@@ -85,6 +91,7 @@ class KubernetesGateway:
                 self._count("watch", resource, response.status)
                 if response.status != 200:
                     raise await _error(response)
+                opened()
                 async for line in _lines(response.content):
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
@@ -253,7 +260,9 @@ class KubernetesGateway:
         deadlines: aiohttp.ClientTimeout,
         data: bytes | None = None,
         content_type: str = "application/json",
+        pool: aiohttp.ClientSession | None = None,
     ) -> aiohttp.ClientResponse:
+        """`pool`: the connections to take one of, in place of those that all requests share."""
         rest = self._client.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()
@@ -265,7 +274,7 @@ class KubernetesGateway:
         extra: dict[str, Any] = {}
         if configuration.tls_server_name:
             extra["server_hostname"] = configuration.tls_server_name
-        session: aiohttp.ClientSession = rest.pool_manager
+        session: aiohttp.ClientSession = pool or rest.pool_manager
         return await session.request(
             method,
             configuration.host + path,

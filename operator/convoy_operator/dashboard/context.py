@@ -10,7 +10,9 @@ from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pace import Pace
+from convoy_operator.dashboard.past import Past
 from convoy_operator.dashboard.presence import Presence
+from convoy_operator.dashboard.seats import Seats
 from convoy_operator.dashboard.settings import DashboardSettings
 from convoy_operator.dashboard.world import World
 
@@ -25,6 +27,8 @@ class Context:
     pace: Pace
     presence: Presence
     gateway: DashboardGateway
+    past: Past
+    seats: Seats
     door: Door
     metrics: DashboardMetrics
     loading: Callable[[], list[str]]

@@ -12,7 +12,7 @@ from convoy_operator import errors
 from convoy_operator.dashboard.core.words import shortened
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.gateway import Object
-from convoy_operator.resources import GUARD_POLICIES, Resource
+from convoy_operator.resources import Resource
 
 BEAT_SECONDS = 5.0
 """Between two questions while it answers."""
@@ -21,8 +21,6 @@ ANXIOUS_SECONDS = 1.0
 ANSWER_SECONDS = 3.0
 LASTING_SECONDS = 45.0
 """A watch that fails for so long, while the API server answers, is told of: reflectors wait 30 s at most."""
-OPEN_SECONDS = 3.0
-"""A watch that has not failed by then works; of a quiet resource nothing else tells so."""
 MOST_WHY = 160
 """Characters of a fault that are told."""
 _REFUSALS = (errors.Forbidden, errors.NotFound)
@@ -74,8 +72,8 @@ class Presence:
     async def beat(self) -> None:
         """Asks once."""
         try:
-            # An object that need not be there: that it says so is an answer, too.
-            await asyncio.wait_for(self._gateway.get(GUARD_POLICIES, None, "default"), ANSWER_SECONDS)
+            # It asks for an object that need not be there: that it says so is an answer, too.
+            await asyncio.wait_for(self._gateway.answers(), ANSWER_SECONDS)
         except (errors.Unavailable, errors.TooManyRequests, TimeoutError):
             if self.away_since is None:
                 self.away_since = datetime.now(UTC)
@@ -144,14 +142,14 @@ class NotedGateway:
         self, resource: Resource, version: str, selector: str = ""
     ) -> AsyncIterator[tuple[str, Object]]:
         """See ApiGateway."""
-        loop = asyncio.get_running_loop()
-        opened = loop.call_later(OPEN_SECONDS, self._presence.works, resource, "watch")
+
+        def opened() -> None:
+            # Of a quiet resource nothing else tells so.
+            self._presence.works(resource, "watch")
+
         try:
-            async for event in self._gateway.watch(resource, version, selector):
-                self._presence.works(resource, "watch")
+            async for event in self._gateway.watch(resource, version, selector, opened):
                 yield event
         except errors.ApiError as fault:
             self._presence.fails(resource, "watch", fault)
             raise
-        finally:
-            opened.cancel()

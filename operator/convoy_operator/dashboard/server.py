@@ -14,9 +14,11 @@ import uvicorn
 from aiohttp import web
 from fastapi import FastAPI
 from kubernetes.aio.client import ApiClient
-from nicegui import Client, ui
+from nicegui import Client, core, ui
+from nicegui import app as pages
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -25,7 +27,7 @@ from convoy_operator import http
 from convoy_operator.connection import connect, package_version
 from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.gate import SESSION, Gate
-from convoy_operator.dashboard.auth.refusal import STYLE
+from convoy_operator.dashboard.auth.refusal import STYLE, refusal
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.feed import Feed
@@ -34,8 +36,11 @@ from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.dashboard.pace import Pace
 from convoy_operator.dashboard.pages import job, login, node, overview
+from convoy_operator.dashboard.past import Past
 from convoy_operator.dashboard.presence import NotedGateway, Presence
-from convoy_operator.dashboard.settings import DashboardSettings
+from convoy_operator.dashboard.seats import MOST, MOST_EACH, Seats
+from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
+from convoy_operator.dashboard.sockets import bind_events
 from convoy_operator.dashboard.world import World
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
@@ -89,6 +94,9 @@ class Dashboard:
             pace=Pace(),
             presence=Presence(gateway, feed.ring),
             gateway=gateway,
+            past=Past(gateway),
+            # Where nobody is asked who they are, all readers are one.
+            seats=Seats(each=MOST if settings.auth_mode == AuthMode.NONE else MOST_EACH),
             door=Door(settings, gateway),
             metrics=DashboardMetrics(counted),
             loading=self._loading,
@@ -99,7 +107,7 @@ class Dashboard:
         self.server = Server(
             uvicorn.Config(
                 self._app(),
-                host=settings.bind,
+                host=settings.pages_address,
                 port=settings.port,
                 log_config=None,
                 access_log=False,
@@ -134,15 +142,24 @@ class Dashboard:
             tailwind=False,
             show_welcome_message=False,
         )
-        return GZipMiddleware(
-            SecurityHeaders(Gate(app, self.context.door, owner, self._full)), minimum_size=1000
-        )
+        # NiceGUI would make a page of its own, which nobody counts, for whatever is not there.
+        pages.add_exception_handler(404, _missing)
+        bind_events(core.sio, owner)
+        hosts = self.context.settings.allowed_hosts
+        gate = Gate(app, self.context.door, owner, self._full, hosts)
+        return GZipMiddleware(SecurityHeaders(gate), minimum_size=1000)
 
     def _loading(self) -> list[str]:
         return sorted(plural for plural, one in self._reflectors.items() if not one.synced.is_set())
 
-    def _full(self) -> bool:
-        return len(Client.instances) >= self.context.settings.most_pages
+    def _full(self, session: Session) -> bool:
+        settings, user = self.context.settings, session.identity.user
+        if len(Client.instances) >= settings.most_pages:
+            return True
+        of_user = sum(
+            found is not None and found.identity.user == user for found in map(owner, Client.instances)
+        )
+        return self.context.door.mode is not AuthMode.NONE and of_user >= settings.most_pages_each
 
     async def run(self) -> None:
         """Runs until the server is told to stop, or until any part ends."""
@@ -187,6 +204,10 @@ def owner(client_id: str) -> Session | None:
     return session if isinstance(session, Session) else None
 
 
+async def _missing(request: Request, _: Exception) -> Response:
+    return refusal(404, "there is no such page", request.headers.get("accept", ""))
+
+
 async def run(settings: DashboardSettings) -> int:
     """Runs until SIGTERM or SIGINT; the exit code."""
     loop = asyncio.get_running_loop()
@@ -203,5 +224,7 @@ async def run(settings: DashboardSettings) -> int:
         except Exception:
             log.exception("the dashboard ends")
             return 1
+        finally:
+            await dashboard.context.gateway.close()
     log.info("stopped")
     return 0

@@ -12,6 +12,9 @@ from typing import Any
 from convoy_operator.settings import SettingError
 
 PREFIX = "CONVOY_DASHBOARD_"
+LOCAL = "127.0.0.1"
+"""What `kubectl port-forward` dials in the pod."""
+LOCAL_NAMES = frozenset({"localhost", LOCAL, "::1"})
 Network = IPv4Network | IPv6Network
 
 
@@ -48,8 +51,16 @@ class DashboardSettings:
     most_pages: int = 150
     """Pages that may be open at a time: one takes a megabyte or two of memory."""
 
+    most_pages_each: int = 50
+    """Of one user, where it is known who looks."""
+
     bind: str = "0.0.0.0"  # noqa: S104 - the kubelet, Prometheus and people dial it
     """Address that all ports are bound to."""
+    pages_bind: str = ""
+    """Address that the port of the pages is bound to; where empty, `LOCAL` in the mode None, else `bind`."""
+    hosts: str = ""
+    """Names by which browsers may reach it, with commas and without ports; where empty, those of this very
+    machine in the mode None, else any."""
     port: int = 8090
     """Port of the pages."""
     metrics_port: int = 8080
@@ -69,6 +80,17 @@ class DashboardSettings:
     def proxies(self) -> tuple[Network, ...]:
         """`proxy_cidrs`, read."""
         return tuple(ip_network(one.strip()) for one in self.proxy_cidrs.split(",") if one.strip())
+
+    @property
+    def pages_address(self) -> str:
+        """Address of the pages: where nobody is asked who they are, other pods must not reach them."""
+        return self.pages_bind or (LOCAL if self.auth_mode == AuthMode.NONE else self.bind)
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """`hosts`, read; any when empty."""
+        given = frozenset(one.strip().lower() for one in self.hosts.split(",") if one.strip())
+        return given or (LOCAL_NAMES if self.auth_mode == AuthMode.NONE else given)
 
 
 _WORDS = {"true": True, "false": False}

@@ -51,8 +51,6 @@ class World:
         self.checkpoint_stores: Store[Kept[CheckpointStore]] = Store()
         self.curves = Curves()
         self.rows = RowCache()
-        self.since = datetime.now(UTC)
-        """When watching began."""
         self._feed = feed
         self.jobs.listen(self._job)
         self.nodes.listen(self._node)
@@ -80,7 +78,7 @@ class World:
 
     def health_by_node(self) -> dict[str, NodeHealth]:
         """The hardware that each node is."""
-        return by_node(self.healths)
+        return by_node(self.healths, self.nodes)
 
     def policies_by_name(self) -> Mapping[str, GuardPolicy]:
         """Those that can be read."""

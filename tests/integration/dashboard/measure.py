@@ -149,15 +149,23 @@ def test_measure(empty: Cluster, starter: Starter, browser: Browser) -> None:
         busy = updates(empty, browser, "busy", rng)
         loads["1 browser"] = one.figures()
     browser.open("about:blank")
+    crowd: list[float] = []
     # The most come last: a process seldom gives memory back.
     for number in VIEWERS:
-        with Viewers(process.url, number), progress(empty, rng):
+        with Viewers(process.url, number) as viewers, progress(empty, rng):
             loads[f"{number} viewers"] = load(pid)
+            assert viewers.told >= number, "the viewers were told of changes"
+            assert not viewers.lost, "all of them stayed"
+            if number == VIEWERS[-1]:
+                browser.open(process.url)
+                eventually(lambda: browser.row("default/bench-499"))
+                crowd = updates(empty, browser, "crowd", rng)
     figures = {
         "first_contents_ms": contents,
         "first_rows_ms": rows,
         "quiet_ms": quiet,
         "busy_ms": busy,
+        "crowd_ms": crowd,
         "loads": loads,
     }
     Path(os.environ["CONVOY_BENCH_OUT"]).write_text(json.dumps(figures))

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
 from tests.integration.dashboard.samples import training_job
+from tests.integration.dashboard.viewers import Viewers
 
 LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["list"]}]
 ALL = [*LIST_JOBS, {"apiGroups": ["convoy.dev"], "resources": ["nodehealths"], "verbs": ["list"]}]
@@ -75,7 +76,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
     browser.sees(f"{other}/there")
     browser.sees("node-1")
     browser.sees("system:serviceaccount:default:all-seeing")
-    cookie = browser.driver.get_cookie("convoy-session")
+    cookie = browser.driver.get_cookie(f"convoy-session-{guarded.port}")
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
     assert token not in cookie["value"]
     eventually(lambda: [one for one in browser.all("header button") if one.text == "Log out"])[0].click()
@@ -97,7 +98,7 @@ def test_only_the_namespaces_that_one_may_list_are_shown(
     browser.open(guarded.url + f"/jobs/{other}/there")
     browser.sees("Logs")
     eventually(lambda: [one for one in browser.all("button") if one.text == "Follow"])[0].click()
-    browser.sees("rank 0 has no pod now")
+    browser.sees(f"you may not read logs in namespace {other}")
 
 
 def test_who_may_list_nothing_sees_nothing(
@@ -107,7 +108,7 @@ def test_who_may_list_nothing_sees_nothing(
     user = "system:serviceaccount:default:of-none"
     browser.sees(f"There are no TrainingJobs that {user} may list.")
     browser.sees(f"--clusterrole=convoy-trainingjobs-viewer --user={user}")
-    assert "there" not in browser.row(f"{other}/there") and "node-1" not in browser.text
+    assert f"{other}/there" not in browser.text and "node-1" not in browser.text
 
 
 def test_a_token_that_is_revoked_ends_the_session(
@@ -122,9 +123,15 @@ def test_a_token_that_is_revoked_ends_the_session(
 
 def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter("TokenReview", idle_seconds="4")
-    log_in(process, browser, cluster.account("idler", LIST_JOBS))
-    browser.sees("default/here")
-    eventually(lambda: "/login" in browser.driver.current_url, 30)
+    token = cluster.account("idler", LIST_JOBS)
+    cookie = ask(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
+    # One that does not leave by itself is shown out.
+    with Viewers(process.url, 1, cookie.partition(";")[0]) as stays:
+        log_in(process, browser, token)
+        browser.sees("default/here")
+        eventually(lambda: "/login" in browser.driver.current_url, 30)
+        eventually(lambda: stays.lost == 1, 30)
+    assert "Traceback" not in process.log.read_text()
     process.stop()
 
 
@@ -136,6 +143,7 @@ def test_a_session_that_ends_before_its_page_is_connected_leads_to_the_login(
     try:
         log_in(process, browser, cluster.account("idler", LIST_JOBS))
         eventually(lambda: browser.driver.current_url == process.url + "/")
+        browser.sees("Connection lost", 30)
         browser.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
         eventually(lambda: "/login" in browser.driver.current_url, 30)
     finally:
@@ -166,6 +174,10 @@ def test_after_a_restart_an_open_page_leads_to_the_login_and_from_there_back(
 
 def test_pages_are_bounded(other: str, starter: Starter) -> None:
     process = starter(most_pages="3")
+    # What is not there is no page, and takes no place of one.
+    for path in ("/login.php", "/_nicegui/x", "/_nicegui/x/y", "/static/x/y", "/static/x") * 2:
+        assert ask(process, "GET", path)[0] == 404, path
+    assert ask(process, "GET", "/", {"Host": "rebound.example.com"})[0] == 403
     told = [ask(process, "GET", "/nodes/node-1")[0] for _ in range(4)]
     assert told == [200, 200, 200, 503]
     status, headers, _ = ask(process, "GET", "/static/convoy.css")
@@ -204,7 +216,7 @@ def test_a_proxy_is_believed_from_its_address_alone(other: str, cluster: Cluster
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         {"metadata": {"name": "ada"}, "subjects": [subject], "roleRef": role},
     )
-    near = starter("Proxy", proxy_cidrs="127.0.0.0/8")
+    near = starter("Proxy", proxy_cidrs="127.0.0.0/8", most_pages_each="2")
     far = starter("Proxy", proxy_cidrs="10.0.0.0/8")
     user = {"X-Forwarded-User": "ada"}
     status, _, body = ask(near, "GET", "/", user)
@@ -217,6 +229,8 @@ def test_a_proxy_is_believed_from_its_address_alone(other: str, cluster: Cluster
     assert told == [403, 403, 403]
     nobody = ask(near, "GET", "/", {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "system:masters"})[2]
     assert "default/here" not in nobody
+    assert [ask(near, "GET", "/", user)[0] for _ in range(2)] == [200, 503], "a reader has so many pages"
+    assert ask(near, "GET", "/", {"X-Forwarded-User": "eve"})[0] == 200
     near.stop()
     far.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.integration.dashboard import times
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, eventually
 
 
@@ -43,12 +44,35 @@ def test_a_job_that_is_deleted_while_one_looks_is_said_to_be_gone(
     empty: Cluster, dashboard: Process, browser: Browser
 ) -> None:
     path = "/apis/convoy.dev/v1alpha1/namespaces/default/trainingjobs/short"
-    empty.make("trainingjobs", job("short", phase="Failed", reason="RankFailed", message="it fell over"))
+    made = empty.make(
+        "trainingjobs", job("short", phase="Failed", reason="RankFailed", message="it fell over")
+    )
+    happened = {
+        "metadata": {"name": "of-the-first-life", "namespace": "default"},
+        "involvedObject": {"namespace": "default", "name": "short", "uid": made["metadata"]["uid"]},
+        "reason": "Happened",
+        "message": "in the first life",
+        "lastTimestamp": times.at(minutes=1),
+    }
+    empty.plane.request("POST", "/api/v1/namespaces/default/events", happened)
     browser.open(dashboard.url + "/jobs/default/short")
     browser.sees("it fell over")
+    browser.sees("in the first life")
     empty.plane.request("DELETE", path)
     browser.sees("The job has been deleted")
     assert "it fell over" not in browser.text and browser.find(".title .badge").text == ""
     empty.make("trainingjobs", job("short", phase="Running", reason="Training", message="a new life"))
     browser.sees("a new life")
+    assert "in the first life" not in browser.text, "it is another job of that name"
     assert browser.complaints() == []
+
+
+def test_a_node_that_is_deleted_while_one_looks_has_no_state(
+    empty: Cluster, dashboard: Process, browser: Browser
+) -> None:
+    empty.plane.request("POST", "/api/v1/nodes", {"metadata": {"name": "leaving"}})
+    browser.open(dashboard.url + "/nodes/leaving")
+    eventually(lambda: browser.find(".title .badge").text == "Unguarded")
+    empty.plane.request("DELETE", "/api/v1/nodes/leaving")
+    browser.sees("There is no such node")
+    assert browser.find(".title .badge").text == ""

@@ -113,7 +113,23 @@ def test_focus_stays_where_it_is_while_data_move(
     browser.run("document.querySelector(\"tr[data-key='default/moe-sweep-b'] a\").focus()")
     cluster.status("trainingjobs", "moe-sweep-b", {"ready": "7/8"}, "default")
     eventually(lambda: browser.row("default/moe-sweep-b")[2] == "7/8")
-    assert browser.run("return document.activeElement.innerText") == "default/moe-sweep-b"
+    focused = "return document.activeElement.innerText"
+    assert browser.run(focused) == "default/moe-sweep-b"
+    # Sorted by it, the line goes from the end to the beginning, and its focus with it.
+    order = (
+        "const jobs = [...document.querySelectorAll('section[aria-labelledby=jobs] tbody tr')];"
+        "return jobs.map((one) => one.dataset.key).indexOf('default/moe-sweep-b')"
+    )
+    head = "section[aria-labelledby=jobs] th:nth-child(7) button"
+    browser.run("document.querySelector(arguments[0]).click()", head)
+    browser.run("document.querySelector(arguments[0]).click()", head)
+    eventually(lambda: browser.find("th[aria-sort=descending]").text == "Restarts")
+    before = browser.run(order)
+    browser.run("document.querySelector(\"tr[data-key='default/moe-sweep-b'] a\").focus()")
+    cluster.status("trainingjobs", "moe-sweep-b", {"restarts": {"total": 999}}, "default")
+    eventually(lambda: browser.run(order) == 0 != before)
+    assert browser.run(focused) == "default/moe-sweep-b"
+    cluster.status("trainingjobs", "moe-sweep-b", {"ready": "8/8", "restarts": {"total": 0}}, "default")
 
 
 def test_dark_follows_the_system_and_can_be_chosen(
@@ -216,6 +232,16 @@ def test_a_list_of_many_jobs_comes_in_pages(cluster: Cluster, dashboard: Process
     eventually(lambda: browser.find(jobs + ".pager span").text == "1 to 50 of 60")
     assert len(browser.all(jobs + "tbody tr")) == 50
     browser.find(jobs + ".pager button:last-child").click()
+    eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
+    eventually(lambda: browser.driver.current_url.endswith("/?jobs.page=2"))
+    browser.open(dashboard.url + "/?jobs.page=2&jobs.words=many&jobs.sort=-1")
+    eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
+    assert browser.find(jobs + "tbody th").text == "default/many-009"
+    assert browser.find(jobs + "input").get_attribute("value") == "many"
+    browser.find(jobs + ".pager button").click()
+    eventually(lambda: browser.driver.current_url.endswith("/?jobs.words=many&jobs.sort=-1"))
+    assert browser.complaints() == []
+    browser.open(dashboard.url + "/?jobs.page=2")
     eventually(lambda: browser.find(jobs + ".pager span").text == "51 to 60 of 60")
     assert len(browser.find(jobs).find_elements(By.CSS_SELECTOR, "tbody tr")) == 10
 

@@ -113,7 +113,10 @@ def test_the_log_of_a_rank_is_read_and_followed(
         eventually(lambda: [one for one in browser.all("button") if one.text.startswith(name)])[0].click()
 
     browser.sees("llama-8b-worker-2")
-    browser.find("input[type=number]").send_keys("4")
+    # The row of a pod leads to the log of its first rank.
+    browser.find("tr a[href$='?rank=4#logs']").click()
+    eventually(lambda: browser.find("input[type=number]").get_attribute("value") == "4")
+    assert browser.run("return document.querySelector('#logs').getBoundingClientRect().top < innerHeight")
     press("Show")
     browser.sees("[3/4] step 1 of rank 4 <b>")
     assert "of rank 5" not in browser.text

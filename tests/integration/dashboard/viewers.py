@@ -19,14 +19,18 @@ OPEN_SECONDS = 60.0
 class Viewers:
     """So many of them, in a thread of their own; use it as `with`."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, cookie: str = "") -> None:
+        """`cookie`: the header, where one has to be logged in."""
         self._url = url
+        self._headers = {"Cookie": cookie} if cookie else {}
         self._number = number
         self._open = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._fault: BaseException | None = None
         self.told = 0
         """Messages that all of them got."""
+        self.lost = 0
+        """Connections that were ended."""
 
     def __enter__(self) -> Viewers:
         self._thread.start()
@@ -41,7 +45,7 @@ class Viewers:
     async def _run(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         try:
-            async with aiohttp.ClientSession() as session:
+            async with aiohttp.ClientSession(headers=self._headers) as session:
                 pages = [await self._page(session) for _ in range(self._number)]
                 self._open.set()
                 await self._ended.wait()
@@ -58,7 +62,7 @@ class Viewers:
         ids = {name: str(uuid.uuid4()) for name in ("document_id", "tab_id")}
         asked = {"client_id": found[1], "next_message_id": "0", "implicit_handshake": "true", **ids}
         query = "&".join(f"{name}={value}" for name, value in asked.items())
-        client = socketio.AsyncClient(handle_sigint=False)
+        client = socketio.AsyncClient(handle_sigint=False, reconnection=False)
         newest = 0
 
         async def take(_: str, message: dict[str, Any] | None = None) -> None:
@@ -66,15 +70,19 @@ class Viewers:
             self.told += 1
             newest = max(newest, (message or {}).get("_id", 0) + 1)
 
+        async def lose(*_: object) -> None:
+            self.lost += 1
+
         async def acknowledge() -> None:
             while client.connected:
                 await client.emit("ack", {"client_id": found[1], "next_message_id": newest})
                 await asyncio.sleep(ACK_SECONDS)
 
         client.on("*", take)
+        client.on("disconnect", lose)
         await client.connect(
             f"{self._url}?{query}",
-            headers={"Origin": self._url},
+            headers={"Origin": self._url, **self._headers},
             transports=["websocket"],
             socketio_path="/_nicegui_ws/socket.io",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -227,3 +228,29 @@ async def test_a_watch_that_is_cut_within_a_line_is_broken(
     server.steps = [stream(b'{"type": "ADDED", "object"\n')]
     with pytest.raises(errors.Unavailable):
         await watched(gateway)
+
+
+async def test_a_watch_does_not_wait_for_ever_for_a_connection_and_says_when_it_is_taken(
+    server: Server, gateway: KubernetesGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_SECONDS", 0.1)
+    gateway._client.rest_client.maxsize = 1
+    held, let_go = asyncio.Event(), asyncio.Event()
+    opened: list[int] = []
+
+    async def hold(request: web.Request) -> web.StreamResponse:
+        held.set()
+        await let_go.wait()
+        return web.Response(body=b"{}")
+
+    server.steps = [hold]
+    holding = asyncio.create_task(gateway.get(PODS, "team", "pod"))
+    await held.wait()
+    with pytest.raises(errors.Unavailable, match="watch of pods"):
+        await asyncio.wait_for(anext(gateway.watch(PODS, "1", opened=lambda: opened.append(1))), 1)
+    assert opened == []
+    let_go.set()
+    await holding
+    server.steps = [(200, b'{"type": "ADDED", "object": {}}\n')]
+    async for _ in gateway.watch(PODS, "1", opened=lambda: opened.append(1)):
+        assert opened == [1]

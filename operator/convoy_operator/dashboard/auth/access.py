@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -14,12 +16,17 @@ from convoy_crds.meta import GROUP
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.gateway import Object
+from convoy_operator.limits import FLOW
 
 log = structlog.get_logger(__name__)
 
-MOST_ANSWERS = 2048
+MOST_ANSWERS = 16_384
 ANSWER_SECONDS = 5.0
-"""Pages wait for answers, and have to say soon that there are none."""
+"""Pages wait for an answer, and have to say soon that there is none; it is not given up by then."""
+ASK_SECONDS = 60.0
+"""A question that has waited in line for so long is given up."""
+SPREAD = 0.25
+"""By so much of its time an answer may be forgotten earlier, so that not all are asked for anew at once."""
 RETRY_SECONDS = 15.0
 """After a question that nobody answered it is asked again."""
 _JOBS = {"verb": "list", "group": GROUP, "resource": "trainingjobs"}
@@ -30,13 +37,18 @@ _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
 class Reviewer(Protocol):
     """Who answers."""
 
-    async def review_access(self, user: str, groups: tuple[str, ...], wanted: Mapping[str, str]) -> Object:
+    async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> Object:
         """`status` of a SubjectAccessReview."""
         ...
 
 
 class Access(Protocol):
     """What a session may see."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nobody has said yet if it may see some of what was asked for last."""
+        ...
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """Of these, the ones whose jobs it may list."""
@@ -58,6 +70,8 @@ class Access(Protocol):
 class Everything:
     """For a dashboard that asks nobody who they are."""
 
+    unanswered = False
+
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """See Access."""
         return frozenset(present)
@@ -75,57 +89,106 @@ class Everything:
         return True
 
 
-class ReviewedAccess:
-    """As SubjectAccessReviews say. While nobody answers, what was said before holds, and nothing else."""
+@dataclass(slots=True)
+class _Answer:
+    said: bool | None = None
+    """None while nobody has answered."""
+    until: float = float("-inf")
+    """So long it is believed."""
+    asked: float = float("-inf")
+    asking: asyncio.Task[None] | None = None
+
+
+class Answers:
+    """What SubjectAccessReviews said, for all sessions: of one user's right the API server is asked once."""
 
     def __init__(
         self,
         reviewer: Reviewer,
-        identity: Identity,
         seconds: float,
         clock: Callable[[], float] = monotonic,
+        spread: Callable[[], float] = random.random,
     ) -> None:
         self._reviewer = reviewer
-        self._identity = identity
         self._seconds = seconds
         self._clock = clock
-        self._answers: OrderedDict[tuple[tuple[str, str], ...], tuple[float, bool]] = OrderedDict()
+        self._spread = spread
+        self._known: OrderedDict[tuple[Identity, tuple[tuple[str, str], ...]], _Answer] = OrderedDict()
+
+    async def may(self, identity: Identity, wanted: Mapping[str, str]) -> bool | None:
+        """Whether that user may do so; None when nobody says. What was said before holds meanwhile."""
+        answer = self._known.setdefault((identity, tuple(sorted(wanted.items()))), _Answer())
+        now = self._clock()
+        if now < answer.until:
+            return answer.said
+        if answer.asking is None or answer.asking.done():
+            self._known.move_to_end((identity, tuple(sorted(wanted.items()))))
+            while len(self._known) > MOST_ANSWERS:
+                self._known.popitem(last=False)
+            answer.asked = now
+            answer.asking = asyncio.create_task(self._ask(identity, wanted, answer))
+        # One that waits in a long line is waited for once, not at every update of a page.
+        patience = max(0.0, answer.asked + ANSWER_SECONDS - now)
+        await asyncio.wait({answer.asking}, timeout=patience)
+        return answer.said
+
+    async def _ask(self, identity: Identity, wanted: Mapping[str, str], answer: _Answer) -> None:
+        # Users take turns: nobody stands behind all namespaces of another.
+        FLOW.set(identity)
+        lasts = min(self._seconds, RETRY_SECONDS)
+        try:
+            asked = self._reviewer.review_access(identity, wanted)
+            status = await asyncio.wait_for(asked, ASK_SECONDS)
+            answer.said = status.get("allowed") is True and status.get("denied") is not True
+            lasts = self._seconds * (1.0 - SPREAD * self._spread())
+        except (errors.Unavailable, errors.TooManyRequests, TimeoutError) as fault:
+            log.warning("no answer about a right", user=identity.user, error=str(fault))
+        except errors.ApiError as fault:
+            # It is there, and does not say yes.
+            log.warning("a right cannot be asked for", user=identity.user, error=str(fault))
+            answer.said = None
+        answer.until = self._clock() + lasts
+
+
+class ReviewedAccess:
+    """As SubjectAccessReviews say. While nobody answers, what was said before holds, and nothing else."""
+
+    def __init__(self, answers: Answers, identity: Identity) -> None:
+        self._answers = answers
+        self._identity = identity
+        self._open: dict[str, bool] = {}
+
+    @property
+    def unanswered(self) -> bool:
+        """See Access."""
+        return any(self._open.values())
 
     async def namespaces(self, present: Iterable[str]) -> frozenset[str]:
         """See Access."""
         if await self.everywhere():
+            self._open["namespaces"] = False
             return frozenset(present)
         asked = list(present)
-        answers = await asyncio.gather(*(self._may({**_JOBS, "namespace": one}) for one in asked))
-        return frozenset(one for one, may in zip(asked, answers, strict=True) if may)
+        found = await asyncio.gather(*(self._of({**_JOBS, "namespace": one}) for one in asked))
+        self._open["namespaces"] = None in found
+        return frozenset(one for one, may in zip(asked, found, strict=True) if may)
 
     async def everywhere(self) -> bool:
         """See Access."""
-        return await self._may(_JOBS)
+        return await self._may("everywhere", _JOBS)
 
     async def nodes(self) -> bool:
         """See Access."""
-        return await self._may(_NODES)
+        return await self._may("nodes", _NODES)
 
     async def logs(self, namespace: str) -> bool:
         """See Access."""
-        return await self._may({**_LOGS, "namespace": namespace})
+        return await self._may("logs", {**_LOGS, "namespace": namespace})
 
-    async def _may(self, wanted: Mapping[str, str]) -> bool:
-        key, now = tuple(sorted(wanted.items())), self._clock()
-        at, before = self._answers.get(key, (float("-inf"), False))
-        if now - at < self._seconds:
-            return before
-        try:
-            asked = self._reviewer.review_access(self._identity.user, self._identity.groups, wanted)
-            status = await asyncio.wait_for(asked, ANSWER_SECONDS)
-            answer = status.get("allowed") is True and status.get("denied") is not True
-        except (errors.ApiError, TimeoutError) as fault:
-            log.warning("no answer about a right", user=self._identity.user, error=str(fault))
-            answer = before
-            now -= max(0.0, self._seconds - RETRY_SECONDS)
-        self._answers[key] = (now, answer)
-        self._answers.move_to_end(key)
-        while len(self._answers) > MOST_ANSWERS:
-            self._answers.popitem(last=False)
-        return answer
+    async def _may(self, what: str, wanted: Mapping[str, str]) -> bool:
+        found = await self._of(wanted)
+        self._open[what] = found is None
+        return found is True
+
+    async def _of(self, wanted: Mapping[str, str]) -> bool | None:
+        return await self._answers.may(self._identity, wanted)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Callable
 from math import inf
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import structlog
+from starlette.requests import cookie_parser
 
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.access import Everything, ReviewedAccess, Reviewer
+from convoy_operator.dashboard.auth.access import Answers, Everything, ReviewedAccess, Reviewer
 from convoy_operator.dashboard.auth.identity import Identity, of_headers, of_review, within
 from convoy_operator.dashboard.auth.sessions import Session, Sessions
 from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
@@ -49,16 +50,22 @@ class Door:
         self.sessions = sessions or Sessions(idle, longest)
         self._proxies = settings.proxies
         self._reviewed: dict[str, float] = {}
+        self._answers = Answers(reviewer, settings.recheck_seconds)
 
-    @property
-    def cookie(self) -> str:
-        """Name of the session's cookie. With the prefix browsers take it over TLS and for this host alone."""
-        return "__Host-convoy-session" if self._settings.secure_cookie else "convoy-session"
+    def cookie(self, host: str) -> str:
+        """Name of the session's cookie, for the header `Host`.
+
+        With the prefix browsers take it over TLS and for this host alone. They do not tell ports apart: two
+        dashboards of one host would log each other's readers out.
+        """
+        name = "__Host-convoy-session" if self._settings.secure_cookie else "convoy-session"
+        port = host_of(host)[1]
+        return f"{name}-{port}" if port else name
 
     def session(self, peer: str, header: Callable[[str], str]) -> Session | None:
         """The session of a request from `peer` with these headers; None when there is none."""
         if self.mode is AuthMode.TOKEN_REVIEW:
-            return self.sessions.find(cookie_of(header("cookie"), self.cookie))
+            return self.sessions.find(cookie_of(header("cookie"), self.cookie(header("host"))))
         if self.mode is AuthMode.NONE:
             anybody = Identity("anonymous")
             return self.sessions.find("-") or self.sessions.begin(anybody, Everything(), key="-")
@@ -82,7 +89,7 @@ class Door:
         return self.sessions.begin(identity, self._access(identity), token)
 
     def _access(self, identity: Identity) -> ReviewedAccess:
-        return ReviewedAccess(self._reviewer, identity, self._settings.recheck_seconds)
+        return ReviewedAccess(self._answers, identity)
 
     async def run(self) -> None:
         """Ends sessions whose time is over, or whose token is refused by now; until cancelled."""
@@ -118,10 +125,14 @@ class Door:
 
 
 def cookie_of(header: str, name: str) -> str:
-    """The value of a cookie; empty when there is none."""
+    """The value of a cookie; empty when there is none. What others of the host set does not matter."""
+    return cookie_parser(header).get(name, "")
+
+
+def host_of(header: str) -> tuple[str, int | None]:
+    """Name and port in a header `Host`; no name for what is none."""
     try:
-        found: Mapping[str, object] = SimpleCookie(header)
-    except CookieError:
-        return ""
-    morsel = found.get(name)
-    return str(getattr(morsel, "value", ""))
+        parts = urlsplit(f"//{header}")
+        return parts.hostname or "", parts.port
+    except ValueError:
+        return "", None

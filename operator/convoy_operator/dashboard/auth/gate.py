@@ -9,16 +9,19 @@ from urllib.parse import parse_qs, quote, urlsplit
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.auth.door import Door, host_of
 from convoy_operator.dashboard.auth.refusal import refusal
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.settings import AuthMode
 
 SESSION = "convoy.session"
 """Key of the session in the scope of a request."""
-OPEN = ("/login", "/static/")
+_OPEN = re.compile(r"/login|/static/[^/]+")
 _PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
-_OTHERS = ("/_nicegui/", "/_nicegui_ws/", "/logout", "/theme", "/favicon.ico")
+_SOCKET = "/_nicegui_ws/"
+_OTHERS = re.compile(r"/_nicegui/[^/]+/.+|/_nicegui_ws/.*|/logout|/theme|/favicon\.ico")
+_NO_USE = re.compile(r"/_nicegui/.*|/_nicegui_ws/.*|/favicon\.ico")
+"""What pages ask for without their reader."""
 _SAFE = ("GET", "HEAD")
 
 
@@ -40,8 +43,14 @@ def same_site(header: Callable[[str], str]) -> bool:
 
 
 def is_page(path: str) -> bool:
-    """Whether it is the path of one of our pages: what may be gone back to, after a form."""
+    """Whether it is the path of one of our pages."""
     return _PAGE.fullmatch(path) is not None
+
+
+def is_place(address: str) -> bool:
+    """Whether it is a page of ours, perhaps with a query: what may be gone back to, after a form."""
+    path, _, query = address.partition("?")
+    return is_page(path) and query.isascii() and query.isprintable()
 
 
 class Gate:
@@ -52,13 +61,17 @@ class Gate:
         app: ASGIApp,
         door: Door,
         owner: Callable[[str], Session | None],
-        full: Callable[[], bool] = lambda: False,
+        full: Callable[[Session], bool] = lambda _: False,
+        hosts: frozenset[str] = frozenset(),
     ) -> None:
-        """`owner`: whose a page is, by the id that its socket names; `full`: no more pages fit."""
+        """`owner`: whose a page is, by the id that its socket names; `full`: no more pages of a session fit;
+        `hosts`: names by which it may be reached, any when empty.
+        """
         self._app = app
         self._door = door
         self._owner = owner
         self._full = full
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -67,13 +80,17 @@ class Gate:
             return
         header, path = headers_of(scope), scope["path"]
         reading = scope["type"] == "http" and scope["method"] in _SAFE
+        if self._hosts and host_of(header("host"))[0] not in self._hosts:
+            # Any site can have its own name lead here: where nobody logs in, the name is all that tells.
+            await _refuse(scope, receive, send, 403, "this dashboard is not reached by that name")
+            return
         if not reading and not same_site(header):
             await _refuse(scope, receive, send, 403, "this was asked for by another site")
             return
-        if path.startswith(OPEN):
+        if _OPEN.fullmatch(path):
             await self._app(scope, receive, send)
             return
-        if not is_page(path) and not path.startswith(_OTHERS):
+        if not is_page(path) and not _OTHERS.fullmatch(path):
             await _refuse(scope, receive, send, 404, "there is no such page")
             return
         peer = scope["client"][0] if scope.get("client") else ""
@@ -81,27 +98,32 @@ class Gate:
         if session is None:
             await self._turn_away(scope, receive, send)
             return
-        if path.startswith("/_nicegui_ws/") and not self._owns(scope, session):
+        if path.startswith(_SOCKET) and not self._owns(scope, session):
             await _refuse(scope, receive, send, 403, "this page is of another session")
             return
-        if reading and is_page(path) and self._full():
+        if reading and is_page(path) and self._full(session):
             await _refuse(scope, receive, send, 503, "too many pages are open: close some, and try again")
             return
-        if not path.startswith(("/_nicegui_ws/", "/_nicegui/")):
+        if not _NO_USE.fullmatch(path):
             self._door.sessions.use(session)
         scope[SESSION] = session
         await self._app(scope, receive, send)
 
     def _owns(self, scope: Scope, session: Session) -> bool:
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        owners = [self._owner(one) for one in asked.get("client_id", ())]
+        query = scope.get("query_string", b"").decode("latin-1")
+        asked = parse_qs(query, keep_blank_values=True).get("client_id", ())
+        if len(asked) != 1:
+            return False
+        owner = self._owner(asked[0])
         # A page that is gone has no owner; NiceGUI then has its browser load it anew.
-        return all(owner is None or owner is session for owner in owners)
+        return owner is None or owner is session
 
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
             if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
-                back = f"?back={quote(scope['path'], safe='')}" if scope["path"] != "/" else ""
+                query = scope.get("query_string", b"").decode("latin-1")
+                place = f"{scope['path']}?{query}" if query else scope["path"]
+                back = f"?back={quote(place, safe='')}" if place != "/" else ""
                 await RedirectResponse(f"/login{back}", 303)(scope, receive, send)
                 return
             await _refuse(scope, receive, send, 401, "log in first")

@@ -20,6 +20,9 @@ class Identity:
 
     user: str
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What the authenticator adds, which authorizers may go by."""
 
 
 def of_review(status: Mapping[str, Any]) -> Identity | None:
@@ -28,7 +31,14 @@ def of_review(status: Mapping[str, Any]) -> Identity | None:
     name = user.get("username")
     if status.get("authenticated") is not True or not isinstance(name, str) or not name:
         return None
-    return Identity(name, tuple(map(str, user.get("groups") or ())))
+    extra = user.get("extra") or {}
+    # Their order means nothing, and need not be the same the next time.
+    return Identity(
+        name,
+        tuple(sorted(map(str, user.get("groups") or ()))),
+        str(user.get("uid") or ""),
+        tuple(sorted((str(key), tuple(sorted(map(str, values or ())))) for key, values in extra.items())),
+    )
 
 
 def of_headers(user: str, groups: str) -> Identity | None:
@@ -43,6 +53,23 @@ def of_headers(user: str, groups: str) -> Identity | None:
     named = [one.strip() for one in groups.split(",")][:MOST_GROUPS]
     kept = dict.fromkeys(one for one in named if one and not one.startswith(_RESERVED))
     return Identity(user, (*kept, AUTHENTICATED))
+
+
+def address_of(peer: str, forwarded: str, proxies: Iterable[Network]) -> str:
+    """Whose request it is. `forwarded`: X-Forwarded-For, of which only what believed proxies add is."""
+    proxies = tuple(proxies)
+    for one in (peer, *(part.strip() for part in reversed(forwarded.split(",")))):
+        if not within(one, proxies):
+            return one if one == peer or _is_address(one) else peer
+    return peer
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def within(address: str, networks: Iterable[Network]) -> bool:

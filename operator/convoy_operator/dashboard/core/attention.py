@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,6 +13,7 @@ from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.telling import NEW, TROUBLE
 from convoy_crds.terms import ConditionType, Reasons
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_operator.dashboard.core.jobs import ours, why
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import ago, job_link, node_link, shortened
@@ -46,46 +47,82 @@ class Concern:
 
 def of_job(kept: Kept[TrainingJob], now: datetime) -> Iterator[Concern]:
     """What is wrong with a job."""
-    where = f"{kept.namespace}/{kept.name}"
-    ask = f"convoy why {kept.name} -n {kept.namespace}"
-
-    def concern(what: str, tone: Tone, since: datetime | None, why: str, advice: str) -> Concern:
-        href = job_link(kept.namespace, kept.name)
-        return Concern(f"job/{where}/{what}", what, tone, where, href, since, why, advice)
-
     job = kept.model
     if job is None:
-        yield concern("Job unreadable", Tone.BAD, None, kept.flaw, "correct the manifest and apply it again")
+        advice = "correct the manifest and apply it again"
+        yield _concern(kept, "Job unreadable", Tone.BAD, None, kept.flaw, advice)
         return
-    status = job.status
+    found = _of_life(kept, job, now)
+    if found is not None:
+        yield found
+    if job.metadata.deletion_timestamp is None and job.status.phase not in TERMINAL:
+        yield from _of_conditions(kept, job)
+
+
+def _concern(
+    kept: Kept[TrainingJob], what: str, tone: Tone, since: datetime | None, said: str, advice: str = ""
+) -> Concern:
+    where = f"{kept.namespace}/{kept.name}"
+    return Concern(
+        f"job/{where}/{what}",
+        what,
+        tone,
+        where,
+        job_link(kept.namespace, kept.name),
+        since,
+        said,
+        advice or f"see {_ask(kept)}",
+    )
+
+
+def _ask(kept: Kept[TrainingJob]) -> str:
+    return f"convoy why {kept.name} -n {kept.namespace}"
+
+
+def _of_life(kept: Kept[TrainingJob], job: TrainingJob, now: datetime) -> Concern | None:
+    """What is wrong with where it is between its making and its end."""
+    status, leaves = job.status, job.metadata.deletion_timestamp
     said = f"{status.reason}: {status.message}" if status.message else status.reason
     created = job.metadata.creation_timestamp
+
+    def long(since: datetime | None) -> bool:
+        return since is not None and now - since >= STUCK
+
+    if leaves is not None:
+        advice = f"see its finalizers: kubectl -n {kept.namespace} get trainingjob {kept.name} -o yaml"
+        late = long(leaves)
+        return _concern(kept, "Job not deleted", Tone.WARN, leaves, why(job), advice) if late else None
     if status.phase is Phase.FAILED:
-        advice = f"see {ask}; correct what it names and make the job anew"
-        yield concern("Job failed", Tone.BAD, status.completion_time, said, advice)
-    elif status.phase is None:
-        if created is not None and now - created >= STUCK:
-            yield concern("Job stuck", Tone.BAD, created, NEW, "see that the operator runs")
-    elif status.phase in _COMING_UP:
-        since = _not_running_since(job) or created
-        if status.reason in TROUBLE or (since is not None and now - since >= STUCK):
-            yield concern("Job stuck", Tone.WARN, since, said, f"see {ask}")
-    elif status.phase is Phase.SUSPENDED and status.reason in TROUBLE:
-        yield concern("Job suspended unsaved", Tone.WARN, None, said, f"see {ask}")
-    if status.phase in TERMINAL:
-        return
-    for condition in status.conditions:
+        advice = f"see {_ask(kept)}; correct what it names and make the job anew"
+        return _concern(kept, "Job failed", Tone.BAD, status.completion_time, said, advice)
+    if not ours(job):
+        return None  # who manages it knows how long it may take
+    since = _not_running_since(job)
+    if status.phase is None and long(created):
+        return _concern(kept, "Job stuck", Tone.BAD, created, NEW, "see that the operator runs")
+    if status.phase in _COMING_UP and (status.reason in TROUBLE or long(since or created)):
+        return _concern(kept, "Job stuck", Tone.WARN, since or created, said)
+    if status.phase is Phase.SUSPENDING and long(since):
+        return _concern(kept, "Suspension stuck", Tone.WARN, since, said)
+    if status.phase is Phase.SUSPENDED and status.reason in TROUBLE:
+        return _concern(kept, "Job suspended unsaved", Tone.WARN, None, said)
+    return None
+
+
+def _of_conditions(kept: Kept[TrainingJob], job: TrainingJob) -> Iterator[Concern]:
+    for condition in job.status.conditions:
+        since = condition.last_transition_time
         if (
             condition.type == ConditionType.CHECKPOINTING
             and condition.status == "False"
             and condition.reason in TROUBLE
         ):
-            why = f"{condition.reason}: {condition.message}"
-            yield concern("Checkpoints at risk", Tone.WARN, condition.last_transition_time, why, f"see {ask}")
+            said = f"{condition.reason}: {condition.message}"
+            yield _concern(kept, "Checkpoints at risk", Tone.WARN, since, said)
         if condition.reason == Reasons.DETECTOR_DEGRADED.name:
-            why = condition.message or "the ranks' times scatter too much"
+            said = condition.message or "the ranks' times scatter too much"
             advice = "do not take silence for health: sweep its nodes, or give it steps of even length"
-            yield concern("Detector blind", Tone.WARN, condition.last_transition_time, why, advice)
+            yield _concern(kept, "Detector blind", Tone.WARN, since, said, advice)
 
 
 def _not_running_since(job: TrainingJob) -> datetime | None:
@@ -95,12 +132,14 @@ def _not_running_since(job: TrainingJob) -> datetime | None:
     return job.status.pending_since
 
 
-def of_health(health: NodeHealth) -> Concern | None:
-    """A node that is out of service; None for one that is in it."""
+def of_health(health: NodeHealth, current: Mapping[str, NodeHealth]) -> Concern | None:
+    """Hardware that is out of service; None for what is in it. `current`: by node, the hardware it is now."""
     status = health.status
     if status.state not in _OUT_OF_SERVICE:
         return None
-    node = status.node_ref.name or health.metadata.name
+    ref = status.node_ref
+    # Hardware that left its node has no other name than its own.
+    node = ref.name if current.get(ref.name) is health else health.metadata.name
     advice = f"convoy guard why {node}"
     repair = status.repair
     if status.state is State.REPAIRING and repair.action and repair.owner in ("", "manual"):
@@ -110,7 +149,7 @@ def of_health(health: NodeHealth) -> Concern | None:
     elif status.state is State.QUARANTINED:
         advice = f"{advice}; if it is well: convoy guard release {node} --reason ..."
     return Concern(
-        f"node/{node}",
+        f"node/{health.metadata.name}",
         f"Node {status.state.lower()}",
         Tone.BAD,
         node,
@@ -162,11 +201,12 @@ def gather(
     healths: Iterable[Kept[NodeHealth]],
     policies: Iterable[Kept[GuardPolicy]],
     stores: Iterable[Kept[CheckpointStore]],
+    current: Mapping[str, NodeHealth],
     now: datetime,
 ) -> list[Concern]:
-    """All of it: the worst first, then the newest."""
+    """All of it: the worst first, then the newest. `current`: by node, the hardware it is now."""
     found = [concern for kept in jobs for concern in of_job(kept, now)]
-    others: list[Concern | None] = [of_health(one.model) for one in healths if one.model]
+    others: list[Concern | None] = [of_health(one.model, current) for one in healths if one.model]
     others += [of_policy(one.model) for one in policies if one.model]
     others += [of_store(one.model) for one in stores if one.model]
     found += [concern for concern in others if concern is not None]
@@ -189,7 +229,6 @@ def rows(concerns: Iterable[Concern], now: datetime) -> list[Row]:
                 Cell(shortened(one.why)),
                 Cell(one.advice),
             ),
-            one.tone,
         )
         for one in concerns
     ]

@@ -14,6 +14,8 @@ GRID = "rgba(128,138,150,0.25)"
 BLUE = "#3d8bfd"
 TEAL = "#12a594"
 ORANGE = "#e5762c"
+DIGITS = 6
+"""Of a value, those that are drawn."""
 
 Options = dict[str, Any]
 
@@ -45,7 +47,9 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
     if curve is not None:
         told: Sequence[float] = getattr(curve, values)
         points = [
-            [step, round(value, 6)] for step, value in zip(curve.steps, told, strict=True) if not isnan(value)
+            [step, float(f"{value:.{DIGITS}g}")]
+            for step, value in zip(curve.steps, told, strict=True)
+            if not isnan(value)
         ]
     common = _common()
     return {

@@ -44,11 +44,25 @@ def _moment(text: Any) -> datetime | None:
     return found if found.tzinfo else None
 
 
+def _last(raw: Mapping[str, Any]) -> datetime | None:
+    """When an Event was seen last."""
+    told = (
+        raw.get("lastTimestamp"),
+        (raw.get("series") or {}).get("lastObservedTime"),
+        raw.get("eventTime"),
+    )
+    return next((moment for moment in map(_moment, told) if moment is not None), None)
+
+
+def newest(events: Iterable[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The Events that were seen last, of those with a time."""
+    known = [(at, raw) for raw in events if (at := _last(raw)) is not None]
+    return [raw for _, raw in sorted(known, key=lambda pair: pair[0], reverse=True)[:most]]
+
+
 def of_event(raw: Mapping[str, Any]) -> Happening | None:
     """An Event; None for one without a time."""
-    series = raw.get("series") or {}
-    told = (raw.get("lastTimestamp"), series.get("lastObservedTime"), raw.get("eventTime"))
-    at = next((moment for moment in map(_moment, told) if moment is not None), None)
+    series, at = raw.get("series") or {}, _last(raw)
     if at is None:
         return None
     reason = str(raw.get("reason") or "")

@@ -13,7 +13,17 @@ from convoy_crds.telling import in_the_way
 from convoy_crds.trainingjob import TERMINAL, TrainingJob
 from convoy_operator.dashboard.core.jobs import done, goodput
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import ago, clock, duration, few, figure, node_link, ranges, until
+from convoy_operator.dashboard.core.words import (
+    ago,
+    clock,
+    duration,
+    few,
+    figure,
+    log_link,
+    node_link,
+    ranges,
+    until,
+)
 from convoy_operator.views import Pod
 
 CONDITIONS = (
@@ -37,7 +47,7 @@ STRAGGLERS = (
     Column("Lasting", badge=True),
 )
 PODS = (
-    Column("Ranks"),
+    Column("Ranks", link=True),
     Column("Pod"),
     Column("Phase", badge=True),
     Column("Node", link=True),
@@ -203,6 +213,8 @@ def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHe
     """The job's pods in the order of their ranks."""
     known = ranks(job)
     order = {name: number for number, name in enumerate(known)}
+    first = {slot.pod: slot.rank_offset for slot in present(job)}
+    namespace, name = job.metadata.namespace or "", job.metadata.name
     found = []
     for pod in sorted(pods, key=lambda pod: (order.get(pod.name, len(order)), pod.name, pod.uid)):
         node = pod.view.node or ""
@@ -210,12 +222,16 @@ def pod_rows(job: TrainingJob, pods: Iterable[Pod], healths: Mapping[str, NodeHe
         text, tone = pod_state(pod)
         phase_tone = {"Running": Tone.GOOD, "Failed": Tone.BAD, "Pending": Tone.BUSY}.get(pod.view.phase)
         cells = (
-            Cell(known.get(pod.name, "-"), order=float(order.get(pod.name, len(order)))),
+            Cell(
+                known.get(pod.name, "-"),
+                href=log_link(namespace, name, first[pod.name]) if pod.name in first else "",
+                order=float(order.get(pod.name, len(order))),
+            ),
             Cell(pod.name),
             Cell(pod.view.phase, phase_tone or Tone.PLAIN),
             Cell(node or "not placed", href=node_link(node) if node else ""),
             Cell(rack or "-"),
             Cell(text, tone),
         )
-        found.append(Row(pod.uid, cells, pod.view.phase))
+        found.append(Row(pod.uid, cells))
     return found

@@ -8,14 +8,19 @@ from shlex import quote
 
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.telling import NEW, TROUBLE, age, step
+from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
-from convoy_operator.dashboard.core.words import job_link
+from convoy_operator.dashboard.core.words import clock, job_link
 
 UNKNOWN = "New"
 """Phase of a job that no operator has looked at."""
 UNREADABLE = "Unreadable"
+DELETING = "Deleting"
+"""Of one that was asked to be deleted, and is still there."""
+ELSEWHERE = "Elsewhere"
+"""Of one that another operator manages, which has said nothing."""
 TONES = {
     Phase.PENDING: Tone.BUSY,
     Phase.STARTING: Tone.BUSY,
@@ -40,11 +45,25 @@ COLUMNS = (
 )
 
 
+def ours(job: TrainingJob) -> bool:
+    """Whether it is for Convoy's operator to look at."""
+    return job.spec.managed_by in (None, MANAGED_BY)
+
+
+def phase_name(job: TrainingJob) -> str:
+    """Its phase as it is shown."""
+    if job.metadata.deletion_timestamp is not None:
+        return DELETING
+    return job.status.phase or (UNKNOWN if ours(job) else ELSEWHERE)
+
+
 def phase_tone(job: TrainingJob) -> Tone:
     """How a job's phase is meant; trouble shows."""
     phase = job.status.phase
+    if job.metadata.deletion_timestamp is not None:
+        return Tone.QUIET
     if phase is None:
-        return Tone.WARN
+        return Tone.WARN if ours(job) else Tone.QUIET
     if phase not in TERMINAL and TONES[phase] in (Tone.BUSY, Tone.GOOD) and job.status.reason in TROUBLE:
         return Tone.WARN
     return TONES[phase]
@@ -67,10 +86,15 @@ def done(job: TrainingJob) -> float | None:
 
 def why(job: TrainingJob) -> str:
     """Why a job is where it is, in a line."""
-    status = job.status
-    if status.phase is None:
-        return NEW
-    return f"{status.reason}: {status.message}" if status.message else status.reason or "-"
+    status, leaves = job.status, job.metadata.deletion_timestamp
+    said = f"{status.reason}: {status.message}" if status.message else status.reason
+    if leaves is not None:
+        said = "; ".join(part for part in (f"to be deleted since {clock(leaves)}", said) if part)
+    elif status.phase is None and ours(job):
+        said = NEW
+    if not ours(job):
+        said = "; ".join(part for part in (f"managed by {job.spec.managed_by}", said) if part)
+    return said or "-"
 
 
 def row(kept: Kept[TrainingJob], now: datetime) -> Row:
@@ -85,7 +109,7 @@ def row(kept: Kept[TrainingJob], now: datetime) -> Row:
     point, restarts = status.checkpoint, status.restarts.total
     share, ratio = done(job), goodput(job, now)
     created = job.metadata.creation_timestamp
-    phase = status.phase or UNKNOWN
+    phase = phase_name(job)
     cells = (
         name,
         Cell(phase, phase_tone(job)),
@@ -151,7 +175,7 @@ def counts(jobs: Iterable[Kept[TrainingJob]]) -> dict[str, int]:
     """How many jobs are in each phase, in the order of phases; none that nobody is in."""
     found: dict[str, int] = {}
     for kept in jobs:
-        phase = (kept.model.status.phase or UNKNOWN) if kept.model else UNREADABLE
+        phase = phase_name(kept.model) if kept.model else UNREADABLE
         found[phase] = found.get(phase, 0) + 1
-    order = [*(phase.value for phase in Phase), UNKNOWN, UNREADABLE]
+    order = [*(phase.value for phase in Phase), UNKNOWN, ELSEWHERE, DELETING, UNREADABLE]
     return {phase: found[phase] for phase in order if phase in found}

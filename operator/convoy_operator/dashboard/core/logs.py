@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from convoy_operator.dashboard.core.words import visible
+from convoy_operator.dashboard.core.words import counted, visible
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 """`[incarnation/rank] ` before every line that a rank writes."""
@@ -14,6 +14,9 @@ MOST_LENGTH = 2000
 """Characters of a line that are shown."""
 MOST_TEXT = 131_072
 """Characters of all lines together: while a log is followed they are sent twice a second."""
+FIRST_READ, READ_MORE, MOST_READ = 500, 8, 32_000
+"""Lines of a pod that are read at first, how many times as many when too few of them are of the rank, and at
+most: many ranks may write to one log."""
 
 
 class Tail:
@@ -25,11 +28,16 @@ class Tail:
         self._lines: deque[str] = deque()
         self._length = 0
         self._rest = ""
+        self.seen = 0
+        """Lines that came, of whomever."""
+        self.own = 0
+        """Of them, those of the rank."""
 
     def add(self, text: str) -> None:
         """Takes what has come; it need not end with a line."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        self._rest = self._rest[-MOST_LENGTH * 2 :]
+        *lines, rest = (self._rest + text).split("\n")
+        # The beginning of a line says whose it is, and is all of it that is shown.
+        self._rest = rest[: MOST_LENGTH + 1]
         for line in lines:
             self._take(line)
 
@@ -40,8 +48,10 @@ class Tail:
             self._rest = ""
 
     def _take(self, line: str) -> None:
+        self.seen += 1
         found = PREFIX.match(line)
         if found is None or self._rank is None or int(found[2]) == self._rank:
+            self.own += found is not None or self._rank is None
             line = visible(line.rstrip("\r"))
             line = line[:MOST_LENGTH] + ("…" if len(line) > MOST_LENGTH else "")
             self._lines.append(line)
@@ -53,3 +63,17 @@ class Tail:
     def text(self) -> str:
         """The lines."""
         return "\n".join(self._lines)
+
+    def wants(self, asked: int) -> int | None:
+        """After the last `asked` lines of a pod were read: how many to read in their place; None: enough."""
+        whole, enough = self.seen < asked, self.own >= MOST_LINES or len(self.text) > MOST_TEXT // 2
+        if whole or enough or asked >= MOST_READ:
+            return None
+        return min(MOST_READ, asked * READ_MORE)
+
+    def told(self, asked: int) -> str:
+        """What was read, when the last `asked` lines of a pod were asked for."""
+        part = "all" if self.seen < asked else "the last"
+        if self._lines:
+            return f"{counted(len(self._lines), 'line')}, from {part} {self.seen:,} of its pod"
+        return "nothing was written" if not self.seen else f"no line of it in {part} {self.seen:,} of its pod"

@@ -159,7 +159,7 @@ def job_rows(pods: Iterable[Pod], known: Iterable[Kept[TrainingJob]]) -> list[Ro
         if number and job is not None:
             cells = (
                 Cell(f"{kept.namespace}/{kept.name}", href=job_link(kept.namespace, kept.name)),
-                Cell(job.status.phase or jobs.UNKNOWN, jobs.phase_tone(job)),
+                Cell(jobs.phase_name(job), jobs.phase_tone(job)),
                 Cell(str(number), order=float(number)),
                 Cell(jobs.why(job)),
             )

@@ -42,16 +42,34 @@ COLUMNS = (
 )
 
 
-def by_node(healths: Iterable[Kept[NodeHealth]]) -> dict[str, NodeHealth]:
-    """Of each node, the hardware that it is now: of two that claim a name, the one that was decided last."""
+def by_node(healths: Iterable[Kept[NodeHealth]], nodes: Iterable[Node]) -> dict[str, NodeHealth]:
+    """Of each node that is there, the hardware that it is now.
+
+    A record keeps its last node when the hardware is gone: another node may have that name since, which its
+    uid tells. A record without a uid counts by the name; of two such the one that was decided last.
+    """
+    uids = {node.name: node.uid for node in nodes}
     found: dict[str, NodeHealth] = {}
     for kept in healths:
-        if kept.model is None or not (name := kept.model.status.node_ref.name):
+        if kept.model is None:
             continue
-        known = found.get(name)
-        if known is None or _since(known) < _since(kept.model):
-            found[name] = kept.model
+        ref = kept.model.status.node_ref
+        if ref.name not in uids or ref.uid not in ("", uids[ref.name]):
+            continue
+        known = found.get(ref.name)
+        if known is None or _certainty(known) < _certainty(kept.model):
+            found[ref.name] = kept.model
     return found
+
+
+def last_of(healths: Iterable[Kept[NodeHealth]], name: str) -> NodeHealth | None:
+    """The hardware that was last seen under the name of a node that is gone."""
+    found = [kept.model for kept in healths if kept.model and kept.model.status.node_ref.name == name]
+    return max(found, key=_since, default=None)
+
+
+def _certainty(health: NodeHealth) -> tuple[bool, float]:
+    return bool(health.status.node_ref.uid), _since(health)
 
 
 def _since(health: NodeHealth) -> float:

@@ -9,8 +9,11 @@ from urllib.parse import quote
 
 from convoy_crds.telling import age
 
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Controls, and marks that turn the direction of writing: with them a text can look like another one."""
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+)
+"""Controls, characters without width, and marks that turn the direction of writing: with them a text can look
+like another one."""
 
 
 def visible(text: str) -> str:
@@ -92,6 +95,11 @@ def counted(number: int, one: str, many: str = "") -> str:
 def job_link(namespace: str, name: str) -> str:
     """The page of a job."""
     return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def log_link(namespace: str, name: str, rank: int) -> str:
+    """The log of a rank, on the page of its job."""
+    return f"{job_link(namespace, name)}?rank={rank}#logs"
 
 
 def node_link(name: str) -> str:

@@ -35,7 +35,12 @@ class Frame:
         with top:
             text("a", "Skip to the content", "skip", href="#content")
             self._header(session, theme, place)
-        self._banner = text("p", "", "banner", role="alert")
+        self._banner = box("div", "banner")
+        with self._banner:
+            self._told = text("span", "", role="alert")
+            # What grows by itself would be read aloud again and again.
+            self._age = text("span", "", aria_hidden="true")
+        self._access = session.access
         self._failed: datetime | None = None
         self.content = box("div", "page", id="content", tabindex="-1")
         # A page that has never been filled would say that there is nothing.
@@ -85,16 +90,16 @@ class Frame:
             )
         away = presence.away_since
         if away is not None:
-            told.append(
-                f"The API server has not answered since {clock(away)} ({age(away, now)}). "
-                "What is shown is older."
-            )
+            told.append(f"The API server has not answered since {clock(away)}. What is shown is older.")
         elif presence.behind:
             told.append(f"The API server answers again. Not up to date yet: {', '.join(presence.behind)}.")
         loading = [plural for plural in self._context.loading() if plural not in presence.refused]
         if loading:
             told.append(f"Not loaded yet: {', '.join(loading)}. What is missing here may be there.")
+        if self._access.unanswered:
+            told.append("Some of your rights are not known yet. What is missing here may be there.")
         told += [f"Cannot watch {plural}: {why}." for plural, why in sorted(presence.refused.items())]
-        say(self._banner, " ".join(told))
+        say(self._told, " ".join(told))
+        say(self._age, f" ({age(away, now)})" if away else "")
         show(self._banner, bool(told))
         put(self.content, "data-stale", "true" if away or presence.behind or self._failed else None)

@@ -39,21 +39,28 @@ def register(context: Context) -> None:
 
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
-        page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path)
-        await live.keep(context, page.session, page.frame, page.refresh)
+        rank = request.query_params.get("rank", "")
+        page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path, rank)
+        await live.keep(context, page)
 
 
 class JobPage:
     """One reader's view of one job."""
 
-    def __init__(self, context: Context, session: Session, namespace: str, name: str, place: str) -> None:
+    def __init__(
+        self, context: Context, session: Session, namespace: str, name: str, place: str, rank: str
+    ) -> None:
+        """`rank`: whose log is asked for, as the address says."""
         self._context = context
         self.session = session
         self._namespace, self._name = namespace, name
         self._seen: datetime | None = None
         """When the job was last there."""
+        self._rank = rank
+        self._allowed = False
         self._logs: Logs | None = None
-        self._events: list[Object] = []
+        self._events: tuple[str, list[Object]] = ("", [])
+        """Of the job with that uid: another one may have its name since."""
         self._asked = float("-inf")
         self._looking: asyncio.Task[None] | None = None
         self._client = ui.context.client
@@ -98,11 +105,9 @@ class JobPage:
         self._saves = text("p", "", "quiet")
         self._conditions = self._table("Conditions", "conditions", job.CONDITIONS, "None yet.")
         self._pods = self._table("Pods by rank", "pods", job.PODS, "It has no pods now.")
-        with box("section", aria_labelledby="logs"):
+        with box("section", aria_labelledby="logs") as self._log_section:
             text("h2", "Logs", id="logs")
-            if self._context.settings.logs:
-                self._logs = Logs(self._context, self.session, self._find)
-            else:
+            if not self._context.settings.logs:
                 text("p", "Logs are switched off (dashboard.logs of the chart): ask convoy logs.", "empty")
 
     def _table(self, title: str, key: str, columns: tuple[Column, ...], empty: str) -> Table:
@@ -110,14 +115,16 @@ class JobPage:
             text("h2", title, id=key)
             return Table(title, columns, empty, used=lambda: self._context.door.sessions.use(self.session))
 
-    async def refresh(self) -> None:
-        """Shows what there is now."""
-        self.frame.refresh()
+    async def ask(self) -> None:
+        """See live.Page."""
+        self._allowed = bool(await self.session.access.namespaces([self._namespace]))
+
+    def show(self) -> None:
+        """See live.Page."""
         kept = self._context.world.jobs.get(self._namespace, self._name)
-        allowed = await self.session.access.namespaces([self._namespace])
-        if kept is None or not allowed:
+        if kept is None or not self._allowed:
             # The same for both: who may not list jobs there is not told which there are.
-            seen = allowed and self._seen is not None
+            seen = self._allowed and self._seen is not None
             self._gone(
                 GONE.format(clock(self._seen)) if seen else "There is no such job, or you may not see it."
             )
@@ -145,20 +152,22 @@ class JobPage:
 
     async def _load_events(self, uid: str) -> None:
         try:
-            self._events = await self._context.gateway.events(self._namespace, uid)
+            self._events = uid, await self._context.past.of(self._namespace, uid)
         except errors.ApiError:
             return  # what was seen before stays; the banner says that the API server is away
-        kept = self._context.world.jobs.by_uid(uid)
-        if kept is not None and kept.model is not None and not self._client.is_deleted:
+        kept = self._context.world.jobs.get(self._namespace, self._name)
+        shown = kept is not None and kept.uid == uid and self._allowed and not self._client.is_deleted
+        if shown and kept is not None and kept.model is not None:
             with self._client:
-                self._show_past(kept.model, datetime.now(UTC))
+                self._show_past(uid, kept.model, datetime.now(UTC))
 
-    def _show_past(self, model: TrainingJob, now: datetime) -> None:
-        self._past.show(happenings.rows(happenings.timeline(model, self._events), now))
+    def _show_past(self, uid: str, model: TrainingJob, now: datetime) -> None:
+        of, events = self._events
+        self._past.show(happenings.rows(happenings.timeline(model, events if of == uid else ()), now))
 
     def _show(self, kept: Kept[TrainingJob], model: TrainingJob, now: datetime) -> None:
         world = self._context.world
-        say(self._phase, model.status.phase or jobs.UNKNOWN)
+        say(self._phase, jobs.phase_name(model))
         dress(self._phase, tone_class(jobs.phase_tone(model), badge=True))
         say(self._why, jobs.why(model))
         dress(self._why, "sum tone-bad" if jobs.phase_tone(model) is Tone.BAD else "sum")
@@ -171,15 +180,19 @@ class JobPage:
         say(self._watched, f"Watched since {clock(since)}: of what was before nothing is kept.{first}")
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
-        self._show_past(model, now)
+        self._show_past(kept.uid, model, now)
         self._checkpoints.show(job.checkpoint_rows(model, now))
         say(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))
         self._pods.show(job.pod_rows(model, world.pods_of(kept), world.health_by_node()))
+        if self._logs is None and self._context.settings.logs:
+            # Not before the job was shown: what a page has, its reader can press.
+            with self._log_section:
+                self._logs = Logs(self._context, self.session, self._namespace, self._find, self._rank)
         if self._logs is not None:
             self._logs.offer(world_size(present(model)))
 
-    def _find(self, rank: int) -> tuple[str, str, str] | str:
+    def _find(self, rank: int) -> tuple[str, str] | str:
         world = self._context.world
         kept = world.jobs.get(self._namespace, self._name)
         if kept is None or kept.model is None:
@@ -193,4 +206,4 @@ class JobPage:
             return f"rank {rank} has no pod now, and logs go with their pods"
         role = next(one for one in kept.model.spec.roles if one.name == slot.role)
         containers = role.template.spec.containers if role.template else []
-        return self._namespace, slot.pod, containers[0].name if containers else "worker"
+        return slot.pod, containers[0].name if containers else "worker"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from time import monotonic, thread_time
+from typing import Protocol
 from urllib.parse import quote
 
 import structlog
-from nicegui import background_tasks, ui
+from nicegui import Client, background_tasks, core, ui
 
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
@@ -24,21 +24,65 @@ BUILD_SECONDS = 30.0
 """For a page to be made: its reader's rights have to be asked for."""
 FAILED_SECONDS = 5.0
 """To the next try, after an update that failed."""
+LEAVE_SECONDS = 5.0
+"""For a browser to go where it is led when its session is over."""
 CONNECT_SECONDS = 60.0
 """A browser that loaded the page and does not come back in this time is not waited for."""
 
 
-async def keep(
-    context: Context, session: Session, frame: Frame, refresh: Callable[[], Awaitable[None]]
-) -> None:
-    """Calls `refresh` for the page under construction: now, and until it is closed or its session is over."""
+def _way_out(context: Context, place: str) -> str:
+    if context.door.mode is AuthMode.TOKEN_REVIEW:
+        return f"/login?over=1&back={quote(place, safe='')}"
+    return quote(place)
+
+
+async def cut(client: Client) -> None:
+    """Closes a page whose session is over, when its browser has had the time to leave it by itself."""
+    await asyncio.sleep(LEAVE_SECONDS)
+    for socket, _ in list(core.sio.manager.get_participants("/", client.id)):
+        await core.sio.disconnect(socket)
+    if not client.is_deleted:
+        client.delete()
+
+
+class Page(Protocol):
+    """What is kept up to date."""
+
+    session: Session
+    frame: Frame
+
+    async def ask(self) -> None:
+        """Asks what its reader may see."""
+        ...
+
+    def show(self) -> None:
+        """Shows what there is now, of what may be seen."""
+        ...
+
+
+def _draw(context: Context, page: Page) -> None:
+    # Nothing is waited for meanwhile: that would be the work of others.
+    worked = thread_time()
+    page.frame.refresh()
+    page.show()
+    context.pace.spent(thread_time() - worked)
+
+
+async def keep(context: Context, page: Page) -> None:
+    """Keeps the page under construction up to date: now, and until it is closed or its session is over."""
     client, place = ui.context.client, ui.context.client.request.url.path
+    session, frame = page.session, page.frame
 
     async def update() -> bool:
-        worked = thread_time()
+        with client:
+            # Before anything is asked for: an answer may be what does not come.
+            frame.refresh()
         try:
+            await page.ask()
+            if session.over:
+                return True
             with client:
-                await refresh()
+                _draw(context, page)
         except Exception:
             # One object that is not as thought must not leave a page standing still without a word.
             log.exception("a page could not be brought up to date", place=place)
@@ -48,7 +92,6 @@ async def keep(
             return False
         with client:
             frame.failed(None)
-        context.pace.spent(thread_time() - worked)
         context.metrics.updates.inc()
         return True
 
@@ -62,6 +105,8 @@ async def keep(
             bell.ring()
             while not client.is_deleted and not session.over:
                 since = await bell.wait(TICK)
+                if session.over:
+                    return
                 began = monotonic()
                 if not await update():
                     await asyncio.sleep(FAILED_SECONDS)
@@ -73,8 +118,8 @@ async def keep(
 
     def leave() -> None:
         with client:
-            over = context.door.mode is AuthMode.TOKEN_REVIEW
-            ui.navigate.to(f"/login?over=1&back={quote(place, safe='')}" if over else quote(place))
+            ui.navigate.to(_way_out(context, place))
+        background_tasks.create(cut(client), name=f"cut {client.id}")
 
     await update()
     session.on_end.append(leave)

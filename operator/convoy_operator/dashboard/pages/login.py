@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.door import MOST_TOKEN
-from convoy_operator.dashboard.auth.gate import SESSION, is_page
+from convoy_operator.dashboard.auth.gate import SESSION, is_place
+from convoy_operator.dashboard.auth.identity import address_of
 from convoy_operator.dashboard.auth.limit import FailureLimit
 from convoy_operator.dashboard.auth.refusal import STYLE
 from convoy_operator.dashboard.context import Context
@@ -47,7 +48,7 @@ owner may list.</p>
 
 def _back(given: str | None) -> str:
     """Where a form leads: a page of this host alone, neither another scheme nor //elsewhere."""
-    return given if given is not None and is_page(given) else "/"
+    return given if given is not None and is_place(given) else "/"
 
 
 def _page(request: Request, said: str = "", status: int = 200, back: str | None = None) -> Response:
@@ -89,12 +90,14 @@ def register(context: Context, app: FastAPI) -> None:
     async def enter(request: Request) -> Response:
         if door.mode is not AuthMode.TOKEN_REVIEW:
             return PlainTextResponse("nobody logs in here\n", 404)
-        address = request.client.host if request.client else ""
-        if not limit.begin(address):
-            context.metrics.logins.labels("limited").inc()
-            return _page(request, LIMITED, 429)
         form = await _form(request)
         back = form.get("back")
+        peer = request.client.host if request.client else ""
+        forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
+        address = address_of(peer, forwarded, context.settings.proxies)
+        if not limit.begin(address):
+            context.metrics.logins.labels("limited").inc()
+            return _page(request, LIMITED, 429, back)
         try:
             session = await door.enter(form.get("token", ""))
         except errors.ApiError as fault:
@@ -110,14 +113,16 @@ def register(context: Context, app: FastAPI) -> None:
         context.metrics.logins.labels("accepted").inc()
         log.info("logged in", user=session.identity.user, peer=address)
         answer = RedirectResponse(_back(back), 303)
-        answer.set_cookie(door.cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
+        cookie = door.cookie(request.headers.get("host", ""))
+        answer.set_cookie(cookie, session.id, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 
     @app.post("/logout")
     async def leave(request: Request) -> Response:
         door.sessions.end(request.scope[SESSION])
         answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(door.cookie, httponly=True, samesite="strict", secure=secure, path="/")
+        cookie = door.cookie(request.headers.get("host", ""))
+        answer.delete_cookie(cookie, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 
     @app.post("/theme")

@@ -4,38 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 
 from nicegui import background_tasks, ui
 
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core.logs import Tail
+from convoy_operator.dashboard.core.logs import FIRST_READ, Tail
+from convoy_operator.dashboard.core.words import duration
+from convoy_operator.dashboard.gateway import FOLLOW_SECONDS
 from convoy_operator.dashboard.pages.components import Field
 from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
+from convoy_operator.dashboard.seats import NoSeatError
 
 SPACING = 0.5
 """Seconds between two updates of a log that is followed."""
-Find = Callable[[int], tuple[str, str, str] | str]
-"""Of a rank, the namespace, pod and container; or why there is none."""
+SPACING_EACH = 0.1
+"""Seconds more between two of them, for each log that is read by anybody."""
+MOST_LOG = 32 * 2**20
+"""Characters of a log that are read at once."""
+Find = Callable[[int], tuple[str, str] | str]
+"""Of a rank, the pod and container; or why there is none."""
 
 
 class Logs:
     """One reader's view of one job's logs."""
 
-    def __init__(self, context: Context, session: Session, find: Find) -> None:
+    def __init__(
+        self, context: Context, session: Session, namespace: str, find: Find, rank: str = ""
+    ) -> None:
+        """`rank`: the one that is asked for at first."""
         self._context = context
         self._session = session
+        self._namespace = namespace
         self._find = find
-        self._rank = 0
+        self._rank = _rank(rank)
         self._task: asyncio.Task[None] | None = None
         self._client = ui.context.client
         with box("div", "filters"):
             self._range = text("span", "Rank", aria_hidden="true")
-            self._field = Field("Rank", self._choose, kind="number", hint="0", most=0)
+            start = str(self._rank) if rank else ""
+            self._field = Field(
+                "Rank", self._choose, kind="number", hint="0", most=0, start=start, anchor="logs"
+            )
             button("Show the last 500 lines", lambda: self._begin(False))
             button("Follow", lambda: self._begin(True))
-            self._stop = button("Stop", self._end)
+            self._stop = button("Stop", lambda: self._end("stopped"))
             self._said = text("span", "", "count", role="status")
         self._lines = text("pre", "", "log", tabindex="0", role="log", aria_label="Log", aria_live="off")
         show(self._lines, False)
@@ -51,12 +66,15 @@ class Logs:
 
     def _choose(self, typed: str) -> None:
         self._context.door.sessions.use(self._session)
-        self._rank = int(typed) if typed.isdecimal() and len(typed) < 7 else 0
+        self._rank = _rank(typed)
 
-    def _end(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+    def _end(self, why: str = "") -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        self._task = None
+        if why:
+            say(self._said, why)
 
     def _begin(self, follow: bool) -> None:
         self._context.door.sessions.use(self._session)
@@ -68,39 +86,90 @@ class Logs:
         with self._client:
             try:
                 put(self._stop, "disabled", None)
-                await self._read(rank, follow)
-            except errors.ApiError as fault:
-                say(self._said, f"rank {rank}: {fault.message or fault}")
+                if why := await self._refused():
+                    say(self._said, why)
+                    return
+                with self._context.seats.taken(self._session.identity.user):
+                    await self._read(rank, follow)
+            except (errors.ApiError, NoSeatError) as fault:
+                say(self._said, f"rank {rank}: {getattr(fault, 'message', '') or fault}")
             finally:
                 put(self._stop, "disabled", True)
+
+    async def _refused(self) -> str:
+        """Why its reader may see nothing here; empty when they may."""
+        access, namespace = self._session.access, self._namespace
+        if self._session.over:
+            return "your session is over"
+        if not await access.namespaces([namespace]):
+            return "there is no such job, or you may not see it"
+        if not await access.logs(namespace):
+            return f"you may not read logs in namespace {namespace} (get pods/log)"
+        return ""
 
     async def _read(self, rank: int, follow: bool) -> None:
         found = self._find(rank)
         if isinstance(found, str):
             say(self._said, found)
             return
-        namespace, pod, container = found
-        if self._session.over or not await self._session.access.logs(namespace):
-            say(self._said, f"you may not read logs in namespace {namespace} (get pods/log)")
-            return
-        tail = Tail(rank)
+        pod, container = found
+        where = f"rank {rank} in pod {pod}"
         show(self._lines, True)
-        say(self._said, f"{'following' if follow else 'reading'} rank {rank} in pod {pod}")
-        shower = asyncio.create_task(self._show(tail, self._session)) if follow else None
-        try:
-            async for piece in self._context.gateway.log(namespace, pod, container, follow=follow):
+        say(self._said, f"reading {where}")
+        lines, following = FIRST_READ, ""
+        wanted: int | None = lines
+        while wanted is not None:
+            lines, tail = wanted, Tail(rank)
+            whole = await self._take(tail, pod, container, lines)
+            wanted = tail.wants(lines) if whole else None
+        say(self._lines, tail.text)
+        said = tail.told(lines) if whole else "its lines are too long to read all: the newest are missing"
+        if follow:
+            say(self._said, f"following {where}")
+            following = await self._follow(Tail(rank), pod, container, lines)
+        say(self._said, f"{where}: {following or said}")
+
+    async def _take(self, tail: Tail, pod: str, container: str, lines: int) -> bool:
+        """Reads the last lines of a pod; whether all of them."""
+        length = 0
+        pieces = self._context.gateway.log(self._namespace, pod, container, lines=lines, follow=False)
+        async with aclosing(pieces):
+            async for piece in pieces:
                 tail.add(piece)
+                length += len(piece)
+                if length > MOST_LOG:
+                    return False
+        tail.end()
+        return True
+
+    async def _follow(self, tail: Tail, pod: str, container: str, lines: int) -> str:
+        """Shows what comes; why it has ended."""
+        shower = asyncio.create_task(self._show(tail))
+        ended = "the log has ended"
+        try:
+            async with asyncio.timeout(FOLLOW_SECONDS):
+                pieces = self._context.gateway.log(self._namespace, pod, container, lines=lines, follow=True)
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        tail.add(piece)
+        except TimeoutError:
+            ended = f"followed for {duration(FOLLOW_SECONDS)}: press Follow to go on"
         finally:
-            if shower is not None:
-                shower.cancel()
+            shower.cancel()
         tail.end()
         say(self._lines, tail.text)
-        what = "the log has ended" if follow else "the last lines"
-        say(self._said, f"rank {rank} in pod {pod}: {what if tail.text else 'nothing was written'}")
+        return ended
 
-    async def _show(self, tail: Tail, session: Session) -> None:
+    async def _show(self, tail: Tail) -> None:
         while True:
-            await asyncio.sleep(SPACING)
-            if session.over:
-                self._end()
+            await asyncio.sleep(max(SPACING, SPACING_EACH * len(self._context.seats)))
+            # The right may have gone since the log was opened.
+            if why := await self._refused():
+                say(self._lines, "")
+                self._end(why)
+                return
             say(self._lines, tail.text)
+
+
+def _rank(typed: str) -> int:
+    return int(typed) if typed.isdecimal() and len(typed) < 7 else 0

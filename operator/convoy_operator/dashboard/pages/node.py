@@ -11,7 +11,7 @@ from convoy_operator.dashboard.auth.gate import SESSION
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, distribution, node
-from convoy_operator.dashboard.core.nodes import TONES, UNGUARDED
+from convoy_operator.dashboard.core.nodes import TONES, UNGUARDED, last_of
 from convoy_operator.dashboard.core.rows import Column
 from convoy_operator.dashboard.pages import live
 from convoy_operator.dashboard.pages.components import Chart
@@ -29,7 +29,7 @@ def register(context: Context) -> None:
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
         page = NodePage(context, request.scope[SESSION], name, request.url.path)
-        await live.keep(context, page.session, page.frame, page.refresh)
+        await live.keep(context, page)
 
 
 class NodePage:
@@ -39,6 +39,8 @@ class NodePage:
         self._context = context
         self.session = session
         self._name = name
+        self._sees_nodes = False
+        self._allowed: frozenset[str] = frozenset()
         self.frame = Frame(context, session, name, place)
         with self.frame.content:
             with box("div", "title"):
@@ -72,15 +74,25 @@ class NodePage:
             text("h2", title, id=key)
             return Table(title, columns, empty, used=self._used)
 
-    async def refresh(self) -> None:
-        """Shows what there is now."""
-        self.frame.refresh()
-        world, access, now = self._context.world, self.session.access, datetime.now(UTC)
+    async def ask(self) -> None:
+        """See live.Page."""
+        access = self.session.access
+        self._sees_nodes = await access.nodes()
+        present = {kept.namespace for kept in self._context.world.jobs}
+        self._allowed = await access.namespaces(sorted(present))
+
+    def show(self) -> None:
+        """See live.Page."""
+        world, now = self._context.world, datetime.now(UTC)
         known = world.nodes.get("", self._name)
         health = world.health_by_node().get(self._name)
         if health is None and (by_name := world.healths.get("", self._name)) is not None:
             health = by_name.model
-        if (known is None and health is None) or not await access.nodes():
+        if health is None and known is None:
+            health = last_of(world.healths, self._name)
+        if (known is None and health is None) or not self._sees_nodes:
+            say(self._state, "")
+            dress(self._state, "badge")
             say(self._why, "There is no such node, or you may not see it.")
             show(self._all, False)
             return
@@ -102,7 +114,6 @@ class NodePage:
         self._evidence.show(node.evidence_rows(health, now) if health else [])
         self._history.show(node.history_rows(health, now) if health else [])
         self._sweeps.show(node.sweep_rows(world.sweeps, self._name, hardware, now))
-        allowed = await access.namespaces(sorted({kept.namespace for kept in world.jobs}))
-        jobs = [kept for kept in world.jobs if kept.namespace in allowed]
+        jobs = [kept for kept in world.jobs if kept.namespace in self._allowed]
         pods = [pod for pod in world.pods if pod.view.node == self._name and pod.view.needs_node]
         self._jobs.show(node.job_rows(pods, jobs))

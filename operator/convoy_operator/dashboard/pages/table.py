@@ -9,7 +9,7 @@ from nicegui import ui
 
 from convoy_operator.dashboard.core.rows import Choice, Column, Row, arrange
 from convoy_operator.dashboard.pages.components import Field
-from convoy_operator.dashboard.pages.components.lines import Line, Lines
+from convoy_operator.dashboard.pages.components.lines import Lines
 from convoy_operator.dashboard.pages.elements import box, button, put, say, show, text
 
 PAGE = 50
@@ -31,15 +31,19 @@ class Table:
         *,
         filters: bool = False,
         used: Callable[[], None] = lambda: None,
+        start: Choice | None = None,
+        chosen: Callable[[Choice], None] = lambda _: None,
     ) -> None:
-        """`empty`: what is said where there are no rows; `used`: told whenever its reader does something."""
+        """`empty`: what is said where there are no rows; `used`: told whenever its reader does something;
+        `start`: what is asked for at first; `chosen`: told what is asked for then.
+        """
         self._columns = columns
         self.empty = empty
         """What the next drawing says where there are no rows."""
         self._used = used
-        self._choice = Choice()
+        self._choice = start or Choice()
+        self._chosen = chosen
         self._rows: Sequence[Row] = ()
-        self._lines: list[Line] = []
         self._words: Field | None = None
         with box("div", "table-box"):
             if filters:
@@ -55,8 +59,15 @@ class Table:
 
     def _filters(self, label: str) -> None:
         with box("div", "filters", role="search", aria_label=f"Filter: {label}"):
-            self._words = Field(f"Filter {label} by words", self._say_words, hint="Filter by words")
-            self._groups = Field(f"Show {label} that are", self._say_group, choices=[("", "All")])
+            self._words = Field(
+                f"Filter {label} by words", self._say_words, hint="Filter by words", start=self._choice.words
+            )
+            self._groups = Field(
+                f"Show {label} that are",
+                self._say_group,
+                choices=[("", "All")],
+                start=self._choice.group,
+            )
             self._count = text("span", "", "count", role="status")
 
     def _head(self, number: int) -> ui.element:
@@ -88,6 +99,7 @@ class Table:
         self._used()
         self._choice = choice
         self._draw()
+        self._chosen(self._choice)
 
     def show(self, rows: Sequence[Row], groups: dict[str, int] | None = None) -> None:
         """Shows these rows. `groups`: how many rows are of each."""
@@ -103,12 +115,7 @@ class Table:
     def _draw(self) -> None:
         found = arrange(self._rows, self._choice, PAGE)
         self._choice = replace(self._choice, page=found.page)
-        while len(self._lines) > len(found.rows):
-            self._lines.pop().delete()
-        for line, row in zip(self._lines, found.rows, strict=False):
-            line.show(row)
-        with self._body:
-            self._lines += [Line(row) for row in found.rows[len(self._lines) :]]
+        self._body.show(found.rows)
         for number, head in enumerate(self._heads):
             order = "descending" if self._choice.descending else "ascending"
             put(head, "aria-sort", order if number == self._choice.column else "none")

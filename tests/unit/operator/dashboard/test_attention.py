@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.operator.dashboard.builders import NOW, ago, condition, health, kept
+from tests.unit.operator.dashboard.builders import NOW, ago, condition, health, kept, raw
 
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import attention
+from convoy_operator.dashboard.core.objects import Kept, keeper
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,24 @@ from convoy_operator.dashboard.core import attention
         ({}, {"minutes": 1}, []),
         ({}, {"minutes": 11}, ["Job stuck"]),
         ({"phase": "Suspended", "reason": "Suspended"}, {"hours": 1}, []),
+        (
+            {
+                "phase": "Suspending",
+                "reason": "Suspending",
+                "conditions": [condition("Running", "False", "Suspending", minutes=9)],
+            },
+            {"hours": 5},
+            [],
+        ),
+        (
+            {
+                "phase": "Suspending",
+                "reason": "Suspending",
+                "conditions": [condition("Running", "False", "Suspending", minutes=11)],
+            },
+            {"hours": 5},
+            ["Suspension stuck"],
+        ),
         (
             {"phase": "Suspended", "reason": "SuspendedWithoutCheckpoint"},
             {"hours": 1},
@@ -82,6 +102,40 @@ def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float],
 
 
 @pytest.mark.parametrize(
+    ("others", "status", "leaves", "what"),
+    [
+        (True, {}, None, []),
+        (True, {"phase": "Pending", "reason": "Unschedulable"}, None, []),
+        (True, {"phase": "Failed", "reason": "RankFailed"}, None, ["Job failed"]),
+        (False, {"phase": "Failed", "reason": "RankFailed"}, {"minutes": 1}, []),
+        (False, {"phase": "Running", "reason": "Training"}, {"minutes": 11}, ["Job not deleted"]),
+    ],
+)
+def test_jobs_of_others_and_jobs_that_leave(
+    others: bool, status: dict[str, Any], leaves: dict[str, float] | None, what: list[str]
+) -> None:
+    body = raw(made=ago(hours=2), **status)
+    if others:
+        body["spec"]["managedBy"] = "example.com/other"
+    if leaves:
+        body["metadata"]["deletionTimestamp"] = ago(**leaves)
+    found = list(attention.of_job(keeper(TrainingJob)(body), NOW))
+    assert [one.what for one in found] == what
+    assert not found or found[0].why
+
+
+def test_hardware_that_left_its_node_is_told_of_by_its_own_name() -> None:
+    left, here = health("Condemned", "hw-old"), health("Quarantined", "hw-new")
+    kept_ones = [Kept("", one.metadata.name, one.metadata.name, 1, one) for one in (left, here)]
+    found = attention.gather([], kept_ones, [], [], {"node-1": here}, NOW)
+    assert sorted((one.where, one.href) for one in found) == [
+        ("hw-old", "/nodes/hw-old"),
+        ("node-1", "/nodes/node-1"),
+    ]
+    assert len({one.key for one in found}) == 2
+
+
+@pytest.mark.parametrize(
     ("state", "advice"),
     [
         ("Quarantined", "convoy guard release node-1"),
@@ -94,9 +148,10 @@ def test_jobs_that_need_a_person(status: dict[str, Any], made: dict[str, float],
     ],
 )
 def test_nodes_that_need_a_person(state: str, advice: str | None) -> None:
-    found = attention.of_health(health(state, repair={"action": "Reboot", "owner": "manual"}))
+    one = health(state, repair={"action": "Reboot", "owner": "manual"})
+    found = attention.of_health(one, {"node-1": one})
     assert (advice is None) == (found is None)
-    assert found is None or advice in found.advice
+    assert found is None or str(advice) in found.advice
 
 
 @pytest.mark.parametrize(
@@ -139,6 +194,7 @@ def test_the_worst_is_first_and_then_the_newest() -> None:
         [],
         [],
         [],
+        {},
         NOW,
     )
     assert [one.where for one in found] == ["team/new", "team/old", "team/slow"]

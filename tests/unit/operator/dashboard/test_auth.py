@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.access import RETRY_SECONDS, Everything, ReviewedAccess
+from convoy_operator.dashboard.auth.access import (
+    ANSWER_SECONDS,
+    RETRY_SECONDS,
+    Answers,
+    Everything,
+    ReviewedAccess,
+)
 from convoy_operator.dashboard.auth.door import Door, cookie_of
 from convoy_operator.dashboard.auth.gate import same_site
-from convoy_operator.dashboard.auth.identity import AUTHENTICATED, Identity, of_headers, of_review, within
+from convoy_operator.dashboard.auth.identity import (
+    AUTHENTICATED,
+    Identity,
+    address_of,
+    of_headers,
+    of_review,
+    within,
+)
 from convoy_operator.dashboard.auth.limit import ADDRESS_BURST, OVERALL_BURST, FailureLimit
 from convoy_operator.dashboard.auth.sessions import MOST, Sessions
-from convoy_operator.dashboard.settings import DashboardSettings, SettingError, from_environment
+from convoy_operator.dashboard.settings import LOCAL_NAMES, DashboardSettings, from_environment
+from convoy_operator.settings import SettingError
 
 ADA = Identity("ada", ("team",))
 
@@ -34,6 +48,13 @@ class Clock:
     [
         ({"authenticated": True, "user": {"username": "ada", "groups": ["team"]}}, ADA),
         ({"authenticated": True, "user": {"username": "ada"}}, Identity("ada")),
+        (
+            {
+                "authenticated": True,
+                "user": {"username": "ada", "uid": "7", "groups": ["b", "a"], "extra": {"k": ["2", "1"]}},
+            },
+            Identity("ada", ("a", "b"), "7", (("k", ("1", "2")),)),
+        ),
         ({"authenticated": True, "user": {}}, None),
         ({"authenticated": False, "user": {"username": "ada"}}, None),
         ({"authenticated": "true", "user": {"username": "ada"}}, None),
@@ -132,15 +153,19 @@ class Reviewer:
         self.allowed = allowed
         self.asked = 0
         self.away = False
+        self.fault: Exception | None = None
+        self.free = asyncio.Event()
+        self.free.set()
         self.users = {"good": {"authenticated": True, "user": {"username": "ada", "groups": ["team"]}}}
 
-    async def review_access(
-        self, user: str, groups: tuple[str, ...], wanted: Mapping[str, str]
-    ) -> dict[str, Any]:
+    async def review_access(self, identity: Identity, wanted: Mapping[str, str]) -> dict[str, Any]:
         self.asked += 1
+        await self.free.wait()
+        if self.fault is not None:
+            raise self.fault
         if self.away:
             raise errors.Unavailable(0, "away")
-        assert (user, groups) == ("ada", ("team",))
+        assert identity == ADA
         where = wanted.get("namespace", "*")
         return {"allowed": where in self.allowed.get(f"{wanted['verb']} {wanted['resource']}", set())}
 
@@ -152,7 +177,7 @@ class Reviewer:
 
 def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() -> None:
     clock, reviewer = Clock(), Reviewer({"list trainingjobs": {"a"}, "get pods": {"a"}})
-    access = ReviewedAccess(reviewer, ADA, 60, clock)
+    access = ReviewedAccess(Answers(reviewer, 60, clock, lambda: 0.0), ADA)
 
     async def play() -> None:
         assert await access.namespaces(["a", "b"]) == {"a"}
@@ -173,6 +198,89 @@ def test_rights_are_asked_for_once_in_a_while_and_stay_while_nobody_answers() ->
     asyncio.run(play())
 
 
+def test_rights_are_asked_for_once_by_all_sessions_of_a_user() -> None:
+    reviewer = Reviewer({"list trainingjobs": {"*"}})
+    answers = Answers(reviewer, 60)
+
+    async def play() -> None:
+        many = [ReviewedAccess(answers, ADA) for _ in range(30)]
+        assert all(await asyncio.gather(*(one.everywhere() for one in many)))
+        assert reviewer.asked == 1
+
+    asyncio.run(play())
+
+
+def test_answers_are_not_all_forgotten_at_once() -> None:
+    clock, reviewer, rolled = Clock(), Reviewer({"list trainingjobs": {"a"}}), iter([0.0, 0.0, 1.0] * 9)
+    access = ReviewedAccess(Answers(reviewer, 60, clock, lambda: next(rolled)), ADA)
+
+    async def play() -> None:
+        await access.namespaces(["a", "b"])
+        clock.now += 59
+        await access.namespaces(["a", "b"])
+        assert reviewer.asked == 3 + 1
+
+    asyncio.run(play())
+
+
+def test_a_right_of_which_nobody_says_anything_is_not_known_and_its_question_goes_on(
+    virtual: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def play() -> None:
+        clock = asyncio.get_running_loop().time
+        reviewer = Reviewer({"list trainingjobs": {"*"}})
+        access = ReviewedAccess(Answers(reviewer, 60, clock), ADA)
+        reviewer.free.clear()
+        began = clock()
+        assert not await access.everywhere() and access.unanswered
+        assert clock() - began == pytest.approx(ANSWER_SECONDS)
+        assert not await access.everywhere() and clock() - began == pytest.approx(ANSWER_SECONDS)
+        assert reviewer.asked == 1, "the one that waits in line is not asked again"
+        reviewer.free.set()
+        await asyncio.sleep(0.1)
+        assert await access.everywhere() and not access.unanswered
+        assert reviewer.asked == 1
+
+    virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("fault", "stays"),
+    [
+        (errors.Unavailable(0, "away"), True),
+        (errors.TooManyRequests(429, "busy"), True),
+        (errors.Forbidden(403, "no right to ask"), False),
+    ],
+)
+def test_what_was_granted_holds_while_nobody_answers_alone(fault: Exception, stays: bool) -> None:
+    clock, reviewer = Clock(), Reviewer({"list nodehealths": {"*"}})
+    access = ReviewedAccess(Answers(reviewer, 60, clock), ADA)
+
+    async def play() -> None:
+        assert await access.nodes()
+        reviewer.fault, clock.now = fault, clock.now + 61
+        assert await access.nodes() is stays
+        assert access.unanswered is not stays
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("1.2.3.4", "", "1.2.3.4"),
+        ("1.2.3.4", "9.9.9.9", "1.2.3.4"),
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("10.0.0.1", "9.9.9.9", "9.9.9.9"),
+        ("10.0.0.1", "8.8.8.8, 9.9.9.9, 10.0.0.2", "9.9.9.9"),
+        ("10.0.0.1", "8.8.8.8, nonsense", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.3", "10.0.0.1"),
+    ],
+)
+def test_whose_request_a_proxy_passes_on(peer: str, forwarded: str, address: str) -> None:
+    assert address_of(peer, forwarded, (ip_network("10.0.0.0/8"),)) == address
+
+
 def door(mode: str, **settings: Any) -> tuple[Door, Reviewer]:
     reviewer = Reviewer({})
     return Door(DashboardSettings(auth_mode=mode, **settings), reviewer), reviewer
@@ -187,7 +295,11 @@ def test_a_token_opens_a_session_that_its_cookie_finds() -> None:
     found = door("TokenReview")[0]
     session = asyncio.run(found.enter(" good\n"))
     assert session is not None and session.identity == ADA
-    headers = {"cookie": f"other=1; convoy-session={session.id}"}
+    headers = {"cookie": f'odd[1]="; other=1; convoy-session={session.id}'}
+    assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is session
+    headers["host"] = "localhost:8090"
+    assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is None
+    headers["cookie"] = f"convoy-session-8091=x; convoy-session-8090={session.id}"
     assert found.session("1.2.3.4", lambda name: headers.get(name, "")) is session
     assert found.session("1.2.3.4", lambda name: "") is None
 
@@ -208,10 +320,12 @@ def test_headers_open_nothing_but_behind_a_proxy() -> None:
 
 
 def test_a_cookie_for_tls_alone_is_for_one_host_alone() -> None:
-    assert door("TokenReview", secure_cookie=True)[0].cookie == "__Host-convoy-session"
+    found = door("TokenReview", secure_cookie=True)[0]
+    assert found.cookie("convoy.example.com") == "__Host-convoy-session"
+    assert found.cookie("[::1]:8443") == "__Host-convoy-session-8443"
 
 
-@pytest.mark.parametrize("header", ["", "a", "convoy-session", ";;;", "convoy-session=\x00"])
+@pytest.mark.parametrize("header", ["", "a", "convoy-session", ";;;", "convoy-sessions=x"])
 def test_cookies_that_cannot_be_read_are_none(header: str) -> None:
     assert cookie_of(header, "convoy-session") == ""
 
@@ -256,6 +370,23 @@ def test_settings(environ: dict[str, str], wrong: str) -> None:
         return
     with pytest.raises(SettingError, match=f"CONVOY_DASHBOARD_{wrong}"):
         from_environment(given)
+
+
+@pytest.mark.parametrize(
+    ("environ", "address", "hosts"),
+    [
+        ({}, "0.0.0.0", set()),
+        ({"BIND": "10.0.0.1"}, "10.0.0.1", set()),
+        ({"HOSTS": "A.example.com, b"}, "0.0.0.0", {"a.example.com", "b"}),
+        ({"AUTH_MODE": "None"}, "127.0.0.1", LOCAL_NAMES),
+        ({"AUTH_MODE": "None", "PAGES_BIND": "::", "HOSTS": "c"}, "::", {"c"}),
+    ],
+)
+def test_who_is_not_asked_who_they_are_comes_from_this_machine(
+    environ: dict[str, str], address: str, hosts: set[str]
+) -> None:
+    found = from_environment({f"CONVOY_DASHBOARD_{name}": value for name, value in environ.items()})
+    assert (found.pages_address, found.allowed_hosts) == (address, hosts)
 
 
 def test_booleans_are_words() -> None:

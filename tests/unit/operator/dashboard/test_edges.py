@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from convoy_operator.dashboard.auth.access import Everything
 from convoy_operator.dashboard.auth.door import Door
-from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_page
+from convoy_operator.dashboard.auth.gate import SESSION, Gate, is_place
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.auth.refusal import refusal
+from convoy_operator.dashboard.auth.sessions import Sessions
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.headers import SecurityHeaders
 from convoy_operator.dashboard.settings import DashboardSettings
+from convoy_operator.dashboard.sockets import EVENTS, bind_events
 
 HTML = b"<style>a</style><script>b</script><script type='module'>'&lt;script>'</script><stylesheet><scripted>"
 
@@ -91,6 +94,12 @@ EVIL = (b"origin", b"http://evil")
         ({"path": "/login"}, False, "open"),
         ({"path": "/static/x.css"}, False, "open"),
         ({"path": "/docs"}, True, 404),
+        ({"path": "/login.php"}, False, 404),
+        ({"path": "/loginx"}, False, 404),
+        ({"path": "/themex"}, True, 404),
+        ({"path": "/static/"}, False, 404),
+        ({"path": "/_nicegui/x"}, True, 404),
+        ({"path": "/favicon.icons"}, True, 404),
         ({"path": "/jobs/a"}, True, 404),
         ({"path": "/jobs/a/b/c"}, True, 404),
         ({"path": "/_nicegui/3/static/x.js"}, False, 401),
@@ -105,7 +114,19 @@ EVIL = (b"origin", b"http://evil")
         ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, EVIL]}, True, 1008),
         ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST]}, True, 1008),
         ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, ORIGIN]}, False, 1008),
-        ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, ORIGIN]}, True, "ada"),
+        ({"path": "/_nicegui_ws/", "type": "websocket", "headers": [HOST, ORIGIN]}, True, 1008),
+        (
+            {
+                "path": "/_nicegui_ws/",
+                "type": "websocket",
+                "headers": [HOST, ORIGIN],
+                "query_string": b"client_id=mine",
+            },
+            True,
+            "ada",
+        ),
+        ({"path": "/_nicegui_ws/socket.io/", "query_string": b"client_id="}, True, "ada"),
+        ({"path": "/_nicegui_ws/socket.io/"}, True, 403),
         ({"headers": [(b"cookie", b"convoy-session=x"), (b"cookie", b"convoy-session=y")]}, True, 303),
     ],
 )
@@ -116,7 +137,9 @@ def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, said: str | in
     owners = {"mine": mine, "others": others}
     headers = list(scope.pop("headers", []))
     headers += [(b"cookie", f"convoy-session={mine.id}".encode())] if cookie else []
-    gate = Gate(inner, door, owners.get, lambda: scope.get("path", "").endswith("/full"))
+    gate = Gate(
+        inner, door, owners.get, lambda session: session is mine and scope.get("path", "").endswith("/full")
+    )
     sent = play(gate, {"type": "http", "headers": headers, **scope})
     if sent[0]["type"] == "websocket.close":
         assert sent[0]["code"] == said
@@ -127,16 +150,93 @@ def test_who_passes_the_gate(scope: dict[str, Any], cookie: bool, said: str | in
 
 
 @pytest.mark.parametrize(
+    ("host", "passes"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8090", True),
+        ("127.0.0.1:8090", True),
+        ("[::1]:8090", True),
+        ("rebound.example.com:8090", False),
+        ("localhost.example.com", False),
+        ("[", False),
+        ("", False),
+    ],
+)
+def test_where_nobody_logs_in_only_this_machine_is_a_host(host: str, passes: bool) -> None:
+    settings = DashboardSettings(auth_mode="None")
+    door = Door(settings, None)  # type: ignore[arg-type]
+    gate = Gate(inner, door, lambda _: None, hosts=settings.allowed_hosts)
+    sent = play(gate, {"type": "http", "headers": [(b"host", host.encode())]})
+    assert sent[0]["status"] == (200 if passes else 403)
+
+
+@pytest.mark.parametrize(
+    ("path", "used"),
+    [
+        ("/", True),
+        ("/jobs/a/b", True),
+        ("/theme", True),
+        ("/favicon.ico", False),
+        ("/_nicegui/3/x.js", False),
+    ],
+)
+def test_what_a_page_asks_for_by_itself_is_no_use_of_a_session(path: str, used: bool) -> None:
+    door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
+    session = door.sessions.begin(Identity("ada"), Everything())
+    before = session.used = session.used - 100
+    headers = [(b"cookie", f"convoy-session={session.id}".encode())]
+    play(Gate(inner, door, lambda _: None), {"type": "http", "path": path, "headers": headers})
+    assert (session.used > before) is used
+
+
+@pytest.mark.parametrize(
+    ("page", "socket", "over", "heard"),
+    [
+        ("mine", "mine", False, True),
+        ("gone", "mine", False, True),
+        ("others", "mine", False, False),
+        ("mine", "mine", True, False),
+        ("mine", "", False, False),
+    ],
+)
+def test_a_socket_speaks_for_pages_of_its_session_alone(
+    page: str, socket: str, over: bool, heard: bool
+) -> None:
+    sessions = Sessions(60, 600)
+    owners = {name: sessions.begin(Identity(name), Everything()) for name in ("mine", "others")}
+    owners["mine"].over = over
+    told: list[str] = []
+
+    async def slow(_: str, message: dict[str, Any]) -> bool:
+        told.append(message["client_id"])
+        return True
+
+    def quick(_: str, message: dict[str, Any]) -> None:
+        told.append(message["client_id"])
+
+    handlers = {name: slow if name == "handshake" else quick for name in EVENTS}
+    scope = {"asgi.scope": {SESSION: owners.get(socket)}}
+    sio = SimpleNamespace(handlers={"/": handlers}, on=handlers.__setitem__, get_environ=lambda _: scope)
+    bind_events(sio, owners.get)
+    for name in EVENTS:
+        asyncio.run(handlers[name]("sid", {"client_id": page}))  # type: ignore[arg-type]
+    assert told == ([page] * len(EVENTS) if heard else [])
+
+
+@pytest.mark.parametrize(
     ("path", "login"),
     [
         ("/", b"/login"),
         ("/jobs/a/b", b"/login?back=%2Fjobs%2Fa%2Fb"),
         ("/nodes/x&y", b"/login?back=%2Fnodes%2Fx%26y"),
+        ("/?jobs.words=a%20b", b"/login?back=%2F%3Fjobs.words%3Da%2520b"),
     ],
 )
 def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: bytes) -> None:
     door = Door(DashboardSettings(auth_mode="TokenReview"), None)  # type: ignore[arg-type]
-    sent = play(Gate(inner, door, lambda _: None), {"type": "http", "path": path})
+    path, _, query = path.partition("?")
+    asked = {"type": "http", "path": path, "query_string": query.encode()}
+    sent = play(Gate(inner, door, lambda _: None), asked)
     assert dict(sent[0]["headers"])[b"location"] == login
 
 
@@ -144,10 +244,11 @@ def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: b
     ("path", "ours"),
     [("/", True), ("/jobs/a/b", True), ("/nodes/n", True), ("", False), ("//evil", False), ("/\\evil", False),
      ("/logout", False), ("/jobs/a", False), ("/jobs//", False), ("/nodes/a/b", False),
-     ("https://evil/jobs/", False)],
+     ("https://evil/jobs/", False), ("/?jobs.words=a%20b", True), ("/jobs/a/b?rank=4", True), ("?/", False),
+     ("//evil?x", False), ("/?a\r\nb", False), ("/?\u00e4", False)],
 )  # fmt: skip
 def test_forms_lead_to_pages_of_ours_alone(path: str, ours: bool) -> None:
-    assert is_page(path) is ours
+    assert is_place(path) is ours
 
 
 def test_a_bell_rings_once_for_many_changes_and_says_since_when(

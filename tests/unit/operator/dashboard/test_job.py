@@ -40,6 +40,8 @@ def test_pods_are_in_the_order_of_their_ranks_with_node_and_rack() -> None:
         ["4-5", "gpt-w-2", "Pending", "not placed", "-", "not placed: no room"],
         ["-", "odd", "Running", "node-1", "r1", "-"],
     ]
+    logs = "/jobs/team/gpt?rank={}#logs".format
+    assert [row.cells[0].href for row in found] == [logs(0), logs(4), ""]
 
 
 def test_ranks_close_up_where_a_pod_is_absent() -> None:

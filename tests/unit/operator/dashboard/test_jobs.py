@@ -120,3 +120,38 @@ def test_where_there_are_no_jobs_it_is_said_why(user: str, everywhere: bool, sai
     text = jobs.nothing(user, everywhere)
     assert [words for words in said if words not in text] == []
     assert ("may list" in text) is not everywhere
+
+
+@pytest.mark.parametrize(
+    ("manager", "leaves", "status", "phase", "why"),
+    [
+        ("example.com/other", False, {}, jobs.ELSEWHERE, "managed by example.com/other"),
+        (
+            "example.com/other",
+            False,
+            {"phase": "Running", "reason": "Training"},
+            "Running",
+            "managed by example.com/other; Training",
+        ),
+        ("convoy.dev/operator", False, {}, jobs.UNKNOWN, NEW),
+        (
+            None,
+            True,
+            {"phase": "Running", "reason": "Training"},
+            jobs.DELETING,
+            "to be deleted since 2026-05-01 11:59:00Z; Training",
+        ),
+    ],
+)
+def test_jobs_of_others_and_jobs_that_leave_say_so(
+    manager: str | None, leaves: bool, status: dict[str, Any], phase: str, why: str
+) -> None:
+    body = raw(**status)
+    if manager:
+        body["spec"]["managedBy"] = manager
+    if leaves:
+        body["metadata"]["deletionTimestamp"] = ago(minutes=1)
+    one = keeper(TrainingJob)(body)
+    row = jobs.row(one, NOW)
+    assert (row.group, row.cells[1].text, row.cells[-1].text) == (phase, phase, why)
+    assert jobs.counts([one]) == {phase: 1}

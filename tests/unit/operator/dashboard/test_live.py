@@ -41,12 +41,19 @@ class Page(nullcontext):  # type: ignore[type-arg]
         self.gone_to: list[str] = []
         self.closing: list[Callable[[], None]] = []
         self.ready = asyncio.Event()
+        self.answered = asyncio.Event()
+        self.answered.set()
+        self.told = 0
+        self.cut: list[float] = []
         ui = SimpleNamespace(
             context=SimpleNamespace(client=self), navigate=SimpleNamespace(to=self.gone_to.append)
         )
         monkeypatch.setattr(live, "ui", ui)
         create = SimpleNamespace(create=lambda work, name: asyncio.ensure_future(work))
         monkeypatch.setattr(live, "background_tasks", create)
+        manager = SimpleNamespace(get_participants=lambda *_: [("socket", "eio")])
+        sio = SimpleNamespace(manager=manager, disconnect=self.disconnect)
+        monkeypatch.setattr(live, "core", SimpleNamespace(sio=sio))
         monkeypatch.setattr(live, "monotonic", lambda: asyncio.get_running_loop().time())
 
     async def connected(self, **_: float) -> None:
@@ -55,17 +62,34 @@ class Page(nullcontext):  # type: ignore[type-arg]
     def on_delete(self, close: Callable[[], None]) -> None:
         self.closing.append(close)
 
+    @property
+    def frame(self) -> Page:
+        return self
+
+    def refresh(self) -> None:
+        self.told += 1
+
+    async def ask(self) -> None:
+        await self.answered.wait()
+
     def failed(self, at: datetime | None) -> None:
         self.failures.append(at is not None)
 
-    async def refresh(self) -> None:
+    def show(self) -> None:
         self.refreshed.append(asyncio.get_running_loop().time())
         if self.fault is not None:
             raise self.fault
 
+    async def disconnect(self, socket: str) -> None:
+        assert socket == "socket"
+        self.cut.append(asyncio.get_running_loop().time())
+
+    def delete(self) -> None:
+        self.is_deleted = True
+
     async def open(self) -> None:
         """Built and connected, and told what happened in between."""
-        await live.keep(self.context, self.session, self, self.refresh)  # type: ignore[arg-type]
+        await live.keep(self.context, self)  # type: ignore[arg-type]
         self.ready.set()
         await asyncio.sleep(1.0)
         self.refreshed.clear()
@@ -96,7 +120,7 @@ def test_what_changes_while_a_browser_loads_the_page_is_not_missed(
 ) -> None:
     async def play() -> None:
         page = Page(monkeypatch)
-        await live.keep(page.context, page.session, page, page.refresh)  # type: ignore[arg-type]
+        await live.keep(page.context, page)  # type: ignore[arg-type]
         assert len(page.refreshed) == 1
         page.feed.ring()
         page.ready.set()
@@ -132,11 +156,40 @@ def test_a_session_that_is_over_leads_away_from_the_page(
     async def play() -> None:
         page = Page(monkeypatch, mode)
         await page.open()
+        began = asyncio.get_running_loop().time()
         page.session.over = True
         for told in page.session.on_end:
             told()
         assert page.gone_to == [place]
+        page.feed.ring()
+        await asyncio.sleep(LEAST)
+        assert page.refreshed == [], "nobody who is logged out is told of a change"
+        assert page.cut == [] and not page.is_deleted, "its browser leaves by itself"
+        await asyncio.sleep(live.LEAVE_SECONDS)
+        assert page.is_deleted and page.cut == [pytest.approx(began + live.LEAVE_SECONDS)]
         page.closing[0]()
         assert page.session.on_end == []
+
+    virtual(play())
+
+
+def test_an_absence_is_told_while_rights_are_waited_for_and_waiting_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run
+) -> None:
+    async def play() -> None:
+        page = Page(monkeypatch)
+        await page.open()
+        # What other tasks work meanwhile is not this page's.
+        monkeypatch.setattr(live, "thread_time", lambda: 0.0)
+        page.answered.clear()
+        told, cost = page.told, page.context.pace.spacing(1)
+        page.feed.ring()
+        await asyncio.sleep(1.0)
+        assert page.told == told + 1 and page.refreshed == []
+        monkeypatch.setattr(live, "thread_time", lambda: 7.0)
+        page.answered.set()
+        await asyncio.sleep(LEAST)
+        assert page.refreshed and page.context.pace.spacing(1) == cost
+        page.closing[0]()
 
     virtual(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.unit.operator.dashboard.builders import NOW, ago, health, node
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.nodehealth import NodeHealth
 from convoy_operator.dashboard.core import nodes
-from convoy_operator.dashboard.core.objects import keeper
+from convoy_operator.dashboard.core.objects import Kept, keeper
 
 
 @pytest.mark.parametrize(
@@ -45,14 +46,42 @@ def test_a_node_without_a_record_says_so() -> None:
     assert (row.group, len(row.cells)) == (nodes.UNGUARDED, len(nodes.COLUMNS))
 
 
-def test_of_two_that_claim_a_name_the_one_that_was_decided_last_is_the_node() -> None:
-    found = [
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ([("a", "u-node-1", {"hours": 9})], "a"),
+        ([("a", "u-before", {"hours": 1})], None),
+        # What was decided last of hardware that is gone says nothing of the one that is here.
+        ([("gone", "u-before", {"hours": 1}), ("here", "u-node-1", {"days": 9})], "here"),
+        ([("here", "u-node-1", {"days": 9}), ("gone", "u-before", {"hours": 1})], "here"),
+        ([("by-name", "", {"hours": 1}), ("here", "u-node-1", {"days": 9})], "here"),
+        ([("old", "", {"days": 9}), ("new", "", {"hours": 1}), ("none", "", None)], "new"),
+        ([("elsewhere", "u-node-1", {"hours": 1}, "node-2")], None),
+    ],
+)
+def test_a_node_is_the_hardware_that_names_its_uid(records: list[Any], found: str | None) -> None:
+    kept = [
         keeper(NodeHealth)(
             {
                 "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
-                "status": {"since": since, "nodeRef": {"name": "node-1"}},
+                "status": {
+                    "since": ago(**since) if since else None,
+                    "nodeRef": {"name": (*where, "node-1")[0], "uid": uid},
+                },
             }
         )
-        for name, since in (("new", ago(hours=1)), ("old", ago(days=9)), ("none", None))
+        for name, uid, since, *where in records
     ]
-    assert nodes.by_node(found)["node-1"].metadata.name == "new"
+    live = [replace(node(), uid="u-node-1")]
+    one = nodes.by_node(kept, live).get("node-1")
+    assert (one.metadata.name if one else None) == found
+
+
+def test_a_node_that_is_gone_is_the_hardware_that_was_decided_last() -> None:
+    kept = [
+        Kept("", name, name, 1, health("Suspect", name, since=ago(**since)))
+        for name, since in (("old", {"days": 9}), ("new", {"hours": 1}))
+    ]
+    found = nodes.last_of(kept, "node-1")
+    assert found is not None and found.metadata.name == "new"
+    assert nodes.last_of(kept, "node-2") is None and nodes.by_node(kept, []) == {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convoy_operator import errors
-from convoy_operator.dashboard.presence import LASTING_SECONDS, OPEN_SECONDS, NotedGateway, Presence
+from convoy_operator.dashboard.presence import LASTING_SECONDS, NotedGateway, Presence
 from convoy_operator.resources import NODE_HEALTHS
 
 FORBIDDEN = errors.Forbidden(403, "no right")
@@ -29,7 +29,7 @@ class Clock:
 class Answering:
     """An API server that is there."""
 
-    async def get(self, *_: Any) -> None:
+    async def answers(self) -> None:
         return None
 
 
@@ -77,24 +77,30 @@ def test_what_is_told_of_a_watch(steps: list[Any], told: bool, behind: bool) -> 
 
 
 class Quiet:
-    """A watch that opens, and tells nothing."""
+    """A watch that tells nothing; it is taken when the test says so."""
 
-    async def watch(self, *_: Any) -> AsyncIterator[Any]:
+    def __init__(self) -> None:
+        self.taken = asyncio.Event()
+
+    async def watch(self, *given: Any) -> AsyncIterator[Any]:
+        await self.taken.wait()
+        given[-1]()
         await asyncio.sleep(60)
         yield "MODIFIED", {}
 
 
-def test_a_watch_that_stays_open_works_though_nothing_comes(
+def test_a_watch_works_when_it_is_taken_and_not_before(
     virtual: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
     async def play() -> None:
-        presence = Presence(None, lambda: None)  # type: ignore[arg-type]
+        presence, quiet = Presence(None, lambda: None), Quiet()  # type: ignore[arg-type]
         presence.fails(NODE_HEALTHS, "watch", FORBIDDEN)
-        events = NotedGateway(Quiet(), presence).watch(NODE_HEALTHS, "1")  # type: ignore[arg-type]
+        events = NotedGateway(quiet, presence).watch(NODE_HEALTHS, "1")  # type: ignore[arg-type]
         waiting = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(OPEN_SECONDS / 2)
-        assert presence.refused
-        await asyncio.sleep(OPEN_SECONDS)
+        await asyncio.sleep(LASTING_SECONDS)
+        assert presence.refused, "one that hangs does not work"
+        quiet.taken.set()
+        await asyncio.sleep(0.1)
         assert not presence.refused
         waiting.cancel()
 

@@ -94,6 +94,7 @@ def test_links_hold_names_that_are_no_paths() -> None:
         ("two\n\tlines", "two\n\tlines"),
         ("\x1b[31mred", "\ufffd[31mred"),
         ("exe.\u202egnp", "exe.\ufffdgnp"),
+        ("gp\u200bt, \ufeffgpt, g\u00adpt", "gp\ufffdt, \ufffdgpt, g\ufffdpt"),
         ("a\u2066b\u2069\x00\x85", "a\ufffdb\ufffd\ufffd\ufffd"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Curves and logs: bounded, and true at both ends."""
+"""Curves: bounded, and true at both ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tests.unit.operator.dashboard.builders import NOW
 
 from convoy_crds.trainingjob import Progress
 from convoy_operator.dashboard.core import charts
-from convoy_operator.dashboard.core.logs import MOST_LENGTH, MOST_LINES, MOST_TEXT, Tail
 from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
 
 
@@ -27,6 +26,23 @@ def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
     gaps = {curve.steps[one + 1] - curve.steps[one] for one in range(len(curve.steps) - 2)}
     assert max(gaps) <= 2 * curve.stride
     assert list(curve.times) == sorted(set(curve.times))
+
+
+def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
+    curve = Curve(NOW)
+    for step in range(3 * POINTS):
+        curve.add(told(step, loss=None), NOW)
+        lengths = {len(part) for part in (curve.times, curve.steps, curve.losses, curve.rates)}
+        assert len(lengths) == 1, f"after {step} steps"
+    assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == []
+
+
+def test_small_values_are_drawn_as_what_they_are() -> None:
+    curve = Curve(NOW)
+    for step, loss in enumerate((4e-7, 1.23456789, 123456.789, -2e-9, 0.0)):
+        curve.add(told(step, loss), NOW)
+    drawn = [value for _, value in charts.line(curve, "losses", "", "#000")["series"][0]["data"]]
+    assert drawn == [4e-7, 1.23457, 123457.0, -2e-9, 0.0]
 
 
 def test_what_is_known_is_not_taken_twice() -> None:
@@ -60,31 +76,3 @@ def test_a_chart_leaves_out_what_was_not_told() -> None:
 def test_tooltips_are_drawn_and_never_parsed() -> None:
     for options in (charts.line(None, "losses", "", "#000"), charts.strips(())):
         assert options["tooltip"]["renderMode"] == "richText"
-
-
-def test_the_lines_of_one_rank_and_of_the_launcher_are_kept() -> None:
-    tail = Tail(1)
-    tail.add("launcher\n[3/0] of rank 0\n[3/1] of ra")
-    tail.add("nk 1\r\n[3/10] of rank 10\n\x1b[31mred\n[3/1] last")
-    assert tail.text == "launcher\n[3/1] of rank 1\n\N{REPLACEMENT CHARACTER}[31mred"
-    tail.end()
-    assert tail.text.endswith("\n[3/1] last")
-
-
-def test_a_log_is_bounded_in_lines_and_in_their_length() -> None:
-    tail = Tail()
-    for number in range(2 * MOST_LINES):
-        tail.add(f"{number}\n")
-    tail.add("x" * 10 * MOST_LENGTH)
-    tail.end()
-    lines = tail.text.split("\n")
-    assert len(lines) == MOST_LINES
-    assert lines[0] == str(MOST_LINES + 1) and len(lines[-1]) == MOST_LENGTH + 1
-
-
-def test_a_tail_of_long_lines_is_bounded_by_its_text() -> None:
-    tail = Tail()
-    tail.add("".join(f"{number:0{MOST_LENGTH}}\n" for number in range(MOST_LINES)))
-    lines = tail.text.split("\n")
-    assert len(lines) == MOST_TEXT // MOST_LENGTH
-    assert int(lines[-1]) == MOST_LINES - 1

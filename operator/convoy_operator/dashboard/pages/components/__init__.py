@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from nicegui import ui
 from nicegui.elements import echart
@@ -26,12 +27,18 @@ class Field(ui.element, component="field.js"):
         hint: str = "",
         choices: Sequence[tuple[str, str]] = (),
         most: int | None = None,
+        start: str = "",
+        anchor: str = "",
     ) -> None:
-        """`said` is told the value when it changes; `choices` are (value, text); `most` is of a number."""
+        """`said` is told the value when it changes; `choices` are (value, text); `most` is of a number;
+        `start` is the first value; `anchor` is that of the address that leads to it.
+        """
         super().__init__()
         self.props["label"] = label
         self.props["kind"] = "select" if choices else kind
         self.props["hint"] = hint
+        self.props["start"] = start
+        self.props["anchor"] = anchor
         self.props["choices"] = [list(choice) for choice in choices]
         if most is not None:
             self.props["least"], self.props["most"] = 0, most
@@ -46,6 +53,21 @@ class Field(ui.element, component="field.js"):
         found = [list(choice) for choice in choices]
         if self.props["choices"] != found:
             self.props["choices"] = found
+
+
+class Place(ui.element, component="place.js"):
+    """The query in the page's address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, dict[str, str]] = {}
+
+    def say(self, part: str, query: Mapping[str, str]) -> None:
+        """Changes one part of it."""
+        self._said[part] = dict(query)
+        told = urlencode([pair for said in self._said.values() for pair in said.items()])
+        if self.props.get("query", "") != told:
+            self.props["query"] = told
 
 
 class Chart(

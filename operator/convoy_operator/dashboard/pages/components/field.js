@@ -1,8 +1,14 @@
 // A native input or select: its label, its focus and its keys are the browser's.
 export default {
-  props: { label: String, kind: String, choices: Array, hint: String, least: Number, most: Number },
+  props: { label: String, kind: String, choices: Array, hint: String, start: String, anchor: String, least: Number, most: Number },
   emits: ["said"],
-  data: () => ({ value: "" }),
+  data() {
+    return { value: this.start ?? "" };
+  },
+  mounted() {
+    // Browsers look for what an address points to before it is there.
+    if (this.anchor && location.hash === `#${this.anchor}`) this.$el.scrollIntoView({ block: "center" });
+  },
   methods: {
     say(event) {
       this.value = event.target.value;

@@ -4,6 +4,16 @@ export default {
   provide() {
     return { columns: this.columns };
   },
+  beforeUpdate() {
+    const one = document.activeElement;
+    this.focused = this.$el.contains(one) ? one : null;
+  },
+  updated() {
+    // A line that is moved to another place loses the focus on its way.
+    if (this.focused?.isConnected && document.activeElement !== this.focused) {
+      this.focused.focus({ preventScroll: true });
+    }
+  },
   render() {
     return Vue.h("tbody", this.$slots.default?.());
   },

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from nicegui import ui
@@ -22,10 +24,39 @@ class Lines(ui.element, component="lines.js"):
             {"label": column.label, **{name: True for name in _KINDS if getattr(column, name)}}
             for column in columns
         ]
+        self._known: dict[str, Line] = {}
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Shows these rows in this order. A row keeps its line wherever it moves, and with it the focus."""
+        rows = unique(rows)
+        keys = [row.key for row in rows]
+        for key in set(self._known).difference(keys):
+            self._known.pop(key).delete()
+        with self:
+            made = {row.key: Line(row) for row in rows if row.key not in self._known}
+        for row in rows:
+            if row.key in self._known:
+                self._known[row.key].show(row)
+        lines = {**self._known, **made}
+        self._known = {key: lines[key] for key in keys}
+        found: list[ui.element] = list(self._known.values())
+        if self.default_slot.children != found:
+            self.default_slot.children[:] = found
+            self.update()
+
+
+def unique(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with a key of its own: what an object says twice is two lines."""
+    seen: Counter[str] = Counter()
+    found = []
+    for row in rows:
+        seen[row.key] += 1
+        found.append(replace(row, key=f"{row.key} ({seen[row.key]})") if seen[row.key] > 1 else row)
+    return found
 
 
 class Line(ui.element, component="line.js"):
-    """One line; which row it shows changes."""
+    """The line of one row."""
 
     def __init__(self, row: Row) -> None:
         super().__init__()
@@ -34,12 +65,10 @@ class Line(ui.element, component="line.js"):
         self.props["cells"] = packed(row)
 
     def show(self, row: Row) -> None:
-        """Shows that row."""
+        """Shows what has become of the row."""
         if row is self._row:
             return
         before, self._row = self._row, row
-        if row.key != before.key:
-            self.props["data-key"] = row.key
         if row.cells != before.cells:
             self.props["cells"] = packed(row)
 

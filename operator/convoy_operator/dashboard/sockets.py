@@ -1,0 +1,42 @@
+"""Whose events a socket may send."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.sessions import Session
+
+log = structlog.get_logger(__name__)
+
+EVENTS = ("handshake", "event", "javascript_response", "ack", "log")
+"""What NiceGUI's pages send, each with the id of a page."""
+Handler = Callable[[str, dict[str, Any]], Any]
+
+
+def bind_events(sio: Any, owner: Callable[[str], Session | None]) -> None:
+    """Drops what a socket sends for a page of another session: NiceGUI asks for the page's id alone.
+
+    `sio`: a socketio.AsyncServer; `owner`: whose a page is.
+    """
+    for name in EVENTS:
+        sio.on(name, _bound(sio, owner, sio.handlers["/"][name]))
+
+
+def _bound(
+    sio: Any, owner: Callable[[str], Session | None], handler: Handler
+) -> Callable[[str, dict[str, Any]], Awaitable[Any]]:
+    async def take(socket: str, message: dict[str, Any]) -> Any:
+        scope = (sio.get_environ(socket) or {}).get("asgi.scope") or {}
+        session, page = scope.get(SESSION), owner(str(message.get("client_id")))
+        if session is None or session.over or (page is not None and page is not session):
+            log.warning("a socket spoke for a page of another session")
+            return False
+        found = handler(socket, message)
+        return await found if inspect.isawaitable(found) else found
+
+    return take

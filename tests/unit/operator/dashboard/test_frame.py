@@ -1,0 +1,94 @@
+"""What is said around all pages, and at the login, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from nicegui import Client
+from nicegui.page import page
+from starlette.requests import Request
+
+from convoy_operator import errors
+from convoy_operator.dashboard.auth.door import Door
+from convoy_operator.dashboard.auth.identity import Identity
+from convoy_operator.dashboard.auth.limit import ADDRESS_BURST
+from convoy_operator.dashboard.metrics import DashboardMetrics
+from convoy_operator.dashboard.pages import login
+from convoy_operator.dashboard.pages.frame import Frame
+from convoy_operator.dashboard.settings import AuthMode, DashboardSettings
+from convoy_operator.metrics import Metrics
+
+
+def framed() -> tuple[Frame, Any, Any]:
+    """A frame, what it goes by, and whose it is."""
+    presence = SimpleNamespace(away_since=None, behind=[], refused={})
+    context: Any = SimpleNamespace(presence=presence, loading=list, door=SimpleNamespace(mode=AuthMode.NONE))
+    session: Any = SimpleNamespace(
+        identity=Identity("ada"), access=SimpleNamespace(unanswered=False), over=False
+    )
+    scope = {"type": "http", "path": "/", "headers": [], "query_string": b""}
+    with Client(page(""), request=Request(scope)):
+        return Frame(context, session, "", "/"), presence, session
+
+
+def test_what_is_read_aloud_does_not_grow() -> None:
+    frame, presence, _ = framed()
+    said = []
+    for seconds in (5, 65):
+        presence.away_since = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=seconds)
+        frame.refresh()
+        said.append((re.sub(r"since \S+ \S+", "", frame._told.text), frame._age.text))
+    assert said[0][0] == said[1][0] and said[0][1] != said[1][1]
+    assert frame._told.props["role"] == "alert" and "role" not in frame._age.props
+
+
+def test_rights_that_are_not_known_are_told_of() -> None:
+    frame, _, session = framed()
+    assert frame._told.text == ""
+    session.access.unanswered = True
+    frame.refresh()
+    assert "Some of your rights are not known yet" in frame._told.text
+
+
+class Nobody:
+    """Knows no token."""
+
+    async def review_token(self, _: str) -> dict[str, Any]:
+        return {"authenticated": False}
+
+    async def review_access(self, *_: Any) -> dict[str, Any]:
+        raise errors.Unavailable(0, "not asked for here")
+
+
+@pytest.mark.parametrize(("proxies", "shared"), [("", True), ("10.0.0.0/8", False)])
+def test_behind_a_proxy_that_is_believed_failures_are_counted_by_reader(proxies: str, shared: bool) -> None:
+    settings = DashboardSettings(proxy_cidrs=proxies)
+    context: Any = SimpleNamespace(
+        door=Door(settings, Nobody()), settings=settings, metrics=DashboardMetrics(Metrics("test"))
+    )
+    app = FastAPI()
+    login.register(context, app)
+
+    async def play() -> None:
+        transport = httpx.ASGITransport(app, client=("10.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as browser:
+
+            async def enter(address: str) -> httpx.Response:
+                form = {"token": "wrong", "back": "/jobs/team/gpt"}
+                return await browser.post("/login", data=form, headers={"X-Forwarded-For": address})
+
+            told = [(await enter("9.9.9.9")).status_code for _ in range(ADDRESS_BURST)]
+            assert told == [401] * ADDRESS_BURST
+            limited = await enter("9.9.9.9")
+            assert limited.status_code == 429
+            assert 'name="back" value="/jobs/team/gpt"' in limited.text
+            assert (await enter("8.8.8.8")).status_code == (429 if shared else 401)
+
+    asyncio.run(play())

@@ -1,0 +1,126 @@
+"""What the dashboard asks for, against a scripted HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from kubernetes.aio.client import ApiClient, Configuration
+from tests.unit.operator.dashboard.builders import ago
+
+from convoy_operator import errors
+from convoy_operator.dashboard.gateway import EVENT_PAGES, MOST_EVENTS, DashboardGateway
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+
+Answer = Callable[[web.Request], Any]
+
+
+class Server:
+    """Answers as the test says."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = lambda _: web.json_response({})
+        self.asked: list[dict[str, str]] = []
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(dict(request.query))
+        answer = self.answer(request)
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def gateway(server: Server) -> AsyncIterator[DashboardGateway]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.take)
+    async with TestServer(app) as http:
+        configuration = Configuration(host=str(http.make_url("")).rstrip("/"))
+        configuration.connection_pool_maxsize = 1
+        async with ApiClient(configuration) as client:
+            found = DashboardGateway(client, Settings(request_seconds=5, qps=1, burst=1), Metrics())
+            yield found
+            await found.close()
+
+
+async def test_the_newest_events_are_found_however_the_server_sorts_them(
+    server: Server, gateway: DashboardGateway
+) -> None:
+    def answer(request: web.Request) -> web.Response:
+        page = int(request.query.get("continue", "0"))
+        items = [
+            {"reason": f"{page}-{one}", "lastTimestamp": ago(minutes=1000 - 100 * page - one)}
+            for one in range(100)
+        ]
+        return web.json_response(
+            {"items": items, "metadata": {"continue": str(page + 1)} if page < 2 else {}}
+        )
+
+    gateway._line = FreeLine()  # type: ignore[assignment]
+    server.answer = answer
+    found = await gateway.events("team", "u")
+    assert (len(server.asked), len(found)) == (3, MOST_EVENTS)
+    assert (found[0]["reason"], found[-1]["reason"]) == ("2-99", "2-0")
+    server.answer = lambda _: web.json_response({"items": [], "metadata": {"continue": "more"}})
+    await gateway.events("team", "u")
+    assert len(server.asked) == 3 + EVENT_PAGES
+
+
+class FreeLine:
+    """Nobody waits."""
+
+    async def take(self) -> float:
+        return 0.0
+
+
+async def test_characters_that_come_in_pieces_are_whole_and_a_log_takes_no_connection_of_others(
+    server: Server, gateway: DashboardGateway
+) -> None:
+    written, ended = asyncio.Event(), asyncio.Event()
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for byte in "größe 日本\n".encode():
+            await response.write(bytes([byte]))
+            await asyncio.sleep(0)
+        await ended.wait()
+        return response
+
+    gateway._line = FreeLine()  # type: ignore[assignment]
+    server.answer = stream
+    pieces: list[str] = []
+
+    async def follow() -> None:
+        async for piece in gateway.log("team", "pod", "worker", lines=7, follow=True):
+            pieces.append(piece)
+            if "\n" in piece:
+                written.set()
+
+    following = asyncio.create_task(follow())
+    await asyncio.wait_for(written.wait(), 5)
+    assert "".join(pieces) == "größe 日本\n"
+    assert server.asked[-1]["tailLines"] == "7" and "limitBytes" not in server.asked[-1]
+    # The one connection of the pool that all else shares is free.
+    server.answer = lambda _: web.json_response({})
+    await asyncio.wait_for(gateway.answers(), 2)
+    ended.set()
+    await asyncio.wait_for(following, 5)
+
+
+async def test_whether_the_server_answers_is_asked_in_no_line(
+    server: Server, gateway: DashboardGateway
+) -> None:
+    for _ in range(5):
+        await asyncio.wait_for(gateway.answers(), 1)
+    server.answer = lambda _: web.json_response({"message": "no"}, status=403)
+    with pytest.raises(errors.Forbidden):
+        await gateway.answers()

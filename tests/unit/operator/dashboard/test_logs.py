@@ -1,0 +1,259 @@
+"""Logs: the lines of one rank, bounded, and who may read how many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy_operator import errors
+from convoy_operator.dashboard.core.logs import (
+    FIRST_READ,
+    MOST_LENGTH,
+    MOST_LINES,
+    MOST_READ,
+    MOST_TEXT,
+    READ_MORE,
+    Tail,
+)
+from convoy_operator.dashboard.gateway import FOLLOW_SECONDS
+from convoy_operator.dashboard.pages import logs
+from convoy_operator.dashboard.seats import NoSeatError, Seats
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def test_the_lines_of_one_rank_and_of_the_launcher_are_kept() -> None:
+    tail = Tail(1)
+    tail.add("launcher\n[3/0] of rank 0\n[3/1] of ra")
+    tail.add("nk 1\r\n[3/10] of rank 10\n\x1b[31mred\n[3/1] last")
+    assert tail.text == "launcher\n[3/1] of rank 1\n\N{REPLACEMENT CHARACTER}[31mred"
+    tail.end()
+    assert tail.text.endswith("\n[3/1] last")
+
+
+def test_a_log_is_bounded_in_lines_and_in_their_length() -> None:
+    tail = Tail()
+    for number in range(2 * MOST_LINES):
+        tail.add(f"{number}\n")
+    tail.add("x" * 10 * MOST_LENGTH)
+    tail.end()
+    lines = tail.text.split("\n")
+    assert len(lines) == MOST_LINES
+    assert lines[0] == str(MOST_LINES + 1) and len(lines[-1]) == MOST_LENGTH + 1
+
+
+def test_a_tail_of_long_lines_is_bounded_by_its_text() -> None:
+    tail = Tail()
+    tail.add("".join(f"{number:0{MOST_LENGTH}}\n" for number in range(MOST_LINES)))
+    lines = tail.text.split("\n")
+    assert len(lines) == MOST_TEXT // MOST_LENGTH
+    assert int(lines[-1]) == MOST_LINES - 1
+
+
+def test_a_long_line_that_comes_in_pieces_keeps_its_rank() -> None:
+    tail = Tail(1)
+    tail.add("[3/0] ")
+    for _ in range(10):
+        tail.add("x" * MOST_LENGTH)
+    tail.add("\n[3/1] short\n")
+    assert tail.text == "[3/1] short"
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "others", "wanted"),
+    [
+        (FIRST_READ, 0, FIRST_READ - 1, None),
+        (FIRST_READ, 0, FIRST_READ, FIRST_READ * READ_MORE),
+        (FIRST_READ, 10, FIRST_READ - 10, FIRST_READ * READ_MORE),
+        (FIRST_READ * READ_MORE, MOST_LINES, FIRST_READ * READ_MORE - MOST_LINES, None),
+        (MOST_READ - 1, 1, MOST_READ, MOST_READ),
+        (MOST_READ, 1, MOST_READ, None),
+    ],
+)
+def test_more_is_read_until_there_are_enough_lines_of_the_rank(
+    asked: int, own: int, others: int, wanted: int | None
+) -> None:
+    tail = Tail(1)
+    tail.add("[3/1] of it\n" * own + "[3/2] of another\n" * others)
+    assert tail.wants(asked) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "told"),
+    [
+        ("", 500, "nothing was written"),
+        ("[3/2] x\n", 500, "no line of it in all 1 of its pod"),
+        ("[3/2] x\n" * 500, 500, "no line of it in the last 500 of its pod"),
+        ("[3/1] x\n[3/2] y\n", 500, "1 line, from all 2 of its pod"),
+        ("[3/1] x\n[3/2] y\n", 2, "1 line, from the last 2 of its pod"),
+    ],
+)
+def test_what_was_read_is_told(text: str, asked: int, told: str) -> None:
+    tail = Tail(1)
+    tail.add(text)
+    assert tail.told(asked) == told
+
+
+def test_readers_have_so_many_logs_and_all_together_no_more() -> None:
+    seats = Seats(most=3, each=2)
+    with seats.taken("ada"), seats.taken("ada"):
+        with pytest.raises(NoSeatError, match="you read 2"), seats.taken("ada"):
+            pass
+        with (
+            seats.taken("eve"),
+            pytest.raises(NoSeatError, match="3 logs are read already"),
+            seats.taken("kim"),
+        ):
+            pass
+        assert len(seats) == 2
+    assert len(seats) == 0
+
+
+class Element(SimpleNamespace):
+    """What `say`, `put` and `show` change."""
+
+    def __init__(self) -> None:
+        super().__init__(text="", props={})
+
+    def set_text(self, text: str) -> None:
+        self.text = text
+
+
+class Reading:
+    """One reader's view of a log, without a browser."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may = {"jobs": True, "logs": True}
+        self.found = 0
+        self.asked: list[Mapping[str, Any]] = []
+        self.written = "[1/0] of 0\n[1/1] of 1\n"
+        self.fault: Exception | None = None
+        self.texts: list[Element] = []
+
+        def text(*_: Any, **__: Any) -> Element:
+            self.texts.append(Element())
+            return self.texts[-1]
+
+        client = type("C", (nullcontext,), {"on_delete": lambda *_: None})()
+        monkeypatch.setattr(logs, "ui", SimpleNamespace(context=SimpleNamespace(client=client)))
+        monkeypatch.setattr(logs, "box", lambda *_, **__: nullcontext())
+        monkeypatch.setattr(logs, "text", text)
+        monkeypatch.setattr(logs, "button", text)
+        monkeypatch.setattr(logs, "Field", lambda *_, **__: Element())
+        create = SimpleNamespace(create=lambda work, name: asyncio.ensure_future(work))
+        monkeypatch.setattr(logs, "background_tasks", create)
+        access = SimpleNamespace(namespaces=self.namespaces, logs=self.logs)
+        self.session: Any = SimpleNamespace(access=access, over=False, identity=SimpleNamespace(user="ada"))
+        sessions = SimpleNamespace(use=lambda _: None)
+        context: Any = SimpleNamespace(seats=Seats(), gateway=self, door=SimpleNamespace(sessions=sessions))
+        self.page = logs.Logs(context, self.session, "team", self.find)
+
+    async def namespaces(self, asked: list[str]) -> frozenset[str]:
+        return frozenset(asked if self.may["jobs"] else ())
+
+    async def logs(self, _: str) -> bool:
+        return self.may["logs"]
+
+    def find(self, _: int) -> tuple[str, str] | str:
+        self.found += 1
+        return "pod-0", "worker"
+
+    async def log(self, *_: Any, **asked: Any) -> AsyncIterator[str]:
+        self.asked.append(asked)
+        yield self.written
+        if self.fault is not None:
+            raise self.fault
+        while asked["follow"]:
+            await asyncio.sleep(1.0)
+            yield "[1/0] more\n"
+
+    @property
+    def said(self) -> str:
+        return self.page._said.text
+
+    @property
+    def lines(self) -> str:
+        return self.page._lines.text
+
+
+@pytest.mark.parametrize(
+    ("may", "over", "said"),
+    [
+        ({"jobs": False}, False, "there is no such job, or you may not see it"),
+        ({"logs": False}, False, "you may not read logs in namespace team"),
+        ({}, True, "your session is over"),
+        ({}, False, "rank 0 in pod pod-0: 1 line, from all 2 of its pod"),
+    ],
+)
+def test_rights_come_before_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run, may: dict[str, bool], over: bool, said: str
+) -> None:
+    async def play() -> None:
+        reading = Reading(monkeypatch)
+        reading.may |= may
+        reading.session.over = over
+        reading.page._begin(False)
+        await asyncio.sleep(1.0)
+        assert reading.said.startswith(said)
+        assert (reading.found > 0) is (not may and not over), "who may not see it learns nothing of it"
+
+    virtual(play())
+
+
+def test_a_log_that_is_followed_ends_with_its_right(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+    async def play() -> None:
+        reading = Reading(monkeypatch)
+        reading.page._begin(True)
+        await asyncio.sleep(10.0)
+        assert reading.said == "following rank 0 in pod pod-0" and "more" in reading.lines
+        reading.may["logs"] = False
+        await asyncio.sleep(2.0)
+        assert reading.said.startswith("you may not read logs") and reading.lines == ""
+
+    virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stop", "fault", "said"),
+    [
+        (5.0, True, None, "stopped"),
+        (FOLLOW_SECONDS + 5, False, None, "rank 0 in pod pod-0: followed for 30 min: press Follow to go on"),
+        (5.0, False, errors.Unavailable(0, "broken"), "rank 0: broken"),
+    ],
+)
+def test_each_end_has_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+    virtual: Run,
+    seconds: float,
+    stop: bool,
+    fault: Exception | None,
+    said: str,
+) -> None:
+    async def play() -> None:
+        reading = Reading(monkeypatch)
+        reading.page._begin(True)
+        reading.fault = fault
+        await asyncio.sleep(seconds)
+        if stop:
+            reading.page._end("stopped")
+            await asyncio.sleep(0)
+        assert reading.said == said
+        assert len(reading.page._context.seats) == 0
+
+    virtual(play())
+
+
+def test_too_many_logs_are_refused_in_words(monkeypatch: pytest.MonkeyPatch, virtual: Run) -> None:
+    async def play() -> None:
+        reading = Reading(monkeypatch)
+        reading.page._context.seats = Seats(most=0)  # type: ignore[misc]
+        reading.page._begin(True)
+        await asyncio.sleep(1.0)
+        assert "0 logs are read already" in reading.said and reading.asked == []
+
+    virtual(play())

@@ -1,0 +1,44 @@
+"""Choices of readers in addresses."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy_operator.dashboard.core import place
+from convoy_operator.dashboard.core.rows import Choice
+
+
+@pytest.mark.parametrize(
+    ("query", "chosen"),
+    [
+        ({}, Choice()),
+        ({"jobs.words": "llama 8b", "jobs.is": "Running"}, Choice(words="llama 8b", group="Running")),
+        ({"jobs.sort": "1"}, Choice(column=0)),
+        ({"jobs.sort": "-10", "jobs.page": "3"}, Choice(column=9, descending=True, page=2)),
+    ],
+)
+def test_an_address_says_what_was_chosen_and_is_read_again(query: dict[str, str], chosen: Choice) -> None:
+    assert place.choice({**query, "nodes.words": "other"}, "jobs", 10) == chosen
+    assert place.query("jobs", chosen) == query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"jobs.sort": "11"},
+        {"jobs.sort": "0"},
+        {"jobs.sort": "-"},
+        {"jobs.sort": "--1"},
+        {"jobs.sort": "\u0663"},
+        {"jobs.page": "0"},
+        {"jobs.page": "-2"},
+        {"jobs.page": "9" * 30},
+        {"jobs.page": "two"},
+    ],
+)
+def test_what_cannot_be_is_left_out(query: dict[str, str]) -> None:
+    assert place.choice(query, "jobs", 10) == Choice()
+
+
+def test_words_are_bounded() -> None:
+    assert len(place.choice({"jobs.words": "x" * 9999}, "jobs", 10).words) == place.MOST_TEXT
