@@ -185,7 +185,7 @@ class Metrics:
             Counter(
                 "convoy_enrolments", "Certificates asked for by outcome.", ["outcome"], registry=registry
             ),
-            ["issued", "refused", "failed"],
+            ["issued", "refused", "failed", "crowded"],
         )
         self.commands_dropped = Counter(
             "convoy_agent_commands_dropped", "Commands an agent could not be given.", registry=registry

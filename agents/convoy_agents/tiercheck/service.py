@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import structlog
 
+from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
 from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
@@ -66,7 +67,11 @@ class ShardService:
 
     async def Resume(self, request: hub_pb2.ResumeRequest, context: Context) -> hub_pb2.ResumeReply:
         """What the incarnation goes on from, when slot 0 is here."""
-        await _caller(context)
+        node = await _caller(context)
+        plan = self._surveys.plan(request.job_uid)
+        if plan and plan.incarnation == request.incarnation and not _speaks(plan, request.slot, node):
+            # What it calls broken would be passed over by all.
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no slot of {plan.job} on {node}")
         broken = tuple((one.node, one.id) for one in request.broken)
         return await self._restores.decide(
             request.job_uid, request.incarnation, request.attempt, broken, bases=request.bases
@@ -166,6 +171,10 @@ def _refused(reason: str) -> hub_pb2.OfferReply:
 async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None:
     async with asyncio.timeout(PIECE_SECONDS):
         return await anext(requests, None)
+
+
+def _speaks(plan: Assignment, slot: int, node: str) -> bool:
+    return any(member.slot == slot and member.node == node for member in plan.members)
 
 
 async def _caller(context: Context) -> str:

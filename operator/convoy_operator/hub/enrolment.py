@@ -19,6 +19,7 @@ from convoy_crds.terms import HUB_AUDIENCE
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.hub.ca import Authority, BadRequest
+from convoy_operator.hub.reception import address
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import TOKEN_REVIEWS
@@ -45,13 +46,13 @@ class Throttle:
 
     def reserve(self, peer: str) -> float | None:
         """Seconds this peer (as gRPC writes it, with its port) has to wait; None when it asks too much."""
-        address = peer.rpartition(":")[0] or peer
-        bucket = self._buckets.get(address)
+        caller = address(peer)
+        bucket = self._buckets.get(caller)
         if bucket is None:
-            bucket = self._buckets[address] = TokenBucket(_PER_SECOND, _AT_ONCE, self._clock)
+            bucket = self._buckets[caller] = TokenBucket(_PER_SECOND, _AT_ONCE, self._clock)
             if len(self._buckets) > _MOST_PEERS:
                 self._buckets.popitem(last=False)
-        self._buckets.move_to_end(address)
+        self._buckets.move_to_end(caller)
         if (wait := bucket.reserve()) > _LONGEST_WAIT:
             bucket.refund()
             return None

@@ -12,6 +12,7 @@ from grpc import aio
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_operator.hub.ca import Authority
 from convoy_operator.hub.enrolment import Enrolment
+from convoy_operator.hub.reception import Reception
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -57,7 +58,7 @@ class HubServer:
         )
         self._enrolment = aio.server(
             options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
-            maximum_concurrent_rpcs=256,
+            interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
         )
         self._sessions = aio.server(options=[*_OPTIONS, ("grpc.max_receive_message_length", _HELLO_BYTES)])
         hub_pb2_grpc.add_EnrolmentServicer_to_server(enrolment, self._enrolment)

@@ -100,6 +100,24 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
     assert one.agent.desk.seen("uid-of-job") == 2
 
 
+async def test_a_stranger_has_no_say_in_what_a_job_goes_on_from(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, _ = await coordinator(make_host, hub)
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+
+    async def code(node: str, slot: int) -> str:
+        async with dial(
+            address, name, one.settings.ca_file.read_bytes(), authority.identity(node)
+        ) as channel:
+            request = hub_pb2.ResumeRequest(job_uid="uid-of-job", incarnation=2, slot=slot)
+            call = hub_pb2_grpc.ShardsStub(channel).Resume(request, timeout=2)
+            return str((await call.code()).name)
+
+    assert await code("three", 1) == await code("two", 0) == "PERMISSION_DENIED"
+    assert await code("two", 1) == "DEADLINE_EXCEEDED", "a member is heard: what all hold is looked for"
+
+
 async def test_an_agent_vouches_for_members_of_its_jobs_alone(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:

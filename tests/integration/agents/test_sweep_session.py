@@ -232,6 +232,25 @@ async def echo(host: Host, identity: Identity | None, sweep: str) -> grpc.Status
     return grpc.StatusCode.OK
 
 
+async def test_a_stranger_does_not_keep_the_partner_waiting(
+    join: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    one, two = await join("one"), await join("two")
+    hub.send("two", sweep_order=pair("p", hub_pb2.SweepPair.ANSWERS, one))
+    await hub.until(report("p", hub_pb2.SweepReport.RUNNING))
+    name, ca = terms.agent_server_name(two.node), two.settings.ca_file.read_bytes()
+    async with (
+        dial(two.peer_address, name, ca, authority.identity("three")) as strange,
+        dial(two.peer_address, name, ca, authority.identity("one")) as partner,
+    ):
+        silent = hub_pb2_grpc.PairsStub(strange).Pour(timeout=30)
+        await silent.wait_for_connection()
+        pour = hub_pb2_grpc.PairsStub(partner).Pour(iter([hub_pb2.Poured(sweep="p", data=b"12")]), timeout=10)
+        assert (await pour).bytes == 2
+        await silent.write(hub_pb2.Poured(sweep="p", data=b"3"))
+        assert await silent.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
 async def test_only_the_partner_measures_and_only_in_its_sweep(
     join: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:

@@ -67,16 +67,29 @@ class PairService:
 
     async def Pour(self, requests: AsyncIterator[hub_pb2.Poured], context: Context) -> hub_pb2.PourReply:
         """Takes bytes to their end and says how many there were."""
-        if self._pouring.locked():
+        # Before the partner is held up, the first piece has said who this is.
+        part = await self._next(requests, context)
+        if part and self._pouring.locked():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one call at a time")
         async with self._pouring:
             total = 0
-            async for part in requests:
-                await self._admit(part.sweep, context)
+            while part:
                 total += len(part.data)
                 if total > MOST_POURED:
                     await context.abort(grpc.StatusCode.OUT_OF_RANGE, f"more than {MOST_POURED} bytes")
+                part = await self._next(requests, context)
         return hub_pb2.PourReply(bytes=total)
+
+    async def _next(self, requests: AsyncIterator[hub_pb2.Poured], context: Context) -> hub_pb2.Poured | None:
+        """The next piece, of the partner alone; None at the end."""
+        try:
+            async with asyncio.timeout(NEXT_SECONDS):
+                part = await anext(requests, None)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"nothing came for {NEXT_SECONDS:g} s")
+        if part:
+            await self._admit(part.sweep, context)
+        return part
 
     async def _admit(self, sweep: str, context: Context, *, last: bool = False) -> None:
         node = node_of(context)
