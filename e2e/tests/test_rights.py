@@ -48,20 +48,12 @@ ELSEWHERE = (
         f"{RARE}::test_an_object_that_another_leader_has_made_is_read",
         uncertain=True,
     ),
-    Elsewhere(
-        OPERATOR,
-        "patch",
-        "nodes/status guardpolicies/status.convoy.dev nodehealths/status.convoy.dev",
-        "the slice has no GuardPolicy",
-        GUARDING,
-    ),
-    Elsewhere(OPERATOR, "create", "nodehealths.convoy.dev", "the slice has no GuardPolicy", GUARDING),
-    Elsewhere(OPERATOR, "create", "pods/eviction", "the slice has no GuardPolicy", GUARDING),
+    Elsewhere(OPERATOR, "create", "pods/eviction", "no GuardPolicy of the slice drains a node", GUARDING),
     Elsewhere(
         OPERATOR,
         "create",
         "healthsweeps.convoy.dev",
-        "the slice has no GuardPolicy; its sweep is made by hand",
+        "the sweeps of the slice are made by hand",
         f"{INTEGRATION}/operator/test_sweeping.py::test_nodes_that_join_are_gated_swept_and_let_in",
     ),
     Elsewhere(
@@ -74,32 +66,6 @@ ELSEWHERE = (
     Elsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
     Elsewhere(
         OPERATOR, "patch", "checkpointstores/status.convoy.dev", "the slice has no CheckpointStore", STORES
-    ),
-    *(
-        Elsewhere(
-            DASHBOARD,
-            verbs,
-            resources,
-            "the slice has no dashboard, which takes a browser",
-            f"{INTEGRATION}/dashboard/test_rights.py::test_every_right_is_used_and_nothing_is_refused",
-            name,
-        )
-        for verbs, resources, name in (
-            (
-                "list watch",
-                "trainingjobs.convoy.dev nodehealths.convoy.dev healthsweeps.convoy.dev "
-                "hardwareclasses.convoy.dev guardpolicies.convoy.dev checkpointstores.convoy.dev nodes pods",
-                "",
-            ),
-            ("list", "events", ""),
-            ("get", "guardpolicies.convoy.dev", "default"),
-            ("get", "pods/log", ""),
-            (
-                "create",
-                "tokenreviews.authentication.k8s.io subjectaccessreviews.authorization.k8s.io",
-                "",
-            ),
-        )
     ),
     Elsewhere(
         "convoy-uninstall",

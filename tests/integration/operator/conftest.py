@@ -23,7 +23,7 @@ from kubernetes.aio.config import load_kube_config
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
-from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME
+from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABEL_AGENT_READY
 from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import lean
@@ -173,7 +173,9 @@ async def client_of(plane: Any, token: str | None = None) -> ApiClient:
 
 
 def _forget_others(control_plane: Any) -> None:
-    """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets."""
+    """Deletes what other tests left: work for every operator, with nodes without agents and no Secrets.
+    No node is said to have an agent.
+    """
     for plural in ("checkpointstores", "guardpolicies", "nodehealths"):
         path = f"/apis/convoy.dev/v1alpha1/{plural}"
         for left in control_plane.request("GET", path)["items"]:
@@ -184,6 +186,10 @@ def _forget_others(control_plane: Any) -> None:
             meta = left["metadata"]
             path = f"{group}/namespaces/{meta['namespace']}/{kind}/{meta['name']}?gracePeriodSeconds=0"
             control_plane.request("DELETE", path)
+    label = {"metadata": {"labels": {LABEL_AGENT_READY: None}}}
+    for node in control_plane.request("GET", f"/api/v1/nodes?labelSelector={LABEL_AGENT_READY}")["items"]:
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        control_plane.request("PATCH", path, label, "application/merge-patch+json")
 
 
 @pytest.fixture
