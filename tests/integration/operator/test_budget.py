@@ -46,7 +46,7 @@ async def test_one_status_write_per_job_one_create_per_pod_and_none_at_rest(
 ) -> None:
     namespace = installation.plane.namespace()
     async with running(installation, monkeypatch) as operator:
-        before = writes(operator)
+        before = await at_rest(operator)  # from what others left
         await asyncio.gather(*(gateway.create(TRAINING_JOBS, namespace, job(f"j{n}", 3)) for n in range(20)))
 
         def settled() -> bool:
