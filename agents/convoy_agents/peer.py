@@ -18,7 +18,7 @@ from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.vault import Facts
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
-from convoy_agents.wire.callers import node_of
+from convoy_agents.wire.callers import agent_of
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -52,11 +52,7 @@ class PeerService:
         context: grpc.aio.ServicerContext[hub_pb2.VouchRequest, hub_pb2.VouchReply],
     ) -> hub_pb2.VouchReply:
         """Whether this agent's voice counts for the caller's ranks of that job; the hub then hears of it."""
-        node = node_of(context)
-        if not node:
-            await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out"
-            )
+        node = await agent_of(context)
         return hub_pb2.VouchReply(member=self._vouching.asked(node, request.job_uid))
 
     async def Prepare(
@@ -96,11 +92,7 @@ class PeerService:
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> hub_pb2.CommitReply | None:
         """The answer to a call that the desk need not hear; None when it is to. Aborts for strangers."""
-        node = node_of(context)
-        if not node:
-            await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out"
-            )
+        node = await agent_of(context)
         plan = self._desk.assignment(request.job_uid)
         if plan is None:
             return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)

@@ -23,7 +23,7 @@ from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
 from convoy_agents.wire import hub_pb2
-from convoy_agents.wire.callers import node_of
+from convoy_agents.wire.callers import agent_of
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Tier
 from convoy_controllers.checkpoint.records import MalformedError, Manifest
@@ -53,7 +53,7 @@ class ShardService:
         self, request: hub_pb2.SurveyRequest, context: Context
     ) -> AsyncIterator[hub_pb2.SurveyPart]:
         """All that this node holds of a job."""
-        node = await _caller(context)
+        node = await agent_of(context)
         plan = self._surveys.plan(request.job_uid)
         current = plan is not None and plan.incarnation >= request.incarnation
         if request.member and plan and current and plan.members[0].node != node:
@@ -67,9 +67,9 @@ class ShardService:
 
     async def Resume(self, request: hub_pb2.ResumeRequest, context: Context) -> hub_pb2.ResumeReply:
         """What the incarnation goes on from, when slot 0 is here."""
-        node = await _caller(context)
+        node = await agent_of(context)
         plan = self._surveys.plan(request.job_uid)
-        if plan and plan.incarnation == request.incarnation and not _speaks(plan, request.slot, node):
+        if plan and _stranger(plan, request, node):
             # What it calls broken would be passed over by all.
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no slot of {plan.job} on {node}")
         broken = tuple((one.node, one.id) for one in request.broken)
@@ -81,7 +81,7 @@ class ShardService:
         """Whether a copy is taken, and which of its chunks are not here yet. What the caller has withdrawn
         makes room first.
         """
-        node = await _caller(context)
+        node = await agent_of(context)
         if len(request.withdrawn) > MAX_WITHDRAWN:
             text = f"withdrawn: {len(request.withdrawn)} shards, more than {MAX_WITHDRAWN}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -109,7 +109,7 @@ class ShardService:
 
     async def Give(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.GiveReply:
         """Takes chunks of a shard that was offered, and keeps it once it is whole."""
-        await _caller(context)
+        await agent_of(context)
         if self._gives.locked():
             return hub_pb2.GiveReply(whole=False, reason="too many copies come at once")
         async with self._gives:
@@ -130,7 +130,7 @@ class ShardService:
 
     async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> AsyncIterator[hub_pb2.Piece]:
         """A shard's manifest, or the chunks that are asked for."""
-        node = await _caller(context)
+        node = await agent_of(context)
         holding = self._keeper.get(request.job_uid)
         manifest = await holding.look(lambda vault: vault.manifests.get(request.id)) if holding else None
         if holding is None or manifest is None:
@@ -173,15 +173,10 @@ async def _piece(requests: AsyncIterator[hub_pb2.Piece]) -> hub_pb2.Piece | None
         return await anext(requests, None)
 
 
-def _speaks(plan: Assignment, slot: int, node: str) -> bool:
-    return any(member.slot == slot and member.node == node for member in plan.members)
-
-
-async def _caller(context: Context) -> str:
-    node = node_of(context)
-    if not node:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out")
-    return node
+def _stranger(plan: Assignment, request: hub_pb2.ResumeRequest, node: str) -> bool:
+    """Whether this decides, and the slot that asks is on another node. Other slots know slot 0 alone."""
+    decides = plan.slot == 0 and plan.incarnation == request.incarnation
+    return decides and not any((one.slot, one.node) == (request.slot, node) for one in plan.members)
 
 
 def _parts(found: Surveyed) -> list[hub_pb2.SurveyPart]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import grpc
 from cryptography import x509
 
 from convoy_crds import terms
@@ -43,6 +44,14 @@ def node_of(context: Any) -> str:
     """The node for which the caller speaks now; empty when it is no agent, or no more."""
     found = caller(context)
     return "" if found.outdated() else found.node
+
+
+async def agent_of(context: Any) -> str:
+    """The node for which the caller speaks now. Aborts UNAUTHENTICATED when it is no agent, or no more."""
+    node = node_of(context)
+    if not node:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate is no agent's, or has run out")
+    return node
 
 
 @lru_cache(_KNOWN)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography import x509
@@ -45,6 +46,14 @@ class Kubelet:
         context.load_cert_chain(_certificate(folder))
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What a Node says whose kubelet this is."""
+        return {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
+        }
 
     def end(self) -> None:
         """For good."""

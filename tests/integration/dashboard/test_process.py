@@ -98,12 +98,8 @@ def test_the_log_of_a_rank_is_read_and_followed(
 ) -> None:
     kubelet = Kubelet(tmp_path, "launcher\n[3/4] step 1 of rank 4 <b>\n[3/5] step 1 of rank 5\n")
     machines.nodes(empty)
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
-    }
     path = "/api/v1/nodes/node-06/status"
-    empty.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+    empty.plane.request("PATCH", path, {"status": kubelet.status}, "application/merge-patch+json")
     empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
     samples.pods(empty)
     process = starter()

@@ -27,13 +27,9 @@ def test_every_right_is_used_and_nothing_is_refused(
 ) -> None:
     kubelet = Kubelet(tmp_path, "[3/0] step 1\n")
     machines.nodes(empty)
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
-    }
     for node in empty.plane.request("GET", "/api/v1/nodes")["items"]:
         path = f"/api/v1/nodes/{node['metadata']['name']}/status"
-        empty.plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+        empty.plane.request("PATCH", path, {"status": kubelet.status}, "application/merge-patch+json")
     empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
     samples.pods(empty)
     token = empty.account(NAME, chart_rules())
