@@ -49,6 +49,7 @@ from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
+from convoy_agents.tiercheck.warranting import Warrants
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2
 
@@ -122,7 +123,7 @@ class Agent:
             self.pods.command,
             vouching.recent,
             self._isolation.reached_hub,
-            lambda: self.keeper.jobs,
+            lambda: self.keeper.held,
             self._forget,
             self.remotes.told,
             self._telemetry.take,
@@ -135,7 +136,7 @@ class Agent:
         self._peer_server = PeerServer(
             self.desk,
             vouching,
-            ShardService(self.keeper, surveys, restores, links),
+            ShardService(self.keeper, surveys, restores, links, Warrants(self.enrolment)),
             PairService(pairing.answering),
             self.enrolment,
             settings.peer_port,

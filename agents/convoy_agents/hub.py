@@ -59,8 +59,8 @@ class Node:
     """(node, milliseconds) of the isolated nodes that have asked this agent to vouch for them."""
     reached: Callable[[float], None]
     """The hub has answered what was sent at this time (seconds of CLOCK_BOOTTIME)."""
-    holdings: Callable[[], list[str]]
-    """Uids of the jobs whose checkpoints lie in this node's memory."""
+    held: Callable[[], list[tuple[str, str]]]
+    """(uid, warrant) of the jobs whose checkpoints lie in this node's memory."""
     forget: Callable[[str], None]
     """A job is over: its memory is given back."""
     store: Callable[[hub_pb2.Store], None]
@@ -146,6 +146,10 @@ class HubLink:
             if not self._leaving:
                 await asyncio.sleep(backoff.next())
 
+    def _holdings(self) -> hub_pb2.Holdings:
+        held = self._pods.held()
+        return hub_pb2.Holdings(held=[hub_pb2.Held(job_uid=uid, warrant=warrant) for uid, warrant in held])
+
     def _after_failure(self, address: str) -> str:
         """Whom to dial next: the leader once more where only its stream broke, else whoever answers."""
         if self._leader and address != self._leader:
@@ -192,7 +196,7 @@ class HubLink:
             version=self._version,
             pods=reports,
             unreachable=self._unreachable,
-            holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()),
+            holdings=self._holdings(),
             hardware=hardware.found(),
         )
 
@@ -281,7 +285,7 @@ class HubLink:
                     yield hub_pb2.AgentMessage(telemetry=telemetry)
             if self._holdings_due:
                 self._holdings_due = False
-                yield hub_pb2.AgentMessage(holdings=hub_pb2.Holdings(job_uids=self._pods.holdings()))
+                yield hub_pb2.AgentMessage(holdings=self._holdings())
             while self._store_reports:
                 yield hub_pb2.AgentMessage(store=self._store_reports.popleft())
             for report in self._pods.sweep_reports(again):

@@ -23,14 +23,14 @@ class TokenBucket:
         self._tokens = float(self._burst)
         self._at = clock()
 
-    def reserve(self) -> float:
-        """Takes a token, perhaps of the future; seconds to wait until it is there."""
+    def reserve(self, cost: float = 1.0) -> float:
+        """Takes a token, or `cost` of them, perhaps of the future; seconds to wait until they are there."""
         if self._rate <= 0:
             return 0.0
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now
-        self._tokens -= 1
+        self._tokens -= cost
         return max(0.0, -self._tokens / self._rate)
 
     def refund(self) -> None:

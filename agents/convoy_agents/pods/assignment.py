@@ -94,6 +94,8 @@ class Assignment:
     strict: bool = False
     """Fencing `Strict`: this agent stops the ranks when it is cut off (fence.py)."""
     memory: MemoryTiers | None = None
+    warrant: str = ""
+    """What proves it to other agents (wire/warrants.py)."""
 
     @property
     def ranks(self) -> range:
@@ -162,6 +164,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         ),
         strict=message.strict,
         memory=_memory(message.memory) if message.HasField("memory") else None,
+        warrant=message.warrant,
     )
     _check(assignment)
     return assignment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
-from convoy_agents.wire import hub_pb2
+from convoy_agents.wire import hub_pb2, warrants
 
 MAX_TROUBLE = 1024
 """Characters of what is said of one kind."""
@@ -35,6 +35,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
     if state.assignment:
         report.asks.extend(_asks(state.assignment))
         report.interval_seconds = state.assignment.interval_seconds
+        report.authority = warrants.signer(state.assignment.warrant)
     if informed == state.current:
         report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
     for tier, commit in state.committed.items():

@@ -54,7 +54,7 @@ class Copies:
             hosts = now.memory.hosts if now.memory else ()
             place = next((one for one in hosts if one.node == host.node), host)
             try:
-                await self._give(place, holding, plan.incarnation, left[0])
+                await self._give(place, holding, now, left[0])
             except (Later, Unreachable, OSError) as error:
                 log.info("no copy", job=plan.job, node=host.node, why=str(error))
                 why = f"{host.node}: {error}" if isinstance(error, OSError) else str(error)
@@ -70,10 +70,10 @@ class Copies:
         self._alarms.copied(plan, host.node)
         return True
 
-    async def _give(self, place: Place, holding: Holding, incarnation: int, key: str) -> None:
+    async def _give(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
         """One at a time: what several segments extend is not sent for each of them."""
         async with self._giving.turn((holding.job_uid, place.node, key)):
-            await self._exchange.give(place, holding, incarnation, key)
+            await self._exchange.give(place, holding, plan, key)
 
 
 def own(plan: Assignment, shards: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import structlog
 
 from convoy_agents import metrics
 from convoy_agents.enrol import describe
-from convoy_agents.pods.assignment import Place
+from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.link import Link, Links
 from convoy_agents.tiercheck.memory import NoRoom
@@ -77,9 +77,11 @@ class Exchange:
         self._links = links
         self._rate = Rate(rate)
 
-    async def survey(self, place: Place, job_uid: str, incarnation: int, member: bool) -> Surveyed:
-        """All that a node's agent holds of a job. Unreachable."""
-        request = hub_pb2.SurveyRequest(job_uid=job_uid, incarnation=incarnation, member=member)
+    async def survey(self, place: Place, plan: Assignment, member: bool) -> Surveyed:
+        """All that a node's agent holds of a job, of which `plan` is slot 0's. Unreachable."""
+        request = hub_pb2.SurveyRequest(
+            job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, warrant=plan.warrant
+        )
         parts = []
         try:
             stub = await self._stubs.shards(place)
@@ -100,8 +102,9 @@ class Exchange:
             raise Unreachable(f"{place.node}: {describe(error)}") from error
         return reply
 
-    async def give(self, place: Place, holding: Holding, incarnation: int, key: str) -> None:
-        """Sends a shard's copy: the other node has all of it then.
+    async def give(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
+        """Sends a shard's copy, by whichever plan of this incarnation is known: the other node has all of it
+        then.
 
         Later, Outdated, Unreachable; Damaged when it is not here any more as it was.
         """
@@ -114,9 +117,10 @@ class Exchange:
             offer = await stub.Offer(
                 hub_pb2.OfferRequest(
                     job_uid=holding.job_uid,
-                    incarnation=incarnation,
+                    incarnation=plan.incarnation,
                     manifest=manifest.text,
                     withdrawn=withdrawn,
+                    warrant=plan.warrant,
                 ),
                 timeout=CALL_SECONDS,
             )
@@ -160,14 +164,18 @@ class Exchange:
             # It is taken up again when there is room for the next.
             link.sent(len(data), len(body), time.monotonic() - began)
 
-    async def take(self, place: Place, holding: Holding, key: str, limit: int) -> None:
+    async def take(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
         """Fetches a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
         try:
             stub = await self._stubs.shards(place)
-            wanted = await self._expect(stub, place, holding, key, limit)
+            wanted = await self._expect(stub, place, holding, plan, key)
             if wanted:
                 request = hub_pb2.TakeRequest(
-                    job_uid=holding.job_uid, id=key, chunks=wanted, encodings=ENCODINGS
+                    job_uid=holding.job_uid,
+                    id=key,
+                    chunks=wanted,
+                    encodings=ENCODINGS,
+                    warrant=plan.warrant,
                 )
                 call = stub.Take(request, timeout=PIECE_SECONDS * len(wanted))
                 async for piece in call:
@@ -178,10 +186,10 @@ class Exchange:
             raise Unreachable(f"{place.node}: {describe(error)}") from error
 
     async def _expect(
-        self, stub: hub_pb2_grpc.ShardsStub, place: Place, holding: Holding, key: str, limit: int
+        self, stub: hub_pb2_grpc.ShardsStub, place: Place, holding: Holding, plan: Assignment, key: str
     ) -> Collection[int]:
         """Reads the manifest, and makes room for the shard."""
-        request = hub_pb2.TakeRequest(job_uid=holding.job_uid, id=key)
+        request = hub_pb2.TakeRequest(job_uid=holding.job_uid, id=key, warrant=plan.warrant)
         text = b""
         async for piece in stub.Take(request, timeout=CALL_SECONDS):
             text = piece.manifest
@@ -191,7 +199,7 @@ class Exchange:
             raise Damaged(f"{place.node}: {error}") from error
         if manifest.id != key:
             raise Damaged(f"{place.node}: another shard than {key}")
-        return await holding.expect(manifest, OTHERS, limit)
+        return await holding.expect(manifest, OTHERS, plan.memory_limit)
 
 
 def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Mark]:

@@ -60,6 +60,8 @@ class Holding:
         """Shards that others count on as their copies, whatever else they were fetched for."""
         self.seen = 0
         """The latest incarnation that anybody has asked about; earlier ones are refused."""
+        self.warrant = ""
+        """The newest by which anything came here."""
         self.closed = False
         self._folder = folder
         self._budget = budget
@@ -80,6 +82,7 @@ class Holding:
             self._budget.shares[self.job_uid] = shares.whole(found)
             vault = await self._open()
             self.seen = max(vault.seen, vault.incarnation, max(vault.branches, default=0))
+            self.warrant = vault.warrant
 
     async def use(self, do: Callable[[Vault], T]) -> T:
         """Lets `do` work with the vault in a thread, nobody else meanwhile. OSError when there is none."""
@@ -385,6 +388,11 @@ class Holding:
         if incarnation > self.seen:
             self.seen = incarnation
             await self.use(lambda vault: vault.see(incarnation))
+
+    async def warranted(self, warrant: str) -> None:
+        """An incarnation begins here by this warrant, which is kept for as long as what it leaves here."""
+        await self.use(lambda vault: vault.warranted(warrant))
+        self.warrant = warrant
 
     async def unpin(self, dropped: Collection[str]) -> None:
         """What was kept to be read may go; of these shards, whose place is elsewhere, all on which nobody

@@ -41,6 +41,11 @@ class Keeper:
         """Uids, of which something may lie here."""
         return sorted(self._holdings)
 
+    @property
+    def held(self) -> list[tuple[str, str]]:
+        """(uid, warrant) of these jobs; empty where nothing has come by any yet."""
+        return [(uid, self._holdings[uid].warrant) for uid in self.jobs]
+
     def get(self, job_uid: str) -> Holding | None:
         """The job's memory; None when it has none here."""
         return self._holdings.get(job_uid)
@@ -55,6 +60,12 @@ class Keeper:
             self._holdings[job_uid] = holding
             self._changed()
         return holding
+
+    async def warranted(self, holding: Holding, warrant: str) -> None:
+        """An incarnation of the job begins here by this warrant. OSError."""
+        if warrant != holding.warrant:
+            await holding.warranted(warrant)
+            self._changed()
 
     async def recover(self) -> None:
         """Takes over what an earlier agent has kept."""

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from convoy_agents.csi import mounts
 from convoy_agents.pods.connection import Connection
 from convoy_agents.pods.frames import encode
 
@@ -43,7 +44,8 @@ class Line:
         """Answers, with descriptors of files that may be read, or also written. OSError, ConnectionError."""
         fds: list[int] = []
         try:
-            fds += [os.open(path, os.O_RDWR if write else os.O_RDONLY) for path in files]
+            # One after another: what is open already is closed if the next cannot be opened.
+            fds.extend(os.open(path, os.O_RDWR) if write else mounts.open_read_only(path) for path in files)
             data = encode({**frame, "files": len(fds)})
             async with asyncio.timeout(SEND_SECONDS):
                 await self._send(data, fds)

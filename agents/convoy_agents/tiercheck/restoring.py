@@ -284,7 +284,7 @@ class Restores:
         try:
             if place.node == self._node:
                 return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
-            return await self._exchange.survey(place, plan.job_uid, plan.incarnation, member)
+            return await self._exchange.survey(place, plan, member)
         except (Unreachable, OSError, *Shortage) as error:
             log.info("no survey", job=plan.job, node=place.node, why=str(error))
             return None
@@ -372,7 +372,7 @@ class Restores:
                     if node == restore.REMOTE:
                         await self._remotes.fetch(plan, holding, key, limit)
                     else:
-                        await self._exchange.take(by_node[node], holding, key, limit)
+                        await self._exchange.take(by_node[node], holding, plan, key)
                     reading.fetched.add(key)
                     return broken
                 except Shortage as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from convoy_agents import metrics
-from convoy_agents.pods.assignment import Place
+from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.pods.state import PodState
 from convoy_agents.tiercheck.exchange import Exchange, Shortage, Unreachable
 from convoy_agents.tiercheck.holding import Holding
@@ -68,10 +68,9 @@ class Scrubber:
                 log.info("not scrubbed", job_uid=job_uid, why=str(error))
 
     async def _replace(self, holding: Holding, key: str) -> None:
-        places, limit = self._places(holding.job_uid)
-        for place in places:
+        for place, plan in self._places(holding.job_uid):
             try:
-                await self._exchange.take(place, holding, key, limit)
+                await self._exchange.take(place, holding, plan, key)
             except (Unreachable, Damaged, *Shortage) as error:
                 log.info("shard not replaced", job_uid=holding.job_uid, node=place.node, why=str(error))
                 continue
@@ -80,17 +79,15 @@ class Scrubber:
             return
         log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=holding.job_uid)
 
-    def _places(self, job_uid: str) -> tuple[list[Place], int]:
-        """The other nodes of the job that are known here, and the most bytes it may have on this one."""
-        found: dict[str, Place] = {}
-        limit = 0
+    def _places(self, job_uid: str) -> list[tuple[Place, Assignment]]:
+        """The other nodes of the job that are known here, each with the plan of a pod here that knows it."""
+        found: dict[str, tuple[Place, Assignment]] = {}
         for pod in self._pods():
             plan = pod.assignment
             if plan is None or plan.job_uid != job_uid or plan.memory is None:
                 continue
-            limit = plan.memory_limit
             members = (Place(one.node, one.peer_address) for one in plan.members)
             for place in (*plan.memory.hosts, *members, *plan.memory.holders):
                 if place.node != self._node:
-                    found.setdefault(place.node, place)
-        return list(found.values()), limit
+                    found.setdefault(place.node, (place, plan))
+        return list(found.values())

@@ -1,6 +1,6 @@
 """The Shards service: other agents ask here what is held, bring copies, and fetch shards.
 
-Whoever calls holds an agent's certificate; which job's shards an agent may ask for is not bounded further.
+Whoever calls holds an agent's certificate, and shows by a warrant that its node has a slot of the job.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
+from convoy_agents.tiercheck.warranting import Warrants
 from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import agent_of
 from convoy_controllers.checkpoint import records
@@ -41,9 +42,12 @@ log = structlog.get_logger()
 class ShardService:
     """Of one node."""
 
-    def __init__(self, keeper: Keeper, surveys: Surveys, restores: Restores, links: Links) -> None:
+    def __init__(
+        self, keeper: Keeper, surveys: Surveys, restores: Restores, links: Links, warrants: Warrants
+    ) -> None:
         self._keeper = keeper
         self._links = links
+        self._warrants = warrants
         self._surveys = surveys
         self._restores = restores
         self._gives = asyncio.Semaphore(MAX_GIVES)
@@ -53,11 +57,11 @@ class ShardService:
         self, request: hub_pb2.SurveyRequest, context: Context
     ) -> AsyncIterator[hub_pb2.SurveyPart]:
         """All that this node holds of a job."""
-        node = await agent_of(context)
-        plan = self._surveys.plan(request.job_uid)
-        current = plan is not None and plan.incarnation >= request.incarnation
-        if request.member and plan and current and plan.members[0].node != node:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{plan.job} begins elsewhere")
+        shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+        if (shown.slot, shown.incarnation) != (0, request.incarnation):
+            # Whoever is believed to have begun an incarnation ends all earlier ones.
+            text = f"not slot 0 of incarnation {request.incarnation}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
             found = await self._surveys.answer(request.job_uid, request.incarnation, request.member)
         except (OSError, Refused, ValueError) as error:
@@ -81,7 +85,10 @@ class ShardService:
         """Whether a copy is taken, and which of its chunks are not here yet. What the caller has withdrawn
         makes room first.
         """
-        node = await agent_of(context)
+        shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+        if shown.incarnation != request.incarnation:
+            text = f"not of incarnation {request.incarnation}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         if len(request.withdrawn) > MAX_WITHDRAWN:
             text = f"withdrawn: {len(request.withdrawn)} shards, more than {MAX_WITHDRAWN}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -99,8 +106,8 @@ class ShardService:
         if verdict is not None:
             return verdict
         try:
-            await holding.withdrawn(node, request.withdrawn, request.incarnation)
-            wanted = await holding.expect(manifest, OTHERS, plan.memory_limit, giver=node)
+            await holding.withdrawn(shown.node, request.withdrawn, request.incarnation)
+            wanted = await holding.expect(manifest, OTHERS, plan.memory_limit, giver=shown.node)
         except Shortage as error:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason=str(error))
         if not wanted:
@@ -130,15 +137,17 @@ class ShardService:
 
     async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> AsyncIterator[hub_pb2.Piece]:
         """A shard's manifest, or the chunks that are asked for."""
-        node = await agent_of(context)
+        shown = await self._warrants.shown(request.warrant, request.job_uid, context)
         holding = self._keeper.get(request.job_uid)
+        if holding is not None and shown.incarnation < holding.seen:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a later incarnation has begun")
         manifest = await holding.look(lambda vault: vault.manifests.get(request.id)) if holding else None
         if holding is None or manifest is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not here")
         if not request.chunks:
             yield hub_pb2.Piece(manifest=manifest.text)
             return
-        link = self._links.to(node)
+        link = self._links.to(shown.node)
         packs = hub_pb2.Piece.PLANES in request.encodings
         async with self._takes:
             for index in request.chunks:

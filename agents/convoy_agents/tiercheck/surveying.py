@@ -38,6 +38,8 @@ class Surveys:
         if seen > incarnation or (member and known < incarnation):
             return Surveyed(False, seen, {}, Inventory())
         holding.seen = incarnation
+        if member and plan is not None:
+            await self._keeper.warranted(holding, plan.warrant)
 
         def look(vault: Vault) -> Surveyed:
             vault.see(incarnation)

@@ -78,6 +78,8 @@ class Vault:
         """The latest this node has a part in."""
         self.seen = 0
         """The latest that has asked what is here: earlier ones get nothing committed any more."""
+        self.warrant = ""
+        """The newest by which anything came here."""
         self.sealing: set[str] = set()
         """Slots of which digests are being taken: nobody writes there."""
         self.given_up: set[str] = set()
@@ -319,6 +321,12 @@ class Vault:
             self.seen = incarnation
             self._save_state()
 
+    def warranted(self, warrant: str) -> None:
+        """An incarnation begins here by this warrant."""
+        if warrant != self.warrant:
+            self.warrant = warrant
+            self._save_state()
+
     def advance(self, tier: Tier, generation: Generation) -> None:
         """A generation is whole at a tier."""
         self.marks = retention.advance(self.marks, tier, generation)
@@ -418,7 +426,8 @@ class Vault:
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
             # An agent that ended before it had given something up goes on with it.
-            self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self.manifests]
+            self.withdrawn = [key for key in state["withdrawn"] if key not in self.manifests]
+            self.warrant = str(state["warrant"])
 
     def _texts(self, kind: str) -> Iterator[tuple[Path, bytes]]:
         for path in sorted((self._folder / kind).iterdir()):
@@ -433,6 +442,7 @@ class Vault:
             "seen": self.seen,
             "marks": {tier.value: list(generation) for tier, generation in self.marks.items()},
             "withdrawn": self.withdrawn,
+            "warrant": self.warrant,
         }
         write_atomic(self._folder / "state.json", records.seal(json.dumps(state).encode()))
 

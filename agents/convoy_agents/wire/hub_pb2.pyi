@@ -224,21 +224,44 @@ class Holdings(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_UIDS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def job_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Held]: ...
     def __init__(
         self,
         *,
-        job_uids: _abc.Iterable[_builtins.str] | None = ...,
+        held: _abc.Iterable[Global___Held] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uids", b"job_uids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Holdings: _TypeAlias = Holdings  # noqa: Y015
+
+@_typing.final
+class Held(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    warrant: _builtins.str
+    """The newest by which they came there. Without one nobody asks this node for them; they are given back."""
+    def __init__(
+        self,
+        *,
+        job_uid: _builtins.str = ...,
+        warrant: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid", "warrant", b"warrant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Held: _TypeAlias = Held  # noqa: Y015
 
 @_typing.final
 class StoreReport(_message.Message):
@@ -537,6 +560,7 @@ class PodReport(_message.Message):
     ASKS_FIELD_NUMBER: _builtins.int
     TROUBLES_FIELD_NUMBER: _builtins.int
     INTERVAL_SECONDS_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     launcher_connected: _builtins.bool
     incarnation: _builtins.int
@@ -548,6 +572,8 @@ class PodReport(_message.Message):
     port_incarnation: _builtins.int
     interval_seconds: _builtins.int
     """of the assignment's MemoryTiers; 0 without"""
+    authority: _builtins.str
+    """the key that has signed the assignment's warrant; empty without assignment"""
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankReport]:
         """of `incarnation`"""
@@ -579,10 +605,11 @@ class PodReport(_message.Message):
         asks: _abc.Iterable[Global___Place] | None = ...,
         troubles: _abc.Iterable[Global___Trouble] | None = ...,
         interval_seconds: _builtins.int = ...,
+        authority: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "authority", b"authority", "committed", b"committed", "incarnation", b"incarnation", "interval_seconds", b"interval_seconds", "launcher_connected", b"launcher_connected", "master_port", b"master_port", "pod_uid", b"pod_uid", "port_incarnation", b"port_incarnation", "ranks", b"ranks", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1474,6 +1501,7 @@ class Assignment(_message.Message):
     REPLICA_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
     pod_uid: _builtins.str
     job_uid: _builtins.str
     job: _builtins.str
@@ -1492,6 +1520,8 @@ class Assignment(_message.Message):
     """Fencing `Strict`: an agent that for 20 s has reached neither hub, nor API server, nor a majority of the
     members' other agents stops the ranks.
     """
+    warrant: _builtins.str
+    """Signed by the authority: that this node has this slot in this incarnation (wire/warrants.py)."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
         """In slot order: all of the incarnation for slot 0 and under Strict fencing, else slot 0 alone. A thousand
@@ -1524,10 +1554,11 @@ class Assignment(_message.Message):
         replica: _builtins.int = ...,
         strict: _builtins.bool = ...,
         memory: Global___MemoryTiers | None = ...,
+        warrant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "strict", b"strict", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "hang_seconds", b"hang_seconds", "incarnation", b"incarnation", "job", b"job", "job_uid", b"job_uid", "master_addr", b"master_addr", "master_port", b"master_port", "members", b"members", "memory", b"memory", "pod_uid", b"pod_uid", "processes", b"processes", "rank_offset", b"rank_offset", "replica", b"replica", "role", b"role", "slot", b"slot", "strict", b"strict", "warrant", b"warrant", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1902,20 +1933,24 @@ class SurveyRequest(_message.Message):
     JOB_UID_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     member: _builtins.bool
     """whether a slot of the incarnation is on the node that is asked"""
+    warrant: _builtins.str
+    """of slot 0 in this incarnation"""
     def __init__(
         self,
         *,
         job_uid: _builtins.str = ...,
         incarnation: _builtins.int = ...,
         member: _builtins.bool = ...,
+        warrant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "member", b"member"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "member", b"member", "warrant", b"warrant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2208,9 +2243,12 @@ class OfferRequest(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     manifest: _builtins.bytes
+    warrant: _builtins.str
+    """of any slot in this incarnation"""
     @_builtins.property
     def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of shards that the caller has given up in this incarnation, with every offer again: what of them it has
@@ -2224,10 +2262,11 @@ class OfferRequest(_message.Message):
         incarnation: _builtins.int = ...,
         manifest: _builtins.bytes = ...,
         withdrawn: _abc.Iterable[_builtins.str] | None = ...,
+        warrant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "manifest", b"manifest", "warrant", b"warrant", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2367,8 +2406,11 @@ class TakeRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     ENCODINGS_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     id: _builtins.str
+    warrant: _builtins.str
+    """of any slot, in no incarnation before the latest that the answering agent has seen"""
     @_builtins.property
     def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """by index; empty: the manifest alone"""
@@ -2384,10 +2426,11 @@ class TakeRequest(_message.Message):
         id: _builtins.str = ...,
         chunks: _abc.Iterable[_builtins.int] | None = ...,
         encodings: _abc.Iterable[Global___Piece.Encoding.ValueType] | None = ...,
+        warrant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "encodings", b"encodings", "id", b"id", "job_uid", b"job_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "encodings", b"encodings", "id", b"id", "job_uid", b"job_uid", "warrant", b"warrant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

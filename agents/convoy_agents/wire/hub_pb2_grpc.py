@@ -345,7 +345,7 @@ class Peer:
 
 
 class ShardsStub:
-    """Agent to agent: shards in the memory of nodes.
+    """Agent to agent: shards in the memory of nodes. Without the warrant that a call wants it is PERMISSION_DENIED.
     """
 
     def __init__(self, channel):
@@ -382,7 +382,7 @@ class ShardsStub:
 
 
 class ShardsServicer:
-    """Agent to agent: shards in the memory of nodes.
+    """Agent to agent: shards in the memory of nodes. Without the warrant that a call wants it is PERMISSION_DENIED.
     """
 
     def Survey(self, request, context):
@@ -456,7 +456,7 @@ def add_ShardsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Shards:
-    """Agent to agent: shards in the memory of nodes.
+    """Agent to agent: shards in the memory of nodes. Without the warrant that a call wants it is PERMISSION_DENIED.
     """
 
     @staticmethod

@@ -183,7 +183,9 @@ def commands(
         (slot, pod)
         for slot, pod in placed
         if (known := observed.slots.get(pod.uid)) is not None
-        and (known.incarnation < incarnation or (slot.position == 0 and _outdated(known, incarnation, every)))
+        and (
+            known.incarnation < incarnation or _outdated(known, incarnation, None if slot.position else every)
+        )
     ]
     if not behind:
         return ()
@@ -215,9 +217,12 @@ def commands(
     )
 
 
-def _outdated(known: SlotView, incarnation: int, every: int) -> bool:
-    """Whether the agent of slot 0 knows the incarnation, but another interval."""
-    return known.incarnation == incarnation and known.interval_seconds != every
+def _outdated(known: SlotView, incarnation: int, every: int | None) -> bool:
+    """Whether a slot's agent knows the incarnation, but has a warrant that nobody believes any more, or
+    another interval, which slot 0 alone is told.
+    """
+    other = every is not None and known.interval_seconds != every
+    return known.incarnation == incarnation and (other or not known.warranted)
 
 
 def _memory(observed: Observed, members: Collection[Member]) -> dict[str, MemoryTiers]:

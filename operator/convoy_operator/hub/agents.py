@@ -20,6 +20,7 @@ from functools import partial
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import warrants
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
@@ -31,9 +32,11 @@ from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
 from convoy_operator.hub.stores import Stores
 from convoy_operator.hub.sweeps import Sweeps
+from convoy_operator.hub.warranting import Warrants
 from convoy_operator.hub.watching import Watches
 from convoy_operator.hub.witness import Connect, answers
 from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
@@ -42,8 +45,15 @@ from convoy_operator.world import World, ended
 
 log = structlog.get_logger(__name__)
 
-_MOST_PODS = 1024
+_MOST_PODS = 512
 """Pods of one node that are remembered; kubelets run 110 by default, and no more than a few hundred."""
+_MOST_RANKS = 4096
+"""Ranks of all pods of one node that are remembered, with the ends of what they wrote to stderr."""
+_MOST_ACCELERATORS = 64
+"""Of one node."""
+_UNITS_PER_SECOND, _UNITS_AT_ONCE, _UNIT = 200.0, 4096, 4096
+"""What one agent may say: a message counts as one, and as one more for each so many bytes. An agent says two
+things a second, and its ranks a few when they begin and end."""
 _MOST_ASKED = 64
 """Agents that one is known to ask for a pod's sake: slot 0's, and some that keep copies."""
 _REPEAT_SECONDS = 2.0
@@ -85,9 +95,10 @@ class _Agent:
     slots: dict[str, SlotView] = field(default_factory=dict)
     asks: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """By pod uid the nodes and addresses that are asked for its sake, as reported."""
-    holdings: frozenset[str] = frozenset()
-    """Uids of the jobs whose checkpoints its memory holds."""
+    holdings: Mapping[str, str] = field(default_factory=dict)
+    """By uid the warrants, as reported, of the jobs whose checkpoints its memory holds."""
     hardware: wire.Hardware = field(default_factory=wire.Hardware)
+    pace: TokenBucket = field(default_factory=lambda: TokenBucket(_UNITS_PER_SECOND, _UNITS_AT_ONCE))
 
 
 class Agents:
@@ -133,6 +144,7 @@ class Agents:
             wall=wall,
         )
         self.stores = Stores(world, queue, gateway, settings.namespace, clock=clock, wall=wall)
+        self.warrants = Warrants()
         self.watches = Watches(world, queue, metrics)
         self.sweeps = Sweeps(self.tell, self.peer_address, clock=clock)
         world.nodes.listen(self._node)
@@ -154,13 +166,14 @@ class Agents:
         agent.stream = Stream(node)
         # Before anything else: an agent that restarted has none of its jobs' credentials any more.
         self.stores.join(node, partial(self._put, agent.stream))
-        if agent.peer_address != hello.peer_address:
+        address = hello.peer_address[: messages.MOST_NAME]
+        if agent.peer_address != address:
             if agent.peer_address:
                 self._relocated.add(node)
-            agent.peer_address = hello.peer_address
+            agent.peer_address = address
             self._moved.add(node)
         self.holdings(node, hello.holdings)
-        agent.hardware = hello.hardware
+        agent.hardware = _hardware(hello.hardware)
         self.sweeps.join(node)
         told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
         for uid in [uid for uid in agent.slots if uid not in told]:
@@ -184,6 +197,13 @@ class Agents:
         """Anything came from a node's agent."""
         self.presence.heard(node)
 
+    def pace(self, node: str, message: wire.AgentMessage) -> float:
+        """Seconds for which nothing more is to be read from a node's agent after a message, on whichever
+        stream: one that floods the hub is slowed, and the others are not.
+        """
+        agent = self._agents.get(node)
+        return agent.pace.reserve(1 + message.ByteSize() / _UNIT) if agent is not None else 0.0
+
     def beat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
         """A heartbeat came, and is answered."""
         self.presence.beat(stream.node, messages.seconds(heartbeat.sent_unix_ms))
@@ -197,15 +217,18 @@ class Agents:
         agent = self._agents.setdefault(node, _Agent())
         uid = report.pod_uid
         before = agent.slots.get(uid)
-        if before is None and len(agent.slots) >= _MOST_PODS:
-            log.warning("too many pods reported", node=node)
+        if not _fits(agent, report):
+            log.warning("more reported than a node has", node=node, pods=len(agent.slots))
             return
-        after = messages.slot_view(report, node)
+        after = messages.slot_view(report, node, warranted=self.warrants.current(report.authority))
         if before is not None:
             stepped = self._wall() if messages.progressed(before, after) else before.stepped
             after = replace(after, stepped=stepped)
         agent.slots[uid] = after
-        agent.asks[uid] = tuple((one.node, one.peer_address) for one in report.asks[:_MOST_ASKED])
+        agent.asks[uid] = tuple(
+            (one.node[: messages.MOST_NAME], one.peer_address[: messages.MOST_NAME])
+            for one in report.asks[:_MOST_ASKED]
+        )
         self._correct(agent, uid)
         if messages.urgent(before, after):
             self._wake(node, uid, 0.0)
@@ -224,7 +247,10 @@ class Agents:
     def holdings(self, node: str, said: wire.Holdings) -> None:
         """An agent says which jobs' checkpoints lie in its node's memory."""
         agent = self._agents.setdefault(node, _Agent())
-        agent.holdings = frozenset(said.job_uids[:_MOST_PODS])
+        agent.holdings = {
+            one.job_uid[: messages.MOST_NAME]: one.warrant[: warrants.LONGEST]
+            for one in said.held[:_MOST_PODS]
+        }
 
     def farewell(self, node: str) -> None:
         """An agent announced that it exits."""
@@ -250,13 +276,15 @@ class Agents:
         return self.presence.nodes(pods)
 
     def holders(self, job_uid: str) -> tuple[str, ...]:
-        """Nodes whose memory holds checkpoints of a job. One that is silent for too long has lost them, or is
-        cut off with them: it is not waited for."""
+        """Nodes whose memory holds checkpoints of a job, and which have had a slot of it. One that is silent
+        for too long has lost them, or is cut off with them: it is not waited for."""
         return tuple(
             sorted(
                 node
                 for node, agent in self._agents.items()
-                if job_uid in agent.holdings and not self.presence.silent(node)
+                if (warrant := agent.holdings.get(job_uid)) is not None
+                and not self.presence.silent(node)
+                and self.warrants.holds(warrant, job_uid, node)
             )
         )
 
@@ -309,7 +337,7 @@ class Agents:
             return
         if isinstance(command, Assign) and command.memory and command.memory.store:
             self.stores.ensure(command.node, command.memory.store.name)
-        self._put(agent.stream, messages.command(command, self.peer_address))
+        self._put(agent.stream, messages.command(command, self.peer_address, self.warrants.sign))
 
     def tell(self, node: str, message: wire.HubMessage) -> bool:
         """Puts a message on its way to a node's agent; whether that is connected."""
@@ -427,6 +455,19 @@ class Agents:
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
             self._drop(before.name)
+
+
+def _fits(agent: _Agent, report: wire.PodReport) -> bool:
+    """Whether what a report tells is remembered beside the others of its node."""
+    others = [view for uid, view in agent.slots.items() if uid != report.pod_uid]
+    ranks = sum(len(view.ranks) for view in others) + min(len(report.ranks), messages.MOST_RANKS)
+    return len(others) < _MOST_PODS and ranks <= _MOST_RANKS and len(report.pod_uid) <= messages.MOST_NAME
+
+
+def _hardware(told: wire.Hardware) -> wire.Hardware:
+    most = messages.MOST_NAME
+    accelerators = [one[:most] for one in told.accelerators[:_MOST_ACCELERATORS]]
+    return wire.Hardware(known=told.known, accelerators=accelerators, driver=told.driver[:most])
 
 
 def _disconnected(view: SlotView) -> SlotView:

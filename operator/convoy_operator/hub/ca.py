@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from convoy_agents.wire import warrants
+from convoy_agents.wire.warrants import PrivateKey, PublicKey, Warrant
 from convoy_crds.terms import CA_CONFIG_MAP, CA_SECRET, HUB_SERVER_NAME, agent_server_name
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
@@ -24,14 +26,10 @@ from convoy_operator.resources import CONFIG_MAPS, SECRETS
 log = structlog.get_logger(__name__)
 
 _CA_YEARS = 10
-_SIGNING = (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)
 _BACKDATE = timedelta(minutes=5)
 """Certificates begin a little in the past: clocks of nodes differ."""
 _MOST_COMMON_NAME = 64
 """Longest common name that X.509 allows; a longer one is left out: the alternative name says it all."""
-
-
-_PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 
 class BadRequest(ValueError):
@@ -50,10 +48,10 @@ class Authority:
     """Signs certificates."""
 
     def __init__(self, identity: Identity) -> None:
-        """Raises ValueError when the certificate is no CA's or the key is not its."""
+        """Raises ValueError when the certificate is no CA's, or the key is not its or of no use."""
         self._certificate = x509.load_pem_x509_certificate(identity.certificate_pem)
         key = serialization.load_pem_private_key(identity.key_pem, None)
-        if not isinstance(key, _SIGNING):
+        if not isinstance(key, PrivateKey):
             raise ValueError("the CA's key must be RSA, ECDSA or Ed25519")
         self._key = key
         self.certificate_pem = identity.certificate_pem
@@ -62,6 +60,8 @@ class Authority:
             raise ValueError("the certificate is not a CA's")
         if key.public_key() != self._certificate.public_key():
             raise ValueError("the key does not belong to the CA's certificate")
+        self.key_id = warrants.key_id(key.public_key())
+        self.warrant(Warrant("", 0, 0, ""))
 
     @property
     def ends(self) -> datetime:
@@ -91,15 +91,19 @@ class Authority:
             raise BadRequest(f"not a certificate signing request: {error}") from None
         if not valid:
             raise BadRequest("the request is not signed by its own key")
-        if not isinstance(key, _PublicKey) or not _acceptable(key):
+        if not isinstance(key, PublicKey) or not _acceptable(key):
             raise BadRequest("the key must be ECDSA P-256 or P-384, Ed25519, or RSA of at least 2048 bits")
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
         certificate = self._sign(key, node, [agent_server_name(node)], uses, life, now)
         return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
 
+    def warrant(self, warrant: Warrant) -> str:
+        """What shows to agents that a node has a slot of a job. ValueError for a key that signs no tokens."""
+        return warrants.sign(warrant, self._key)
+
     def _sign(
         self,
-        key: _PublicKey,
+        key: PublicKey,
         common_name: str,
         names: list[str],
         uses: list[x509.ObjectIdentifier],
@@ -227,7 +231,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _acceptable(key: _PublicKey) -> bool:
+def _acceptable(key: PublicKey) -> bool:
     if isinstance(key, rsa.RSAPublicKey):
         return key.key_size >= 2048
     return isinstance(key, ed25519.Ed25519PublicKey) or key.curve.name in ("secp256r1", "secp384r1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.warrants import Warrant
 from convoy_controllers.plan import (
     Assign,
     Command,
@@ -16,9 +17,11 @@ from convoy_controllers.plan import (
     StoreUse,
 )
 
-MOST_RANKS = 256
-"""Ranks of one pod that are looked at; processesPerReplica is at most 64."""
+MOST_RANKS = 64
+"""Ranks of one pod that are looked at: processesPerReplica is no more."""
 MOST_TIERS = 8
+MOST_NAME = 256
+"""Characters of a name or an address that are kept; none of ours is longer."""
 MOST_TROUBLES = 8
 """Of one pod; one of each kind comes."""
 _STDERR = 2048
@@ -64,8 +67,8 @@ def rank_view(report: wire.RankReport) -> RankView:
     )
 
 
-def slot_view(report: wire.PodReport, node: str) -> SlotView:
-    """One pod as the agent of `node` reported it."""
+def slot_view(report: wire.PodReport, node: str, *, warranted: bool = True) -> SlotView:
+    """One pod as the agent of `node` reported it. `warranted`: other agents believe its warrant."""
     return SlotView(
         pod_uid=report.pod_uid,
         node=node,
@@ -75,11 +78,12 @@ def slot_view(report: wire.PodReport, node: str) -> SlotView:
         port_incarnation=report.port_incarnation,
         ranks=tuple(rank_view(rank) for rank in report.ranks[:MOST_RANKS]),
         committed={
-            one.tier: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
+            one.tier[:MOST_NAME]: CommitView(one.incarnation, one.step, seconds(one.time_unix_ms))
             for one in report.committed[:MOST_TIERS]
         },
         troubles=tuple(_trouble(one) for one in report.troubles[:MOST_TROUBLES]),
         interval_seconds=report.interval_seconds,
+        warranted=warranted,
     )
 
 
@@ -97,6 +101,7 @@ def skeleton(view: SlotView) -> tuple[object, ...]:
         view.master_port,
         view.port_incarnation,
         view.troubles,
+        view.warranted,
         tuple(sorted((tier, one.incarnation, one.step) for tier, one in view.committed.items())),
         tuple(
             (
@@ -137,12 +142,14 @@ def _stepping(view: SlotView) -> set[int]:
     return {rank.rank for rank in view.ranks if rank.first_step}
 
 
-def command(given: Command, peer_address: Callable[[str], str]) -> wire.HubMessage:
+def command(
+    given: Command, peer_address: Callable[[str], str], warrant: Callable[[Warrant], str]
+) -> wire.HubMessage:
     """A command of a plan; `peer_address` knows where each node's agent serves its peers."""
     if isinstance(given, PickPort):
         return wire.HubMessage(pick_port=wire.PickPort(pod_uid=given.pod_uid, incarnation=given.incarnation))
     if isinstance(given, Assign):
-        return wire.HubMessage(assignment=_assignment(given, peer_address))
+        return wire.HubMessage(assignment=_assignment(given, peer_address, warrant))
     return wire.HubMessage(
         shutdown=wire.Shutdown(
             pod_uid=given.pod_uid,
@@ -163,7 +170,9 @@ def peer_moved(pod_uid: str, node: str, address: str) -> wire.HubMessage:
     return wire.HubMessage(peer_moved=wire.PeerMoved(pod_uid=pod_uid, node=node, peer_address=address))
 
 
-def _assignment(given: Assign, peer_address: Callable[[str], str]) -> wire.Assignment:
+def _assignment(
+    given: Assign, peer_address: Callable[[str], str], warrant: Callable[[Warrant], str]
+) -> wire.Assignment:
     return wire.Assignment(
         pod_uid=given.pod_uid,
         job_uid=given.job_uid,
@@ -191,6 +200,7 @@ def _assignment(given: Assign, peer_address: Callable[[str], str]) -> wire.Assig
         ],
         strict=given.strict,
         memory=_memory(given.memory, peer_address) if given.memory else None,
+        warrant=warrant(Warrant(given.job_uid, given.incarnation, given.slot, given.node)),
     )
 
 

@@ -82,6 +82,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         stream = self._agents.join(first.hello)
         log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
         try:
+            await asyncio.sleep(self._agents.pace(node, first))
             await context.write(wire.HubMessage(welcome=wire.Welcome(leader=self._leader_address())))
             await self._talk(context, stream, who)
         finally:
@@ -131,6 +132,9 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
     async def _listen(self, context: Context, stream: Stream, who: Caller) -> None:
         node = stream.node
         while (message := await _read(context)) is not None:
+            if (pause := self._agents.pace(node, message)) > 0:
+                # Its messages wait in its own connection meanwhile.
+                await asyncio.sleep(pause)
             if stream.superseded.is_set():
                 # What it still holds is older than what the agent's next stream began with.
                 return
@@ -157,12 +161,15 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             elif kind == "store":
                 self._agents.stores.report(node, message.store)
             elif kind == "telemetry":
-                for told in message.telemetry.pods:
-                    self._agents.watches.heard(node, told)
-                    # What a pod's ranks have saved up while nobody led may take a tenth of a second.
-                    await asyncio.sleep(0)
+                await self._watch(node, message.telemetry)
             elif kind == "sweep":
                 self._agents.sweeps.heard(node, message.sweep)
+
+    async def _watch(self, node: str, telemetry: wire.Telemetry) -> None:
+        for told in telemetry.pods:
+            self._agents.watches.heard(node, told)
+            # What a pod's ranks have saved up while nobody led may take a tenth of a second.
+            await asyncio.sleep(0)
 
 
 async def _read(context: Context) -> wire.AgentMessage | None:

@@ -14,14 +14,15 @@ from typing import Any
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import NameOID
 
 from convoy_agents.channels import Identity
 from convoy_agents.csi.library import Sources
 from convoy_agents.daemon import Agent
 from convoy_agents.settings import Settings
-from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc
+from convoy_agents.wire import csi_pb2, csi_pb2_grpc, hub_pb2, hub_pb2_grpc, warrants
+from convoy_agents.wire.warrants import Warrant
 from convoy_crds import terms
 
 PATIENCE = 10.0
@@ -31,8 +32,8 @@ PATIENCE = 10.0
 class Authority:
     """A certificate authority for one test."""
 
-    def __init__(self) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
+    def __init__(self, key: Any = None) -> None:
+        self.key = key or ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
         self.certificate = self._build(self.name, self.key.public_key(), [], ca=True)
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM)
@@ -68,7 +69,8 @@ class Authority:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
             )
-        return builder.sign(self.key, hashes.SHA256())
+        digest = None if isinstance(self.key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+        return builder.sign(self.key, digest)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -166,7 +168,14 @@ class FakeHub:
             self.heard.append((node, message))
             self._news.notify_all()
 
+    def warrant(self, node: str, job_uid: str, incarnation: int, slot: int) -> str:
+        """What the agent of a node may show to others."""
+        return warrants.sign(Warrant(job_uid, incarnation, slot, node), self.authority.key)
+
     def send(self, node: str, **body: Any) -> None:
+        if "assignment" in body and not body["assignment"].warrant:
+            plan = body["assignment"]
+            plan.warrant = self.warrant(node, plan.job_uid, plan.incarnation, plan.slot)
         if "store" in body:
             self._stores.setdefault(node, {})[body["store"].name] = body["store"]
         self._outgoing[node].put_nowait(hub_pb2.HubMessage(**body))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
-from tests.integration.agents.memory_job import SIZE, MemoryJob, saved
+from tests.integration.agents.memory_job import SIZE, MemoryJob, saved, state
 
 from convoy_agents.pods import limits
 from convoy_agents.pods.state import Decided
@@ -232,4 +232,9 @@ async def test_what_a_rank_is_given_to_read_it_cannot_write(
             with pytest.raises(OSError) as caught:
                 harm(fd)
             assert caught.value.errno in (errno.EBADF, errno.EINVAL)
+        # This is root, and so are many in their containers.
+        with pytest.raises(OSError) as caught:
+            os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+        assert caught.value.errno == errno.EROFS
+        assert os.pread(fd, 4096, 0) == state(5, 0)[:4096]
         os.close(fd)

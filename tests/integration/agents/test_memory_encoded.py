@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import Authority, FakeHub, Host
+from tests.integration.agents.harness import FakeHub, Host
 from tests.integration.agents.memory_job import JOB, SIZE, MemoryJob, state, travelled
 from tests.integration.agents.test_memory import A, B, C, folder, job, restored, saved
 
@@ -19,29 +19,37 @@ __all__ = ["folder", "job"]
 LENGTHS = [MAX_CHUNK, MAX_CHUNK, SIZE - 2 * MAX_CHUNK]
 
 
-async def taken(host: Host, authority: Authority, node: str, *encodings: int) -> list[bytes]:
+async def taken(host: Host, hub: FakeHub, node: str, *encodings: int) -> list[bytes]:
     """The chunks of shard 0 as `host` sends them to a node that understands these encodings."""
     holding = host.agent.keeper.get(JOB)
     assert holding is not None
     (key,) = await holding.look(lambda vault: vault.sealed(["0"], 1)[Generation(1, 10)].values())
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
-    async with dial(address, name, host.settings.ca_file.read_bytes(), authority.identity(node)) as channel:
-        request = hub_pb2.TakeRequest(job_uid=JOB, id=key, chunks=[0, 1, 2], encodings=encodings)  # type: ignore[arg-type]
+    async with dial(
+        address, name, host.settings.ca_file.read_bytes(), hub.authority.identity(node)
+    ) as channel:
+        request = hub_pb2.TakeRequest(
+            job_uid=JOB,
+            id=key,
+            chunks=[0, 1, 2],
+            encodings=encodings,  # type: ignore[arg-type]
+            warrant=hub.warrant(node, JOB, 1, 1),
+        )
         call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=10)
         return [piece.data async for piece in call]
 
 
 async def test_a_node_that_is_asked_sends_what_is_understood(
-    make_host: HostMaker, hub: FakeHub, authority: Authority, job: MemoryJob
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
 ) -> None:
     one, two = await make_host("one"), await make_host("two")
     await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
     # 7 is what a later agent may understand besides.
     for encodings in ((), (hub_pb2.Piece.PLAIN, 7)):
-        pieces = await taken(one, authority, "two", *encodings)
+        pieces = await taken(one, hub, "two", *encodings)
         assert list(map(len, pieces)) == LENGTHS and b"".join(pieces) == state(10, 0)
     # The first to a node nobody has sent to before is encoded in any case.
-    pieces = await taken(one, authority, "three", hub_pb2.Piece.PLANES, 7)
+    pieces = await taken(one, hub, "three", hub_pb2.Piece.PLANES, 7)
     assert len(pieces[0]) < LENGTHS[0]
     whole = [planes.unpack(piece, length) for piece, length in zip(pieces, LENGTHS, strict=True)]
     assert b"".join(whole) == state(10, 0)

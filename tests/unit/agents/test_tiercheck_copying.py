@@ -38,7 +38,7 @@ class Slot:
     given: list[str] = field(default_factory=list)
     told: list[dict[str, str]] = field(default_factory=list)
 
-    async def give(self, place: Place, holding: Any, incarnation: int, key: str) -> None:
+    async def give(self, place: Place, holding: Any, plan: Assignment, key: str) -> None:
         self.tries += 1
         # Tries are many, and far from one another.
         self.now += PATIENCE_SECONDS / 2

@@ -14,13 +14,16 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.callers import Caller
+from convoy_agents.wire.warrants import Warrant
 from convoy_controllers.plan import Assign, CommitView, Member, MemoryTiers, PickPort, Shutdown
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
 from convoy_operator.hub import messages, sessions
-from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.agents import Agents, Stream
+from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.sessions import Sessions
+from convoy_operator.hub.warranting import Warrants
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -340,16 +343,16 @@ class TestMessages:
             members=(Member(0, "u0", "n0", 2), Member(1, "u1", "n1", 2)),
             strict=True,
         )
-        made = messages.command(given, lambda node: f"{node}:1").assignment
+        made = messages.command(given, lambda node: f"{node}:1", repr).assignment
         assert (made.incarnation, made.world_size, list(made.command)) == (3, 4, ["python3", "t.py"])
         assert [member.peer_address for member in made.members] == ["n0:1", "n1:1"]
-        assert made.strict
-        assert not messages.command(replace(given, strict=False), str).assignment.strict
+        assert made.strict and made.warrant == repr(Warrant(given.job_uid, 3, given.slot, given.node))
+        assert not messages.command(replace(given, strict=False), str, repr).assignment.strict
 
     def test_the_other_commands(self) -> None:
-        port = messages.command(PickPort("n", "u", 4), str).pick_port
-        end = messages.command(Shutdown("n", "u", 7, "why"), str).shutdown
-        kill = messages.command(Shutdown("n", "u", 7, "why", immediate=True), str).shutdown
+        port = messages.command(PickPort("n", "u", 4), str, repr).pick_port
+        end = messages.command(Shutdown("n", "u", 7, "why"), str, repr).shutdown
+        kill = messages.command(Shutdown("n", "u", 7, "why", immediate=True), str, repr).shutdown
         assert (port.pod_uid, port.incarnation) == ("u", 4)
         assert (end.pod_uid, end.exit_code, end.reason) == ("u", 7, "why")
         assert (end.immediate, kill.immediate) == (False, True)
@@ -418,6 +421,8 @@ class TestAgents:
             wall=lambda: self.now + 1e6,
         )
         self.agents.presence.begin()
+        self.authority = Authority(make_authority())
+        self.agents.warrants.begin(self.authority)
         self.pod = self.add_pod("u", "n0")
 
     def add_pod(self, uid: str, node: str) -> Any:
@@ -531,6 +536,62 @@ class TestAgents:
         context = await self.session(monkeypatch, "n1", 1.0)
         assert (context.written, context.code) == ([], grpc.StatusCode.FAILED_PRECONDITION)
         assert not self.agents.peer_address("n1")
+
+    async def test_no_more_is_remembered_of_a_node_than_a_node_may_have(self) -> None:
+        long = "x" * 10_000
+        ranks = [rank(stderr_tail=long) for _ in range(200)]
+        asks = [wire.Place(node=long, peer_address=long)] * 100
+        held = [wire.Held(job_uid=f"{number}{long}", warrant=long) for number in range(1000)]
+        hardware = wire.Hardware(known=True, accelerators=[long] * 1000, driver=long)
+        hello = wire.Hello(node="n0", peer_address=long, holdings=wire.Holdings(held=held), hardware=hardware)
+        self.agents.join(hello)
+        for number in range(1000):
+            self.agents.report("n0", report(pod_uid=f"u{number}", ranks=ranks, asks=asks))
+            self.agents.report("n0", report(pod_uid=f"few{number}"))
+            self.agents.report("n0", report(pod_uid=f"{number}{long}"))
+        agent = self.agents._agents["n0"]
+        sizes = [sum(len(one.stderr) for one in view.ranks) for view in agent.slots.values()]
+        assert len(agent.slots) == 512 and sum(sizes) == 4096 * 2048 and max(sizes) == 64 * 2048
+        assert {len(one) for asked in agent.asks.values() for place in asked for one in place} == {256}
+        assert max(map(len, agent.asks.values())) == 64 and len(agent.peer_address) == 256
+        assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
+        assert agent.hardware.ByteSize() < 32_768
+        # What is known already goes on being told.
+        self.agents.report("n0", report(pod_uid="few0", incarnation=7))
+        assert agent.slots["few0"].incarnation == 7
+
+    async def test_an_agent_that_floods_is_slowed_and_no_other(self) -> None:
+        self.join("n0", report())
+        self.join("n1", report())
+        beat = wire.AgentMessage(heartbeat=wire.Heartbeat())
+        large = wire.AgentMessage(pod=report(ranks=[rank(stderr_tail="x" * 2**20)]))
+        assert not any(self.agents.pace("n0", beat) for _ in range(1000))
+        assert max(self.agents.pace("n0", large) for _ in range(40)) > 1
+        # Whoever dials again has what was said before against it.
+        self.join("n0", report())
+        assert self.agents.pace("n0", beat) > 1 and self.agents.pace("n1", beat) == 0
+
+    async def test_what_follows_is_read_when_its_time_has_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        beats = [wire.AgentMessage(heartbeat=wire.Heartbeat(sent_unix_ms=number)) for number in range(9)]
+        order: list[object] = []
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                return beats.pop(0) if beats else None
+
+        async def sleep(seconds: float) -> None:
+            order.append(seconds)
+
+        monkeypatch.setattr(sessions.asyncio, "sleep", sleep)
+        monkeypatch.setattr(self.agents, "pace", lambda node, message: float(message.heartbeat.sent_unix_ms))
+        monkeypatch.setattr(
+            self.agents, "beat", lambda stream, beat: order.append(f"beat {beat.sent_unix_ms}")
+        )
+        its = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        await its._listen(Context(), Stream("n0"), Caller("n0", inf))
+        assert order[:5] == ["beat 0", 1.0, "beat 1", 2.0, "beat 2"]
 
     async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
         self, monkeypatch: pytest.MonkeyPatch
@@ -723,8 +784,12 @@ class TestAgents:
         assert stepped() == 1e6 + 101, "a restored step is none"
 
     def holding(self, node: str, *uids: str) -> Any:
-        hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(job_uids=uids))
+        held = [wire.Held(job_uid=uid, warrant=self.warrant(node, uid)) for uid in uids]
+        hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(held=held))
         return self.agents.join(hello)
+
+    def warrant(self, node: str, uid: str) -> str:
+        return self.agents.warrants.sign(Warrant(uid, 1, 0, node))
 
     def run_job(self, **status: Any) -> None:
         self.now += 1
@@ -789,6 +854,38 @@ class TestAgents:
         self.now += 60
         self.agents.heard("n1")
         assert self.agents.holders("j") == ("n1",)
+
+    async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
+        """What a holder says is newest would be restored."""
+        theirs = Warrants()
+        theirs.begin(Authority(make_authority()))
+        shown = {
+            "none": "",
+            "another-s": self.warrant("n1", "j"),
+            "of-another-job": self.warrant("of-another-job", "k"),
+            "signed-by-others": theirs.sign(Warrant("j", 1, 0, "signed-by-others")),
+        }
+        streams = {}
+        for node, token in shown.items():
+            held = wire.Holdings(held=[wire.Held(job_uid="j", warrant=token)])
+            streams[node] = self.agents.join(wire.Hello(node=node, peer_address=node, holdings=held))
+        self.holding("n0", "j")
+        assert self.agents.holders("j") == ("n0",)
+        for stream in streams.values():
+            assert set(self.forgotten(stream)) == {"j"}, "a job that is over is forgotten all the same"
+
+    async def test_what_another_authority_has_signed_is_told_again(self) -> None:
+        self.join("n0", report())
+        known = [self.agents.slots((self.pod,))["u"].warranted]
+        for key in (self.authority.key_id, "another"):
+            self.agents.report("n0", report(authority=key))
+            known.append(self.agents.slots((self.pod,))["u"].warranted)
+        assert known == [True, True, False]
+        assert self.queue.take()[-1] == 0.15, "that is news to the job"
+
+    async def test_an_assignment_that_is_told_again_has_the_same_warrant(self) -> None:
+        once = self.warrant("n0", "j")
+        assert self.warrant("n0", "j") == once and self.warrant("n1", "j") != once
 
     async def test_a_gone_pod_is_forgotten(self) -> None:
         self.join("n0", report())

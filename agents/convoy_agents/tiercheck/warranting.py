@@ -1,0 +1,34 @@
+"""By what right other agents ask for a job's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from convoy_agents.enrol import Enrolment
+from convoy_agents.wire import warrants
+from convoy_agents.wire.callers import agent_of
+from convoy_agents.wire.warrants import Forged, Warrant
+
+
+class Warrants:
+    """As callers show them to this agent."""
+
+    def __init__(self, enrolment: Enrolment) -> None:
+        self._enrolment = enrolment
+
+    async def shown(self, token: str, job_uid: str, context: Any) -> Warrant:
+        """The caller's for a job, in whichever incarnation. Aborts UNAUTHENTICATED for who is no agent,
+        PERMISSION_DENIED for one whose node has no slot by it.
+        """
+        node = await agent_of(context)
+        identity = self._enrolment.current
+        try:
+            warrant = warrants.read(token, identity.authority if identity else b"")
+        except Forged as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        if (warrant.job_uid, warrant.node) != (job_uid, node):
+            text = f"the warrant is not of job {job_uid}, or not of node {node}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        return warrant

@@ -1,0 +1,115 @@
+"""The hub's word that a node has a slot in an incarnation of a job, which its agent shows to other agents.
+
+A certificate says which node speaks, a warrant for which job: a JSON Web Token (RFC 7519) that the hub signs
+with the authority's key. It outlives changes of leader, and nobody has to ask the hub whether it is true.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+AUDIENCE = "convoy-agents"
+"""Says that a token is a warrant, whatever else its key may come to sign."""
+LONGEST = 4096
+"""Characters of a token; longer ones are not looked at."""
+_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
+_KNOWN = 8192
+"""Warrants that were looked at and are remembered: a shard's two calls show the same."""
+
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+
+
+class Forged(ValueError):
+    """No warrant of this authority's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warrant:
+    """That a node has a slot."""
+
+    job_uid: str
+    incarnation: int
+    slot: int
+    node: str
+
+
+def sign(warrant: Warrant, key: PrivateKey) -> str:
+    """The token. ValueError for a key of a kind that no token is signed with."""
+    public = key.public_key()
+    claims = {
+        "aud": AUDIENCE,
+        "sub": warrant.node,
+        "job": warrant.job_uid,
+        "incarnation": warrant.incarnation,
+        "slot": warrant.slot,
+    }
+    return jwt.encode(claims, key, _algorithm(public), headers={"kid": key_id(public)})
+
+
+@lru_cache(_KNOWN)
+def read(token: str, authority: bytes) -> Warrant:
+    """What a token says, if one of these certificates' keys (PEM) has signed it. Forged."""
+    if not token or len(token) > LONGEST:
+        raise Forged("there is no warrant")
+    wanted = signer(token)
+    for key in _keys(authority):
+        if key_id(key) == wanted:
+            return _read(token, key)
+    raise Forged("the warrant is of another authority")
+
+
+def signer(token: str) -> str:
+    """Which key a token says that it is signed with; empty when it is no token. Nothing is verified."""
+    try:
+        return str(jwt.get_unverified_header(token[:LONGEST]).get("kid", ""))
+    except jwt.InvalidTokenError:
+        return ""
+
+
+def key_id(key: PublicKey) -> str:
+    """How tokens name the key that they are signed with."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()[:32]
+
+
+def _read(token: str, key: PublicKey) -> Warrant:
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=[_algorithm(key)],
+            audience=AUDIENCE,
+            options={"require": ["aud", "sub", "job", "incarnation", "slot"]},
+        )
+        return Warrant(
+            str(claims["job"]), int(claims["incarnation"]), int(claims["slot"]), str(claims["sub"])
+        )
+    except (jwt.InvalidTokenError, TypeError, ValueError) as error:
+        raise Forged(f"the warrant does not hold: {error}") from None
+
+
+@lru_cache(8)
+def _keys(authority: bytes) -> tuple[PublicKey, ...]:
+    """None for what is no certificate."""
+    if b"BEGIN CERTIFICATE" not in authority:
+        return ()
+    keys = [one.public_key() for one in x509.load_pem_x509_certificates(authority)]
+    return tuple(key for key in keys if isinstance(key, PublicKey))
+
+
+def _algorithm(key: PublicKey) -> str:
+    if isinstance(key, rsa.RSAPublicKey):
+        return "RS256"
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return "EdDSA"
+    if key.curve.name not in _CURVES:
+        raise ValueError(f"nothing is signed with a key of curve {key.curve.name}")
+    return _CURVES[key.curve.name]

@@ -1,0 +1,49 @@
+"""What the hub signs for agents to show to one another, and what they show to it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from convoy_agents.wire import warrants
+from convoy_agents.wire.warrants import Forged, Warrant
+from convoy_operator.hub.ca import Authority
+
+_MOST = 16_384
+"""Warrants that are remembered: an assignment that is told again is the same, though signatures are not."""
+
+
+class Warrants:
+    """By one authority. Before it is there no agent has come, and there is nothing to sign."""
+
+    def __init__(self) -> None:
+        self._authority: Authority | None = None
+        self._signed: OrderedDict[Warrant, str] = OrderedDict()
+
+    def begin(self, authority: Authority) -> None:
+        """From now on this authority signs."""
+        self._authority = authority
+        self._signed.clear()
+
+    def sign(self, warrant: Warrant) -> str:
+        """What an agent may show; empty without an authority."""
+        if self._authority is None:
+            return ""
+        token = self._signed.pop(warrant, "") or self._authority.warrant(warrant)
+        self._signed[warrant] = token
+        while len(self._signed) > _MOST:
+            self._signed.popitem(last=False)
+        return token
+
+    def current(self, key_id: str) -> bool:
+        """Whether what a key has signed is believed. An agent without an assignment names none."""
+        return not key_id or self._authority is None or key_id == self._authority.key_id
+
+    def holds(self, token: str, job_uid: str, node: str) -> bool:
+        """Whether a node had a slot of a job, in whichever incarnation."""
+        if self._authority is None:
+            return False
+        try:
+            found = warrants.read(token, self._authority.certificate_pem)
+        except Forged:
+            return False
+        return (found.job_uid, found.node) == (job_uid, node)

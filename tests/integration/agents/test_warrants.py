@@ -1,0 +1,130 @@
+"""What an agent tells, takes and gives of a job's memory: to nodes that have a slot of it, to no others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.agents.conftest import HostMaker
+from tests.integration.agents.harness import Authority, FakeHub, Host
+from tests.integration.agents.memory_job import JOB, MemoryJob, held, state
+from tests.integration.agents.test_memory import A, B, C, folder, job, saved
+
+from convoy_agents.channels import dial
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Manifest
+from convoy_crds import terms
+
+__all__ = ["folder", "job"]
+
+OTHERS = Authority()
+HELD = {(Generation(1, 10), "0"), (Generation(1, 10), "1")}
+
+
+async def running(make_host: HostMaker, job: MemoryJob) -> tuple[Host, Manifest]:
+    """Two nodes with what a job has saved in its first incarnation; one of them, and a shard of it."""
+    one, two = await make_host("one"), await make_host("two")
+    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    return one, await shard(one)
+
+
+async def shard(host: Host) -> Manifest:
+    holding = host.agent.keeper.get(JOB)
+    assert holding is not None
+    return await holding.look(lambda vault: next(iter(vault.manifests.values())))
+
+
+async def code(host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any]) -> str:
+    """How a call ends that the agent of `caller` makes."""
+    address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
+    own = host.settings.ca_file.read_bytes()
+    async with dial(address, name, own, hub.authority.identity(caller)) as channel:
+        made = call(hub_pb2_grpc.ShardsStub(channel))
+        if isinstance(made, grpc.aio.UnaryStreamCall):
+            # It does not end before it was read.
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for _ in made:
+                    pass
+        return str((await made.code()).name)
+
+
+def survey(warrant: str, incarnation: int, *, member: bool) -> Callable[[Any], Any]:
+    request = hub_pb2.SurveyRequest(job_uid=JOB, incarnation=incarnation, member=member, warrant=warrant)
+    return lambda stub: stub.Survey(request, timeout=5)
+
+
+def offer(warrant: str, incarnation: int, manifest: Manifest) -> Callable[[Any], Any]:
+    request = hub_pb2.OfferRequest(
+        job_uid=JOB, incarnation=incarnation, manifest=manifest.text, warrant=warrant
+    )
+    return lambda stub: stub.Offer(request, timeout=5)
+
+
+def take(warrant: str, manifest: Manifest) -> Callable[[Any], Any]:
+    return lambda stub: stub.Take(
+        hub_pb2.TakeRequest(job_uid=JOB, id=manifest.id, warrant=warrant), timeout=5
+    )
+
+
+Signed = Callable[[FakeHub], str]
+ANY_SLOT: dict[str, tuple[str, Signed]] = {
+    "none": ("two", lambda hub: ""),
+    "nonsense": ("two", lambda hub: "a.b.c"),
+    "of another job": ("two", lambda hub: hub.warrant("two", "uid-of-another", 1, 0)),
+    "of another node, by that node": ("three", lambda hub: hub.warrant("two", JOB, 1, 0)),
+    "of another authority": ("two", lambda hub: FakeHub(OTHERS).warrant("two", JOB, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("shown", ANY_SLOT.values(), ids=ANY_SLOT)
+async def test_a_warrant_that_is_none_opens_nothing(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, shown: tuple[str, Signed]
+) -> None:
+    one, manifest = await running(make_host, job)
+    caller, warrant = shown[0], shown[1](hub)
+    calls = [survey(warrant, 1, member=member) for member in (True, False)]
+    for call in (*calls, offer(warrant, 1, manifest), take(warrant, manifest)):
+        assert await code(one, hub, caller, call) == "PERMISSION_DENIED"
+
+
+async def test_a_slot_of_the_job_opens_what_slots_need(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, manifest = await running(make_host, job)
+    first, other = hub.warrant("two", JOB, 1, 0), hub.warrant("two", JOB, 1, 1)
+    for call in (survey(first, 1, member=True), offer(other, 1, manifest), take(other, manifest)):
+        assert await code(one, hub, "two", call) == "OK"
+
+
+@pytest.mark.parametrize("member", [True, False])
+@pytest.mark.parametrize(
+    ("incarnation", "slot"), [(1, 0), (2, 1)], ids=["of an earlier one", "of another slot"]
+)
+async def test_nobody_ends_an_incarnation_without_the_hub_s_word_that_a_later_one_begins_with_it(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, member: bool, incarnation: int, slot: int
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    warrant = hub.warrant("two", JOB, incarnation, slot)
+    assert await code(one, hub, "two", survey(warrant, 2, member=member)) == "PERMISSION_DENIED"
+    await saved(ranks, 1, 10)
+
+
+async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_brings_nothing(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    three = await make_host("three")
+    one, manifest = await running(make_host, job)
+    ranks = await job.form(2, [(A, one), (C, three)])
+    for rank in ranks:
+        for number in (await rank.restore())["shards"]:
+            assert await rank.read(number) == state(10, int(number))
+    left = hub.warrant("two", JOB, 1, 1)
+    asked: list[Callable[[Any], Any]] = [take(left, manifest), offer(left, 2, manifest)]
+    for call in asked:
+        assert await code(one, hub, "two", call) == "PERMISSION_DENIED"
+    assert await held(one) >= HELD

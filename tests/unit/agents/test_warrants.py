@@ -1,0 +1,107 @@
+"""The hub's word on a slot: read as it was signed, and by nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from tests.integration.agents.harness import Authority
+
+from convoy_agents.wire import warrants
+from convoy_agents.wire.warrants import Forged, Warrant
+
+OURS, OTHERS = Authority(), Authority()
+WARRANT = Warrant("uid-of-job", 3, 7, "node-1")
+CLAIMS = {"aud": "convoy-agents", "sub": "node-1", "job": "uid-of-job", "incarnation": 3, "slot": 7}
+KID = {"kid": warrants.key_id(OURS.key.public_key())}
+
+
+def encoded(claims: dict[str, Any], key: Any = OURS.key, algorithm: str | None = "ES256") -> str:
+    return jwt.encode(claims, key, algorithm, headers=KID)
+
+
+def altered(token: str, **claims: Any) -> str:
+    head, body, signature = token.split(".")
+    said = json.loads(base64.urlsafe_b64decode(body + "=="))
+    text = json.dumps({**said, **claims}).encode()
+    return ".".join((head, base64.urlsafe_b64encode(text).decode().rstrip("="), signature))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ec.generate_private_key(ec.SECP256R1()),
+        ec.generate_private_key(ec.SECP384R1()),
+        ec.generate_private_key(ec.SECP521R1()),
+        ed25519.Ed25519PrivateKey.generate(),
+        rsa.generate_private_key(65537, 2048),
+    ],
+    ids=["p-256", "p-384", "p-521", "ed25519", "rsa"],
+)
+def test_what_an_authority_signs_is_read_whatever_its_key(key: Any) -> None:
+    authority = Authority(key)
+    token = warrants.sign(WARRANT, key)
+    assert warrants.read(token, authority.pem) == WARRANT
+    assert warrants.signer(token) == warrants.key_id(key.public_key())
+    # A certificate that was renewed stands beside the one before.
+    assert warrants.read(token, OTHERS.pem + authority.pem) == WARRANT
+
+
+def test_no_key_of_another_kind_signs() -> None:
+    with pytest.raises(ValueError, match="secp256k1"):
+        warrants.sign(WARRANT, ec.generate_private_key(ec.SECP256K1()))
+
+
+GOOD = warrants.sign(WARRANT, OURS.key)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "nonsense",
+        "a.b.c",
+        "x" * 10_000,
+        GOOD[:-4],
+        *(
+            altered(GOOD, **{name: value})
+            for name, value in (("sub", "node-2"), ("job", "else"), ("slot", 0))
+        ),
+        altered(GOOD, incarnation=4),
+        warrants.sign(WARRANT, OTHERS.key),
+        encoded(CLAIMS, OTHERS.key),
+        encoded(CLAIMS, None, "none"),
+        encoded(CLAIMS, "a secret that is as long as it has to be", "HS256"),
+        encoded({**CLAIMS, "aud": "convoy-hub"}),
+        *(encoded({name: value for name, value in CLAIMS.items() if name != gone}) for gone in CLAIMS),
+        encoded({**CLAIMS, "incarnation": "first"}),
+    ],
+)
+def test_what_does_not_hold_is_forged(token: str) -> None:
+    with pytest.raises(Forged):
+        warrants.read(token, OURS.pem)
+    assert warrants.read(GOOD, OURS.pem) == WARRANT
+
+
+@pytest.mark.parametrize("authority", [b"", b"no certificate", OTHERS.pem])
+def test_nothing_holds_without_its_authority(authority: bytes) -> None:
+    with pytest.raises(Forged, match="of another authority"):
+        warrants.read(GOOD, authority)
+
+
+def test_every_word_is_signed() -> None:
+    tokens = {
+        warrants.read(warrants.sign(replace(WARRANT, **{field: value}), OURS.key), OURS.pem)
+        for field, value in (("job_uid", "b"), ("incarnation", 4), ("slot", 8), ("node", "node-2"))
+    }
+    assert len(tokens | {WARRANT}) == 5
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "x" * 10_000])
+def test_what_is_no_token_names_no_key(token: str) -> None:
+    assert warrants.signer(token) == ""
