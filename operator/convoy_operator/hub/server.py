@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
 
 import grpc
 import structlog
-from cryptography import x509
 from grpc import aio
 
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_operator.hub.ca import Authority
+from convoy_operator.hub.certificate import ServerCertificate
 from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.reception import Reception
 from convoy_operator.hub.sessions import Sessions
@@ -19,8 +19,6 @@ from convoy_operator.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-_SERVER_LIFE = timedelta(days=397)
-"""Life of the hub's certificate. It is made anew with every start of the process and held in memory alone."""
 _HELLO_BYTES = 16 * 1024 * 1024
 """A Hello carries all pods of a node with the tails of their ranks' stderr."""
 _ENROL_BYTES = 64 * 1024
@@ -35,6 +33,12 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+def _credentials(
+    shown: Callable[[], grpc.ServerCertificateConfiguration], *, clients: bool
+) -> grpc.ServerCredentials:
+    return grpc.dynamic_ssl_server_credentials(shown(), shown, require_client_authentication=clients)
+
+
 class HubServer:
     """Both ports. `start` binds them, `stop` ends all streams."""
 
@@ -47,15 +51,10 @@ class HubServer:
         metrics: Metrics,
     ) -> None:
         self._settings = settings
-        identity = authority.server(_SERVER_LIFE)
-        ends = x509.load_pem_x509_certificate(identity.certificate_pem).not_valid_after_utc
-        metrics.certificate_expiry.labels("hub").set(ends.timestamp())
         metrics.certificate_expiry.labels("authority").set(authority.ends.timestamp())
-        pair = [(identity.key_pem, identity.certificate_pem + authority.certificate_pem)]
-        self._enrolment_credentials = grpc.ssl_server_credentials(pair)
-        self._session_credentials = grpc.ssl_server_credentials(
-            pair, root_certificates=authority.certificate_pem, require_client_auth=True
-        )
+        shown = ServerCertificate(authority, metrics.certificate_expiry.labels("hub").set)
+        self._enrolment_credentials = _credentials(shown.alone, clients=False)
+        self._session_credentials = _credentials(shown.with_clients, clients=True)
         self._enrolment = aio.server(
             options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
             interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],

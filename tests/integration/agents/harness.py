@@ -413,7 +413,8 @@ def assignment(
                 peer_address=host.peer_address,
                 processes=processes,
             )
-            for number, (uid, host, processes) in enumerate(members)
+            # As by the hub: whoever does not decide knows slot 0 alone.
+            for number, (uid, host, processes) in enumerate(members if strict or not slot else members[:1])
         ],
         command=["python", "train.py"],
         role="worker",

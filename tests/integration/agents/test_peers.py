@@ -118,6 +118,26 @@ async def test_a_stranger_has_no_say_in_what_a_job_goes_on_from(
     assert await code("two", 1) == "DEADLINE_EXCEEDED", "a member is heard: what all hold is looked for"
 
 
+async def test_whoever_does_not_decide_sends_the_one_who_asks_on(
+    make_host: HostMaker, hub: FakeHub, authority: Authority
+) -> None:
+    """It knows slot 0 alone, and cannot tell members from strangers."""
+    one, two = await coordinator(make_host, hub)
+    await two.publish(PEER)
+    launcher = await two.launcher(PEER)
+    await hub.report(PEER, lambda report: report.launcher_connected)
+    hub.send(
+        "two", assignment=assignment("job", 2, 1, [(UID, one, 1), (PEER, two, 1), ("cccc-3333", two, 1)])
+    )
+    await launcher.hear()
+    address, name = f"127.0.0.1:{two.agent.peer_port}", terms.agent_server_name("two")
+    own = two.settings.ca_file.read_bytes()
+    async with dial(address, name, own, authority.identity("three")) as channel:
+        request = hub_pb2.ResumeRequest(job_uid="uid-of-job", incarnation=2, slot=2)
+        reply = await hub_pb2_grpc.ShardsStub(channel).Resume(request, timeout=5)
+    assert reply.outcome == hub_pb2.ResumeReply.UNKNOWN
+
+
 async def test_an_agent_vouches_for_members_of_its_jobs_alone(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:

@@ -23,6 +23,7 @@ from convoy_agents.wire.callers import node_of
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
 from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
+from convoy_operator.hub.certificate import ServerCertificate
 from convoy_operator.hub.enrolment import _MOST_PEERS, Refused, Throttle, reviewed_node
 from convoy_operator.hub.server import HubServer
 from convoy_operator.metrics import Metrics
@@ -205,12 +206,14 @@ async def test_replicas_that_start_together_have_one_ca(api: FakeApi) -> None:
     assert (await load_or_make(api, "sys")).certificate_pem == theirs.certificate_pem
 
 
-def foreign_authority(key_id: bytes, form: serialization.PrivateFormat) -> Identity:
+def foreign_authority(
+    key_id: bytes, form: serialization.PrivateFormat, ends: datetime = NOW + DAY
+) -> Identity:
     """A CA as another program makes it: it calls its key what it likes, or nothing."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "convoy-ca")])
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+    builder = builder.serial_number(1).not_valid_before(NOW - DAY).not_valid_after(ends)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     if key_id:
         builder = builder.add_extension(x509.SubjectKeyIdentifier(key_id), critical=False)
@@ -347,4 +350,26 @@ async def test_the_hub_says_when_its_certificates_end() -> None:
         name: metrics.certificate_expiry.labels(name)._value.get() - datetime.now(UTC).timestamp()
         for name in ("hub", "authority")
     }
-    assert 300 * 86_400 < left["hub"] < left["authority"]
+    assert 80 * 86_400 < left["hub"] < left["authority"]
+
+
+@pytest.mark.parametrize(
+    ("years", "days", "made"),
+    [(10, 44, 1), (10, 46, 2), (10, 400, 9), (0.2, 40, 1), (0.2, 72, 1)],
+    ids=["young", "half its life", "for long", "as long as the authority", "near the authority's end"],
+)
+def test_the_hub_s_certificate_is_made_anew_before_it_ends(years: float, days: int, made: int) -> None:
+    """Of an authority of so many years, after so many days with a handshake on each."""
+    now = NOW
+    ends = NOW.replace(microsecond=0) + timedelta(days=365 * years)
+    authority = Authority(foreign_authority(b"", serialization.PrivateFormat.PKCS8, ends))
+    told: list[float] = []
+    shown = ServerCertificate(authority, told.append, clock=lambda: now)
+    pairs = set()
+    for _ in range(days):
+        now += timedelta(days=1)
+        pairs.add(shown.pair())
+        assert now.timestamp() < told[-1] <= ends.timestamp()
+        if told[-1] < ends.timestamp():
+            assert told[-1] > (now + timedelta(days=30)).timestamp(), "there is nothing to be told of"
+    assert len(pairs) == len(told) == made

@@ -1,0 +1,58 @@
+"""The certificate that the hub shows: in memory alone, and made anew before it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import grpc
+from cryptography import x509
+
+from convoy_operator.hub.ca import Authority
+
+LIFE = timedelta(days=90)
+
+
+class ServerCertificate:
+    """Of one replica. gRPC asks for it at each handshake, in threads of its own; agents shake hands at least
+    once in the life of their own certificates.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        ends: Callable[[float], object],
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`ends`: told the Unix seconds at which the one ends that is shown from now on."""
+        self._authority = authority
+        self._told = ends
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._make()
+
+    def alone(self) -> grpc.ServerCertificateConfiguration:
+        """For a port whose callers have none."""
+        return grpc.ssl_server_certificate_configuration([self.pair()])
+
+    def with_clients(self) -> grpc.ServerCertificateConfiguration:
+        """For a port whose callers show theirs."""
+        return grpc.ssl_server_certificate_configuration(
+            [self.pair()], root_certificates=self._authority.certificate_pem
+        )
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Key and chain, PEM. They are others when half of a life is over; none outlives the authority."""
+        with self._lock:
+            half = self._clock() + LIFE / 2
+            if self._ends < min(half, self._authority.ends):
+                self._make()
+            return self._pair
+
+    def _make(self) -> None:
+        made = self._authority.server(LIFE, self._clock())
+        self._ends = x509.load_pem_x509_certificate(made.certificate_pem).not_valid_after_utc
+        self._pair = (made.key_pem, made.certificate_pem + self._authority.certificate_pem)
+        self._told(self._ends.timestamp())
