@@ -49,7 +49,7 @@ from convoy_agents.tiercheck.scrubbing import Scrubber
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
-from convoy_agents.tiercheck.warranting import Warrants
+from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2
 
@@ -93,11 +93,11 @@ class Agent:
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self._plan)
         links = Links(encoders, partial(metrics.travelled, "peer"))
         exchange = Exchange(self._peers, links, settings.copy_rate)
-        surveys = Surveys(self.keeper, lambda: self.pods)
+        self._surveys = Surveys(self.keeper, lambda: self.pods)
         self.scrubber = Scrubber(
             settings.node, self.keeper, exchange, lambda: self.pods, settings.scrub_seconds
         )
-        restores = Restores(settings.node, self.keeper, surveys, exchange, self.remotes, alarms)
+        restores = Restores(settings.node, self.keeper, self._surveys, exchange, self.remotes, alarms)
         self._committer = Committer(
             self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
         )
@@ -133,12 +133,14 @@ class Agent:
         self.hub = HubLink(settings.node, settings.session_address, self.enrolment, node, version())
         self.pods.wake = self.hub.wake
         self.pods.left = self._pod_left
+        warrants = WarrantCheck(self.enrolment)
         self._peer_server = PeerServer(
             self.desk,
             vouching,
-            ShardService(self.keeper, surveys, restores, links, Warrants(self.enrolment)),
+            ShardService(self.keeper, self._surveys, restores, links, warrants),
             PairService(pairing.answering),
             self.enrolment,
+            warrants,
             settings.peer_port,
         )
         metrics.BUILD.labels(version()).set(1)
@@ -246,6 +248,8 @@ class Agent:
         holding = self.keeper.get(pod.assignment.job_uid) if pod.assignment else None
         if holding is not None and pod.seen > holding.seen:
             self._spawn(holding.see(pod.seen))
+        if holding is not None:
+            self._spawn(self._surveys.renew(holding))
 
     def _pod_left(self, uid: str) -> None:
         self.desk.forget(uid)

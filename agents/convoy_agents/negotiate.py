@@ -77,6 +77,7 @@ class Negotiator:
             step=generation.step,
             slot=plan.slot,
             tier=tier.value,
+            warrant=plan.warrant,
         )
         if said is not None:
             request.world_size, request.torch, request.plan, request.last = said.facts

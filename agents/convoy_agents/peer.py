@@ -16,6 +16,7 @@ from convoy_agents.guard.sweep.answering import PairService
 from convoy_agents.pods.assignment import Member, Place
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.vault import Facts
+from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_agents.wire.callers import agent_of
@@ -42,9 +43,10 @@ log = structlog.get_logger()
 class PeerService:
     """Answers Vouch; for jobs whose slot 0 is here Prepare and Abandon. Callers speak for their own node."""
 
-    def __init__(self, desk: CommitDesk, vouching: Vouching) -> None:
+    def __init__(self, desk: CommitDesk, vouching: Vouching, warrants: WarrantCheck) -> None:
         self._desk = desk
         self._vouching = vouching
+        self._warrants = warrants
 
     async def Vouch(
         self,
@@ -60,7 +62,9 @@ class PeerService:
         request: hub_pb2.Prepared,
         context: grpc.aio.ServicerContext[hub_pb2.Prepared, hub_pb2.CommitReply],
     ) -> hub_pb2.CommitReply:
-        """Held until decided. PERMISSION_DENIED when the slot is not on the caller's node."""
+        """Held until decided. PERMISSION_DENIED when the slot is not on the caller's node, or if nothing but
+        the caller's word says that its incarnation has begun.
+        """
         if (refused := await self._refused(request, context)) is not None:
             return refused
         try:
@@ -100,11 +104,16 @@ class PeerService:
             return hub_pb2.CommitReply(
                 verdict=hub_pb2.CommitReply.STALE, seen_incarnation=self._desk.seen(request.job_uid)
             )
-        # A later plan may place the slot elsewhere, but a stranger's word is no news of it.
-        known = plan.members[request.slot : request.slot + 1]
         if request.incarnation > plan.incarnation:
-            known = plan.members
-        if node not in {member.node for member in known}:
+            if isinstance(request, hub_pb2.Abandoned):
+                return hub_pb2.CommitReply(verdict=hub_pb2.CommitReply.UNKNOWN)
+            # That it has begun ends what goes on here.
+            shown = await self._warrants.shown(request.warrant, request.job_uid, context)
+            if (shown.incarnation, shown.slot) != (request.incarnation, request.slot):
+                text = f"not slot {request.slot} of incarnation {request.incarnation}"
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+            return None
+        if node not in {member.node for member in plan.members[request.slot : request.slot + 1]}:
             log.warning("peer refused", node=node, slot=request.slot, job=plan.job)
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
@@ -130,9 +139,10 @@ class PeerServer:
         shards: ShardService,
         pairs: PairService,
         enrolment: Enrolment,
+        warrants: WarrantCheck,
         port: int,
     ) -> None:
-        self._service = PeerService(desk, vouching)
+        self._service = PeerService(desk, vouching, warrants)
         self._shards = shards
         self._pairs = pairs
         self._enrolment = enrolment

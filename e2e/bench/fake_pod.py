@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import warrants
 
 # A free port is what a launcher picks; any will do where nobody listens.
 _PORT = 29500
@@ -29,6 +30,8 @@ class FakePod:
     processes: int = 0
     coordinator: tuple[str, str] = ("", "")
     """Node and peer address of slot 0's agent."""
+    authority: str = ""
+    """The key that has signed the assignment's warrant."""
     crew: set[str] = field(default_factory=set)
     """The nodes whose ranks it cannot make a step without."""
     began_ms: int = 0
@@ -47,6 +50,7 @@ class FakePod:
         self.incarnation = given.incarnation
         self.rank_offset, self.processes = given.rank_offset, given.processes
         self.coordinator = (given.members[0].node, given.members[0].peer_address)
+        self.authority = warrants.signer(given.warrant)
         self.crew = crew
         self.step = 0
         self.began_ms = int(now * 1000)
@@ -66,6 +70,7 @@ class FakePod:
             master_port=_PORT if self.port_incarnation else 0,
             port_incarnation=self.port_incarnation,
             asks=[wire.Place(node=node, peer_address=address)],
+            authority=self.authority,
         )
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             one = report.ranks.add(rank=rank, state=wire.RankReport.RUNNING, started_unix_ms=self.began_ms)

@@ -157,7 +157,7 @@ class Operator:
     async def _serve(self) -> None:
         """What needs the authority, which may be long in coming: the probes do not wait for it."""
         authority = await self._authority()
-        self.agents.warrants.begin(authority)
+        self.agents.office.begin(authority)
         self.hub = self._hub(authority)
         await self.hub.start()
         self.watchdog.start()

@@ -33,6 +33,13 @@ class TokenBucket:
         self._tokens -= cost
         return max(0.0, -self._tokens / self._rate)
 
+    @property
+    def debt(self) -> float:
+        """Seconds until all tokens of the future that were taken are there."""
+        if self._rate <= 0:
+            return 0.0
+        return max(0.0, -self._tokens / self._rate - (self._clock() - self._at))
+
     def refund(self) -> None:
         """Gives a token back that was not used."""
         self._tokens = min(self._burst, self._tokens + 1)

@@ -42,6 +42,10 @@ class Unreachable(Exception):
     """A node's agent does not answer, or not as it should."""
 
 
+class Denied(Unreachable):
+    """It answers, and not to this slot: it knows of a later incarnation, or another authority."""
+
+
 class Outdated(Exception):
     """A later incarnation has begun, or a later generation has its copies."""
 
@@ -91,7 +95,7 @@ class Exchange:
             # Megabytes, for large shards.
             return await asyncio.to_thread(_surveyed, parts)
         except (grpc.aio.AioRpcError, TimeoutError, MalformedError, ValueError) as error:
-            raise Unreachable(f"{place.node}: {describe(error)}") from error
+            raise _unreachable(place, error) from error
 
     async def resume(self, place: Place, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
         """What slot 0's agent has decided. Unreachable."""
@@ -99,7 +103,7 @@ class Exchange:
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            raise Unreachable(f"{place.node}: {describe(error)}") from error
+            raise _unreachable(place, error) from error
         return reply
 
     async def give(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
@@ -132,23 +136,30 @@ class Exchange:
                 return
             # A whole shard may take long, but not longer than its chunks may.
             failed: list[Exception] = []
-            pieces = self._pieces(holding, key, offer, self._links.to(place.node), failed)
+            pieces = self._pieces(holding, plan, key, offer, self._links.to(place.node), failed)
             reply = await stub.Give(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
             if failed:
                 if await holding.look(lambda vault: key not in vault.manifests):
                     raise Outdated(f"shard {key} is not here any more")
                 raise failed[0]
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            raise Unreachable(f"{place.node}: {describe(error)}") from error
+            raise _unreachable(place, error) from error
         if not reply.whole:
             raise Later(f"{place.node}: {reply.reason}")
 
     async def _pieces(
-        self, holding: Holding, key: str, offer: hub_pb2.OfferReply, link: Link, failed: list[Exception]
+        self,
+        holding: Holding,
+        plan: Assignment,
+        key: str,
+        offer: hub_pb2.OfferReply,
+        link: Link,
+        failed: list[Exception],
     ) -> AsyncIterator[hub_pb2.Piece]:
         """What goes wrong here ends the stream and is left in `failed`: raised, it would look to the caller
         as if somebody had cancelled it."""
         packs = hub_pb2.Piece.PLANES in offer.encodings
+        warrant = plan.warrant
         for index in offer.chunks:
             try:
                 data = await holding.read(key, index)
@@ -160,7 +171,8 @@ class Exchange:
             if (delay := self._rate.delay(len(body))) > 0:
                 await asyncio.sleep(delay)
             metrics.COPIED_BYTES.labels("sent").inc(len(data))
-            yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=body)
+            yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=body, warrant=warrant)
+            warrant = ""
             # It is taken up again when there is room for the next.
             link.sent(len(data), len(body), time.monotonic() - began)
 
@@ -183,7 +195,7 @@ class Exchange:
                     metrics.COPIED_BYTES.labels("taken").inc(length)
             await holding.use(lambda vault: vault.admit(key))
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            raise Unreachable(f"{place.node}: {describe(error)}") from error
+            raise _unreachable(place, error) from error
 
     async def _expect(
         self, stub: hub_pb2_grpc.ShardsStub, place: Place, holding: Holding, plan: Assignment, key: str
@@ -200,6 +212,11 @@ class Exchange:
         if manifest.id != key:
             raise Damaged(f"{place.node}: another shard than {key}")
         return await holding.expect(manifest, OTHERS, plan.memory_limit)
+
+
+def _unreachable(place: Place, error: Exception) -> Unreachable:
+    denied = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.PERMISSION_DENIED
+    return (Denied if denied else Unreachable)(f"{place.node}: {describe(error)}")
 
 
 def marks_to_wire(marks: Watermarks) -> list[hub_pb2.Mark]:

@@ -390,7 +390,7 @@ class Holding:
             await self.use(lambda vault: vault.see(incarnation))
 
     async def warranted(self, warrant: str) -> None:
-        """An incarnation begins here by this warrant, which is kept for as long as what it leaves here."""
+        """What is here lies here by this warrant. OSError."""
         await self.use(lambda vault: vault.warranted(warrant))
         self.warrant = warrant
 

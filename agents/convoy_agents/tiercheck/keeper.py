@@ -62,7 +62,7 @@ class Keeper:
         return holding
 
     async def warranted(self, holding: Holding, warrant: str) -> None:
-        """An incarnation of the job begins here by this warrant. OSError."""
+        """What the job has here lies here by this warrant: the hub hears of it. OSError."""
         if warrant != holding.warrant:
             await holding.warranted(warrant)
             self._changed()

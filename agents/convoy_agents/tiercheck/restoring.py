@@ -13,6 +13,7 @@ from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.exchange import (
+    Denied,
     Exchange,
     Shortage,
     Surveyed,
@@ -284,10 +285,15 @@ class Restores:
         try:
             if place.node == self._node:
                 return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
-            return await self._exchange.survey(place, plan, member)
+            return await self._exchange.survey(place, self._now(plan), member)
         except (Unreachable, OSError, *Shortage) as error:
             log.info("no survey", job=plan.job, node=place.node, why=str(error))
             return None
+
+    def _now(self, plan: Assignment) -> Assignment:
+        """The same as it is now: the hub may have told it again, by another authority."""
+        now = self._surveys.plan(plan.job_uid)
+        return now if now is not None and now.incarnation == plan.incarnation else plan
 
     # At the agent of any slot.
 
@@ -361,36 +367,44 @@ class Restores:
         broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
         order = restore.order([place.node for place in places], self._node, plan.slot)
         by_node = {place.node: place for place in places}
-        limit = plan.memory_limit
         for node in order:
             if node == self._node:
                 continue
-            deadline = time.monotonic() + FETCH_SECONDS
-            pause = Backoff(first=0.2, cap=5.0)
-            while True:
-                try:
-                    if node == restore.REMOTE:
-                        await self._remotes.fetch(plan, holding, key, limit)
-                    else:
-                        await self._exchange.take(by_node[node], holding, plan, key)
-                    reading.fetched.add(key)
-                    return broken
-                except Shortage as error:
-                    why = f"no memory for shard {key[:12]} of what is restored: {error}"
-                    raise Failed(why, memory=True) from error
-                except (Unreachable, StoreError) as error:
-                    # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
-                    log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
-                    if time.monotonic() > deadline:
-                        if node == restore.REMOTE:
-                            await self._see_store(plan)
-                        break
-                except (Damaged, Stopped) as error:
-                    log.warning("shard not read", job=plan.job, node=node or "the store", why=str(error))
-                    break
-                await asyncio.sleep(pause.next())
+            if await self._gives(plan, holding, key, by_node[node]):
+                reading.fetched.add(key)
+                return broken
             broken.append((node, key))
         return broken
+
+    async def _gives(self, plan: Assignment, holding: Holding, key: str, place: Place) -> bool:
+        """Whether a place, asked again for a while, has given a shard. Failed when none can give it now."""
+        deadline = time.monotonic() + FETCH_SECONDS
+        pause = Backoff(first=0.2, cap=5.0)
+        while True:
+            try:
+                if place.node == restore.REMOTE:
+                    await self._remotes.fetch(plan, holding, key, plan.memory_limit)
+                else:
+                    await self._exchange.take(place, holding, self._now(plan), key)
+                return True
+            except Shortage as error:
+                why = f"no memory for shard {key[:12]} of what is restored: {error}"
+                raise Failed(why, memory=True) from error
+            except Denied as error:
+                # Nothing is wrong with the shard.
+                if time.monotonic() > deadline:
+                    raise Failed(str(error)) from error
+            except (Unreachable, StoreError) as error:
+                # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
+                log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))
+                if time.monotonic() > deadline:
+                    if place.node == restore.REMOTE:
+                        await self._see_store(plan)
+                    return False
+            except (Damaged, Stopped) as error:
+                log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))
+                return False
+            await asyncio.sleep(pause.next())
 
     async def _see_store(self, plan: Assignment) -> None:
         """Failed when the store answers nothing: then it says nothing of the one shard either."""

@@ -80,14 +80,17 @@ class Scrubber:
         log.error("DAMAGED SHARD NOT REPLACED: nobody asked has it", job_uid=holding.job_uid)
 
     def _places(self, job_uid: str) -> list[tuple[Place, Assignment]]:
-        """The other nodes of the job that are known here, each with the plan of a pod here that knows it."""
+        """The other nodes of the job that are known here, and by which plan they are asked: the newest, since
+        nobody gives anything to a pod of an earlier incarnation, which is about to go.
+        """
+        plans = [one.assignment for one in self._pods() if one.assignment and one.assignment.memory]
+        mine = [plan for plan in plans if plan.job_uid == job_uid]
+        mine.sort(key=lambda plan: plan.incarnation, reverse=True)
         found: dict[str, tuple[Place, Assignment]] = {}
-        for pod in self._pods():
-            plan = pod.assignment
-            if plan is None or plan.job_uid != job_uid or plan.memory is None:
-                continue
+        for plan in mine:
             members = (Place(one.node, one.peer_address) for one in plan.members)
-            for place in (*plan.memory.hosts, *members, *plan.memory.holders):
+            memory = (*plan.memory.hosts, *plan.memory.holders) if plan.memory else ()
+            for place in (*memory, *members):
                 if place.node != self._node:
-                    found.setdefault(place.node, (place, plan))
+                    found.setdefault(place.node, (place, mine[0]))
         return list(found.values())

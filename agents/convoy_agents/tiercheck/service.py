@@ -15,14 +15,15 @@ import structlog
 
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
-from convoy_agents.tiercheck.holding import Holding, Refused
+from convoy_agents.tiercheck.holding import Refused
 from convoy_agents.tiercheck.keeper import Keeper
+from convoy_agents.tiercheck.lanes import Lanes
 from convoy_agents.tiercheck.link import Links
 from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
-from convoy_agents.tiercheck.warranting import Warrants
+from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.wire import hub_pb2
 from convoy_agents.wire.callers import agent_of
 from convoy_controllers.checkpoint import records
@@ -33,6 +34,8 @@ MAX_GIVES = 16
 """Shards that come at once; each holds a chunk or two in memory."""
 MAX_TAKES = 16
 """Shards that are fetched at once; the others wait."""
+MOST_OF_ONE = 8
+"""Of either, by one node."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -43,15 +46,15 @@ class ShardService:
     """Of one node."""
 
     def __init__(
-        self, keeper: Keeper, surveys: Surveys, restores: Restores, links: Links, warrants: Warrants
+        self, keeper: Keeper, surveys: Surveys, restores: Restores, links: Links, warrants: WarrantCheck
     ) -> None:
         self._keeper = keeper
         self._links = links
         self._warrants = warrants
         self._surveys = surveys
         self._restores = restores
-        self._gives = asyncio.Semaphore(MAX_GIVES)
-        self._takes = asyncio.Semaphore(MAX_TAKES)
+        self._gives = Lanes(MAX_GIVES, MOST_OF_ONE)
+        self._takes = Lanes(MAX_TAKES, MOST_OF_ONE)
 
     async def Survey(
         self, request: hub_pb2.SurveyRequest, context: Context
@@ -116,27 +119,31 @@ class ShardService:
 
     async def Give(self, requests: AsyncIterator[hub_pb2.Piece], context: Context) -> hub_pb2.GiveReply:
         """Takes chunks of a shard that was offered, and keeps it once it is whole."""
-        await agent_of(context)
-        if self._gives.locked():
+        try:
+            first = await _piece(requests)
+        except TimeoutError:
+            first = None
+        if first is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "nothing came")
+        shown = await self._warrants.shown(first.warrant, first.job_uid, context)
+        holding = self._keeper.get(first.job_uid)
+        if holding is None:
+            return hub_pb2.GiveReply(whole=False, reason="the job is not here")
+        if self._gives.full(shown.node):
             return hub_pb2.GiveReply(whole=False, reason="too many copies come at once")
-        async with self._gives:
-            holding: Holding | None = None
-            key = ""
+        async with self._gives.of(shown.node):
+            piece: hub_pb2.Piece | None = first
             try:
-                while (piece := await _piece(requests)) is not None:
-                    holding, key = self._keeper.get(piece.job_uid), piece.id
-                    if holding is None:
-                        return hub_pb2.GiveReply(whole=False, reason="the job is not here")
-                    await holding.put(key, piece.index, piece.data)
-                if holding is None:
-                    return hub_pb2.GiveReply(whole=False, reason="nothing came")
-                await holding.use(lambda vault: vault.admit(key))
+                while piece is not None:
+                    await holding.put(first.id, piece.index, piece.data)
+                    piece = await _piece(requests)
+                await holding.use(lambda vault: vault.admit(first.id))
             except (Damaged, OSError) as error:
-                return hub_pb2.GiveReply(whole=False, reason=str(error))
+                return hub_pb2.GiveReply(whole=False, reason=str(error) or "no more came")
         return hub_pb2.GiveReply(whole=True)
 
-    async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> AsyncIterator[hub_pb2.Piece]:
-        """A shard's manifest, or the chunks that are asked for."""
+    async def Take(self, request: hub_pb2.TakeRequest, context: Context) -> None:
+        """Sends a shard's manifest, or the chunks that are asked for."""
         shown = await self._warrants.shown(request.warrant, request.job_uid, context)
         holding = self._keeper.get(request.job_uid)
         if holding is not None and shown.incarnation < holding.seen:
@@ -145,11 +152,11 @@ class ShardService:
         if holding is None or manifest is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"shard {request.id} is not here")
         if not request.chunks:
-            yield hub_pb2.Piece(manifest=manifest.text)
+            await context.write(hub_pb2.Piece(manifest=manifest.text))
             return
         link = self._links.to(shown.node)
         packs = hub_pb2.Piece.PLANES in request.encodings
-        async with self._takes:
+        async with self._takes.of(shown.node):
             for index in request.chunks:
                 try:
                     data = await holding.read(request.id, index)
@@ -157,8 +164,9 @@ class ShardService:
                     await context.abort(grpc.StatusCode.DATA_LOSS, str(error))
                 body = await link.packed(data) if packs else data
                 began = time.monotonic()
-                yield hub_pb2.Piece(index=index, data=body)
-                # It is taken up again when there is room for the next.
+                # Over when there is room for the next.
+                async with asyncio.timeout(PIECE_SECONDS):
+                    await context.write(hub_pb2.Piece(index=index, data=body))
                 link.sent(len(data), len(body), time.monotonic() - began)
 
 

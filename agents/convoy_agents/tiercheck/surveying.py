@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import structlog
+
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.state import PodState
 from convoy_agents.tiercheck.exchange import Surveyed
+from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.vault import Vault
+from convoy_agents.wire import warrants
 from convoy_controllers.checkpoint.records import Branch, Inventory
+
+log = structlog.get_logger()
 
 
 class Surveys:
@@ -24,6 +30,17 @@ class Surveys:
         plans = [one.assignment for one in self._pods() if one.assignment]
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         return max(mine, key=lambda plan: (plan.incarnation, -plan.slot), default=None)
+
+    async def renew(self, holding: Holding) -> None:
+        """What lies here by a warrant of another authority lies here by this one's, as soon as the job has a
+        slot here by one.
+        """
+        plan = self.plan(holding.job_uid)
+        if plan and holding.warrant and warrants.signer(plan.warrant) != warrants.signer(holding.warrant):
+            try:
+                await self._keeper.warranted(holding, plan.warrant)
+            except OSError as error:
+                log.warning("warrant not renewed", job=plan.job, why=str(error))
 
     async def answer(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
         """All that is held. From then on earlier incarnations are refused here: nobody commits behind the

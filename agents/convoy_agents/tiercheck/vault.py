@@ -322,10 +322,9 @@ class Vault:
             self._save_state()
 
     def warranted(self, warrant: str) -> None:
-        """An incarnation begins here by this warrant."""
-        if warrant != self.warrant:
-            self.warrant = warrant
-            self._save_state()
+        """What is here lies here by this warrant."""
+        self.warrant = warrant
+        self._save_state()
 
     def advance(self, tier: Tier, generation: Generation) -> None:
         """A generation is whole at a tier."""
@@ -426,8 +425,8 @@ class Vault:
             self.incarnation, self.seen = int(state["incarnation"]), int(state["seen"])
             self.marks = {Tier(tier): Generation(*pair) for tier, pair in state["marks"].items()}
             # An agent that ended before it had given something up goes on with it.
-            self.withdrawn = [key for key in state["withdrawn"] if key not in self.manifests]
-            self.warrant = str(state["warrant"])
+            self.warrant = str(state.get("warrant", ""))
+            self.withdrawn = [key for key in state.get("withdrawn", ()) if key not in self.manifests]
 
     def _texts(self, kind: str) -> Iterator[tuple[Path, bytes]]:
         for path in sorted((self._folder / kind).iterdir()):

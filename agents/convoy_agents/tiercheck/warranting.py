@@ -12,7 +12,7 @@ from convoy_agents.wire.callers import agent_of
 from convoy_agents.wire.warrants import Forged, Warrant
 
 
-class Warrants:
+class WarrantCheck:
     """As callers show them to this agent."""
 
     def __init__(self, enrolment: Enrolment) -> None:
@@ -20,12 +20,16 @@ class Warrants:
 
     async def shown(self, token: str, job_uid: str, context: Any) -> Warrant:
         """The caller's for a job, in whichever incarnation. Aborts UNAUTHENTICATED for who is no agent,
-        PERMISSION_DENIED for one whose node has no slot by it.
+        PERMISSION_DENIED for one whose node has no slot by it, UNAVAILABLE while this agent has no identity
+        itself.
         """
         node = await agent_of(context)
         identity = self._enrolment.current
+        authority = identity.authority if identity else b""
+        if not authority:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this agent's own certificate has run out")
         try:
-            warrant = warrants.read(token, identity.authority if identity else b"")
+            warrant = warrants.read(token, authority)
         except Forged as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         if (warrant.job_uid, warrant.node) != (job_uid, node):

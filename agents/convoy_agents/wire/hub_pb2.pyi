@@ -1790,6 +1790,7 @@ class Prepared(_message.Message):
     TORCH_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     incarnation: _builtins.int
     step: _builtins.int
@@ -1803,6 +1804,8 @@ class Prepared(_message.Message):
     """digest of who writes what: shards of two plans make no generation"""
     last: _builtins.bool
     """the state that the job ends with"""
+    warrant: _builtins.str
+    """of the slot in this incarnation; wanted where it is not heard of yet"""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardName]:
         """At the local tier: what the slot's ranks have sealed."""
@@ -1820,10 +1823,11 @@ class Prepared(_message.Message):
         torch: _builtins.str = ...,
         plan: _builtins.str = ...,
         last: _builtins.bool = ...,
+        warrant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "job_uid", b"job_uid", "last", b"last", "plan", b"plan", "shards", b"shards", "slot", b"slot", "step", b"step", "tier", b"tier", "torch", b"torch", "warrant", b"warrant", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2351,6 +2355,7 @@ class Piece(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
+    WARRANT_FIELD_NUMBER: _builtins.int
     job_uid: _builtins.str
     id: _builtins.str
     index: _builtins.int
@@ -2358,6 +2363,8 @@ class Piece(_message.Message):
     """of a chunk, encoded or as they are"""
     manifest: _builtins.bytes
     """alone, when no chunk was asked for"""
+    warrant: _builtins.str
+    """of any slot, with the first piece that is given"""
     def __init__(
         self,
         *,
@@ -2366,10 +2373,11 @@ class Piece(_message.Message):
         index: _builtins.int = ...,
         data: _builtins.bytes = ...,
         manifest: _builtins.bytes = ...,
+        warrant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id", "index", b"index", "job_uid", b"job_uid", "manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id", "index", b"index", "job_uid", b"job_uid", "manifest", b"manifest", "warrant", b"warrant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -32,7 +32,7 @@ from convoy_operator.hub import messages
 from convoy_operator.hub.presence import Presence
 from convoy_operator.hub.stores import Stores
 from convoy_operator.hub.sweeps import Sweeps
-from convoy_operator.hub.warranting import Warrants
+from convoy_operator.hub.warranting import WarrantOffice
 from convoy_operator.hub.watching import Watches
 from convoy_operator.hub.witness import Connect, answers
 from convoy_operator.keys import TRAINING_JOB, Key
@@ -51,9 +51,10 @@ _MOST_RANKS = 4096
 """Ranks of all pods of one node that are remembered, with the ends of what they wrote to stderr."""
 _MOST_ACCELERATORS = 64
 """Of one node."""
-_UNITS_PER_SECOND, _UNITS_AT_ONCE, _UNIT = 200.0, 4096, 4096
-"""What one agent may say: a message counts as one, and as one more for each so many bytes. An agent says two
-things a second, and its ranks a few when they begin and end."""
+_UNITS_PER_SECOND, _UNITS_AT_ONCE, _UNIT = 1000.0, 8192, 4096
+"""What one agent may say: a message counts as one, and as one more for each so many bytes. A pod of 64 ranks
+that flaps, with all that they wrote to stderr, is told of twenty times a second, which is 700.
+"""
 _MOST_ASKED = 64
 """Agents that one is known to ask for a pod's sake: slot 0's, and some that keep copies."""
 _REPEAT_SECONDS = 2.0
@@ -90,6 +91,7 @@ class Stream:
 class _Agent:
     """One node's agent."""
 
+    pace: TokenBucket
     stream: Stream | None = None
     peer_address: str = ""
     slots: dict[str, SlotView] = field(default_factory=dict)
@@ -97,8 +99,11 @@ class _Agent:
     """By pod uid the nodes and addresses that are asked for its sake, as reported."""
     holdings: Mapping[str, str] = field(default_factory=dict)
     """By uid the warrants, as reported, of the jobs whose checkpoints its memory holds."""
+    believed: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """By uid, of these that were asked about, the warrant and whether it holds."""
     hardware: wire.Hardware = field(default_factory=wire.Hardware)
-    pace: TokenBucket = field(default_factory=lambda: TokenBucket(_UNITS_PER_SECOND, _UNITS_AT_ONCE))
+    crowded: bool = False
+    """More was reported on its stream than is remembered."""
 
 
 class Agents:
@@ -144,7 +149,7 @@ class Agents:
             wall=wall,
         )
         self.stores = Stores(world, queue, gateway, settings.namespace, clock=clock, wall=wall)
-        self.warrants = Warrants()
+        self.office = WarrantOffice()
         self.watches = Watches(world, queue, metrics)
         self.sweeps = Sweeps(self.tell, self.peer_address, clock=clock)
         world.nodes.listen(self._node)
@@ -160,10 +165,11 @@ class Agents:
     def join(self, hello: wire.Hello) -> Stream:
         """An agent has dialled; an older stream of its node ends."""
         node = hello.node
-        agent = self._agents.setdefault(node, _Agent())
+        agent = self._known(node)
         if agent.stream is not None:
             agent.stream.superseded.set()
         agent.stream = Stream(node)
+        agent.crowded = False
         # Before anything else: an agent that restarted has none of its jobs' credentials any more.
         self.stores.join(node, partial(self._put, agent.stream))
         address = hello.peer_address[: messages.MOST_NAME]
@@ -197,12 +203,14 @@ class Agents:
         """Anything came from a node's agent."""
         self.presence.heard(node)
 
-    def pace(self, node: str, message: wire.AgentMessage) -> float:
-        """Seconds for which nothing more is to be read from a node's agent after a message, on whichever
-        stream: one that floods the hub is slowed, and the others are not.
-        """
+    def spend(self, node: str, message: wire.AgentMessage) -> None:
+        """A message was read from a node's agent, on whichever stream."""
+        self._known(node).pace.reserve(1 + message.ByteSize() / _UNIT)
+
+    def owes(self, node: str) -> float:
+        """Seconds for which nothing more is to be read from a node's agent: who floods the hub is slowed."""
         agent = self._agents.get(node)
-        return agent.pace.reserve(1 + message.ByteSize() / _UNIT) if agent is not None else 0.0
+        return agent.pace.debt if agent is not None else 0.0
 
     def beat(self, stream: Stream, heartbeat: wire.Heartbeat) -> None:
         """A heartbeat came, and is answered."""
@@ -214,13 +222,17 @@ class Agents:
 
     def report(self, node: str, report: wire.PodReport) -> None:
         """Takes a pod's report in and wakes its job as soon as the change deserves."""
-        agent = self._agents.setdefault(node, _Agent())
+        agent = self._known(node)
         uid = report.pod_uid
         before = agent.slots.get(uid)
         if not _fits(agent, report):
-            log.warning("more reported than a node has", node=node, pods=len(agent.slots))
+            if not agent.crowded:
+                log.warning("more reported than a node has", node=node, pods=len(agent.slots))
+            agent.crowded = True
             return
-        after = messages.slot_view(report, node, warranted=self.warrants.current(report.authority))
+        # Of no incarnation there is no warrant yet.
+        warranted = not report.incarnation or self.office.current(report.authority)
+        after = messages.slot_view(report, node, warranted=warranted)
         if before is not None:
             stepped = self._wall() if messages.progressed(before, after) else before.stepped
             after = replace(after, stepped=stepped)
@@ -246,11 +258,12 @@ class Agents:
 
     def holdings(self, node: str, said: wire.Holdings) -> None:
         """An agent says which jobs' checkpoints lie in its node's memory."""
-        agent = self._agents.setdefault(node, _Agent())
+        agent = self._known(node)
         agent.holdings = {
             one.job_uid[: messages.MOST_NAME]: one.warrant[: warrants.LONGEST]
             for one in said.held[:_MOST_PODS]
         }
+        agent.believed = {uid: one for uid, one in agent.believed.items() if uid in agent.holdings}
 
     def farewell(self, node: str) -> None:
         """An agent announced that it exits."""
@@ -282,9 +295,9 @@ class Agents:
             sorted(
                 node
                 for node, agent in self._agents.items()
-                if (warrant := agent.holdings.get(job_uid)) is not None
+                if job_uid in agent.holdings
                 and not self.presence.silent(node)
-                and self.warrants.holds(warrant, job_uid, node)
+                and self._believed(node, agent, job_uid)
             )
         )
 
@@ -337,7 +350,7 @@ class Agents:
             return
         if isinstance(command, Assign) and command.memory and command.memory.store:
             self.stores.ensure(command.node, command.memory.store.name)
-        self._put(agent.stream, messages.command(command, self.peer_address, self.warrants.sign))
+        self._put(agent.stream, messages.command(command, self.peer_address, self.office.sign))
 
     def tell(self, node: str, message: wire.HubMessage) -> bool:
         """Puts a message on its way to a node's agent; whether that is connected."""
@@ -436,6 +449,21 @@ class Agents:
             if agent.stream is not None and address and address != known:
                 log.info("peer moved", node=agent.stream.node, pod_uid=uid, asked=node, address=address)
                 self._put(agent.stream, messages.peer_moved(uid, node, address))
+
+    def _known(self, node: str) -> _Agent:
+        if node not in self._agents:
+            bucket = TokenBucket(_UNITS_PER_SECOND, _UNITS_AT_ONCE, self._clock)
+            self._agents[node] = _Agent(bucket)
+        return self._agents[node]
+
+    def _believed(self, node: str, agent: _Agent, job_uid: str) -> bool:
+        """Whether a node had a slot of a job that it holds something of; looked at once for each warrant."""
+        warrant = agent.holdings[job_uid]
+        known, holds = agent.believed.get(job_uid, ("", False))
+        if known != warrant:
+            holds = self.office.holds(warrant, job_uid, node)
+            agent.believed[job_uid] = (warrant, holds)
+        return holds
 
     def _put(self, stream: Stream, message: wire.HubMessage) -> None:
         try:

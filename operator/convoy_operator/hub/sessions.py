@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ SILENCE = 20.0
 HOLD_SECONDS = 5.0
 """For which an agent is kept that has no leader to go to; its own patience is longer."""
 _LOOK = 0.1
+MOST_STREAMS = 4
+"""Of one agent at once: one, and those that it has left and that have not ended."""
 _WRITE = 10.0
 """Seconds an agent may take to accept one message."""
 
@@ -52,17 +55,37 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         self._leader_address = leader_address
         self._renewals = renewals
         self._own_address = own_address
+        self._open: Counter[str] = Counter()
+        """Streams, by node."""
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
         """One agent's stream, from its Hello to its end."""
         who = caller(context)
         node = who.node
+        if not node:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate is no agent's")
+        if self._open[node] >= MOST_STREAMS or self._agents.owes(node) > 0:
+            log.warning("an agent says too much", node=node, streams=self._open[node])
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much was said: dial again later")
+        self._open[node] += 1
+        try:
+            if (stream := await self._joined(context, who)) is not None:
+                await self._serve(context, stream, who)
+        finally:
+            self._open[node] -= 1
+            if not self._open[node]:
+                del self._open[node]
+
+    async def _joined(self, context: Context, who: Caller) -> Stream | None:
+        """The stream of an agent that is let in; None for one that is sent elsewhere, or has gone."""
+        node = who.node
         first = await _read(context)
         if first is None:
-            return
+            return None
+        self._agents.spend(node, first)
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be Hello")
-        if not node or first.hello.node != node:
+        if first.hello.node != node:
             log.warning("agent claims another node", certificate=node, claimed=first.hello.node)
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED, f"this certificate speaks for node {node!r} alone"
@@ -70,7 +93,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         await context.send_initial_metadata(())
         if (address := await self._elsewhere(first.hello.unreachable)) is not None:
             await context.write(wire.HubMessage(redirect=wire.Redirect(address=address)))
-            return
+            return None
         if who.outdated():
             # A connection that its handshake has let in may open streams for as long as it stands.
             log.warning("an outdated certificate dials", node=node)
@@ -79,15 +102,16 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             log.warning("an agent of a node that does not exist dials", node=node)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"there is no node {node!r}")
         self._metrics.agent_messages.labels("hello").inc()
-        stream = self._agents.join(first.hello)
         log.info("agent dialled", node=node, version=first.hello.version, pods=len(first.hello.pods))
+        return self._agents.join(first.hello)
+
+    async def _serve(self, context: Context, stream: Stream, who: Caller) -> None:
         try:
-            await asyncio.sleep(self._agents.pace(node, first))
             await context.write(wire.HubMessage(welcome=wire.Welcome(leader=self._leader_address())))
             await self._talk(context, stream, who)
         finally:
             self._agents.leave(stream)
-            log.info("agent's stream ended", node=node)
+            log.info("agent's stream ended", node=stream.node)
 
     async def _elsewhere(self, unreachable: str) -> str | None:
         """Where an agent had better go; None as soon as this replica leads.
@@ -131,10 +155,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
 
     async def _listen(self, context: Context, stream: Stream, who: Caller) -> None:
         node = stream.node
-        while (message := await _read(context)) is not None:
-            if (pause := self._agents.pace(node, message)) > 0:
-                # Its messages wait in its own connection meanwhile.
-                await asyncio.sleep(pause)
+        while (message := await self._next(context, node)) is not None:
             if stream.superseded.is_set():
                 # What it still holds is older than what the agent's next stream began with.
                 return
@@ -164,6 +185,15 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
                 await self._watch(node, message.telemetry)
             elif kind == "sweep":
                 self._agents.sweeps.heard(node, message.sweep)
+
+    async def _next(self, context: Context, node: str) -> wire.AgentMessage | None:
+        """The next message, when its time has come: it waits in its own connection meanwhile."""
+        if (pause := self._agents.owes(node)) > 0:
+            await asyncio.sleep(pause)
+        message = await _read(context)
+        if message is not None:
+            self._agents.spend(node, message)
+        return message
 
     async def _watch(self, node: str, telemetry: wire.Telemetry) -> None:
         for told in telemetry.pods:

@@ -176,9 +176,13 @@ def _known(one: wire.SweepMetric) -> bool:
 
 
 def _measurements(report: wire.SweepReport) -> tuple[Measurement, ...]:
-    found, total = [], 0
+    found, samples, digests = [], 0, 0
     for one in report.metrics[:_MOST_METRICS]:
-        if _known(one) and (total := total + len(one.samples[:_MOST_SAMPLES])) <= _MOST_TOTAL:
+        if not _known(one):
+            continue
+        samples += len(one.samples[:_MOST_SAMPLES])
+        digests += len(one.digests)
+        if samples <= _MOST_TOTAL and digests <= _MOST_DIGESTS:
             found.append(_measurement(one))
     return tuple(found)
 
@@ -193,6 +197,6 @@ def _measurement(one: wire.SweepMetric) -> Measurement:
         unit=unit,
         higher_is_better=higher,
         samples=tuple(one.samples[:_MOST_SAMPLES]),
-        digests=tuple(digest[:_DIGEST] for digest in one.digests[:_MOST_DIGESTS]),
+        digests=tuple(digest[:_DIGEST] for digest in one.digests),
         message=one.message[:_WORDS],
     )

@@ -12,8 +12,8 @@ _MOST = 16_384
 """Warrants that are remembered: an assignment that is told again is the same, though signatures are not."""
 
 
-class Warrants:
-    """By one authority. Before it is there no agent has come, and there is nothing to sign."""
+class WarrantOffice:
+    """By one authority. Before it is there no agent has come: nothing is signed, and nothing believed."""
 
     def __init__(self) -> None:
         self._authority: Authority | None = None
@@ -35,8 +35,8 @@ class Warrants:
         return token
 
     def current(self, key_id: str) -> bool:
-        """Whether what a key has signed is believed. An agent without an assignment names none."""
-        return not key_id or self._authority is None or key_id == self._authority.key_id
+        """Whether what a key has signed is believed."""
+        return self._authority is not None and key_id == self._authority.key_id
 
     def holds(self, token: str, job_uid: str, node: str) -> bool:
         """Whether a node had a slot of a job, in whichever incarnation."""

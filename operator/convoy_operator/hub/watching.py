@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 _MOST_WINDOWS = 4096
 """Of one pod in one message: 64 ranks with 32 each, and as many again."""
+_MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
+"""Of one window. Whoever tells of more makes it up."""
 
 
 class _Job:
@@ -183,7 +185,7 @@ class Watches:
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last
         for window in told.windows[:_MOST_WINDOWS]:
-            if window.rank not in own:
+            if window.rank not in own or not _sensible(window):
                 continue
             self._metrics.guard_windows.inc()
             if report := job.advance(_window(window, size), self._wall()):
@@ -236,6 +238,10 @@ class Watches:
 
 def _lasting(job: _Job) -> tuple[set[str], ...]:
     return tuple({node for node, one in which.items() if one.lasting} for which in (job.held, job.noticed))
+
+
+def _sensible(told: wire.StepWindow) -> bool:
+    return len(told.micro) <= _MOST_MICRO and len(told.collectives) <= _MOST_COLLECTIVES
 
 
 def _window(told: wire.StepWindow, size: int) -> Window:

@@ -84,7 +84,7 @@ async def test_an_agent_answers_what_it_can_at_once(
     reply = await ask(one, two, incarnation=1)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 2)
     # News of a later incarnation ends the commits of this one.
-    reply = await ask(one, two, incarnation=3)
+    reply = await ask(one, two, incarnation=3, warrant=hub.warrant("two", "uid-of-job", 3, 1))
     assert reply.verdict == hub_pb2.CommitReply.UNKNOWN
     reply = await ask(one, two, incarnation=2)
     assert (reply.verdict, reply.seen_incarnation) == (hub_pb2.CommitReply.STALE, 3)
@@ -94,9 +94,16 @@ async def test_a_stranger_cannot_end_a_job_s_commits_with_news(
     make_host: HostMaker, hub: FakeHub, authority: Authority
 ) -> None:
     one, _ = await coordinator(make_host, hub)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(one, authority.identity("three"), incarnation=9)
-    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    shown = {
+        "three": ["", hub.warrant("two", "uid-of-job", 9, 1)],
+        # Who has a slot now says nothing of later ones either, but what the hub has said.
+        "two": ["", hub.warrant("two", "uid-of-job", 2, 1), hub.warrant("two", "uid-of-job", 9, 0)],
+    }
+    for node, tokens in shown.items():
+        for token in tokens:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await ask(one, authority.identity(node), incarnation=9, warrant=token)
+            assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert one.agent.desk.seen("uid-of-job") == 2
 
 

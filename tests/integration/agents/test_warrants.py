@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from tests.integration.agents.conftest import HostMaker
-from tests.integration.agents.harness import Authority, FakeHub, Host
-from tests.integration.agents.memory_job import JOB, MemoryJob, held, state
+from tests.integration.agents.harness import Authority, FakeHub, Host, assignment, eventually
+from tests.integration.agents.memory_job import JOB, MemoryJob, damage, held, state
 from tests.integration.agents.test_memory import A, B, C, folder, job, saved
 
 from convoy_agents.channels import dial
-from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_agents.tiercheck.digest import digest
+from convoy_agents.tiercheck.service import MAX_GIVES, MAX_TAKES
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc, warrants
 from convoy_controllers.checkpoint.generation import Generation
-from convoy_controllers.checkpoint.records import Manifest
+from convoy_controllers.checkpoint.records import MAX_CHUNK, Chunk, Manifest
 from convoy_crds import terms
 
 __all__ = ["folder", "job"]
@@ -38,8 +41,10 @@ async def shard(host: Host) -> Manifest:
     return await holding.look(lambda vault: next(iter(vault.manifests.values())))
 
 
-async def code(host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any]) -> str:
-    """How a call ends that the agent of `caller` makes."""
+async def code(
+    host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any], said: list[Any] | None = None
+) -> str:
+    """How a call ends that the agent of `caller` makes. `said`: gets the answer to one that has one."""
     address, name = f"127.0.0.1:{host.agent.peer_port}", terms.agent_server_name(host.node)
     own = host.settings.ca_file.read_bytes()
     async with dial(address, name, own, hub.authority.identity(caller)) as channel:
@@ -49,6 +54,8 @@ async def code(host: Host, hub: FakeHub, caller: str, call: Callable[[Any], Any]
             with contextlib.suppress(grpc.aio.AioRpcError):
                 async for _ in made:
                     pass
+        elif said is not None:
+            said.append(await made)
         return str((await made.code()).name)
 
 
@@ -70,6 +77,13 @@ def take(warrant: str, manifest: Manifest) -> Callable[[Any], Any]:
     )
 
 
+def give(warrant: str, manifest: Manifest) -> Callable[[Any], Any]:
+    async def pieces() -> AsyncIterator[hub_pb2.Piece]:
+        yield hub_pb2.Piece(job_uid=JOB, id=manifest.id, index=0, data=b"x", warrant=warrant)
+
+    return lambda stub: stub.Give(pieces(), timeout=5)
+
+
 Signed = Callable[[FakeHub], str]
 ANY_SLOT: dict[str, tuple[str, Signed]] = {
     "none": ("two", lambda hub: ""),
@@ -87,7 +101,7 @@ async def test_a_warrant_that_is_none_opens_nothing(
     one, manifest = await running(make_host, job)
     caller, warrant = shown[0], shown[1](hub)
     calls = [survey(warrant, 1, member=member) for member in (True, False)]
-    for call in (*calls, offer(warrant, 1, manifest), take(warrant, manifest)):
+    for call in (*calls, offer(warrant, 1, manifest), take(warrant, manifest), give(warrant, manifest)):
         assert await code(one, hub, caller, call) == "PERMISSION_DENIED"
 
 
@@ -124,7 +138,104 @@ async def test_a_node_that_a_job_has_left_reads_nothing_of_it_any_more_and_bring
         for number in (await rank.restore())["shards"]:
             assert await rank.read(number) == state(10, int(number))
     left = hub.warrant("two", JOB, 1, 1)
-    asked: list[Callable[[Any], Any]] = [take(left, manifest), offer(left, 2, manifest)]
-    for call in asked:
+    for call in (take(left, manifest), offer(left, 2, manifest)):
         assert await code(one, hub, "two", call) == "PERMISSION_DENIED"
+    said: list[Any] = []
+    assert await code(one, hub, "two", offer(left, 1, manifest), said) == "OK"
+    assert [one.answer for one in said] == [hub_pb2.OfferReply.REFUSED]
     assert await held(one) >= HELD
+
+
+async def test_who_brings_nothing_keeps_nobody_s_copies_out(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    """Be it an agent of a job that has a slot here."""
+    one, two = await make_host("one"), await make_host("two")
+    ranks = await job.begin(1, [(A, one), (B, two)])
+    await saved(ranks, 1, 10)
+    mine = hub.warrant("three", JOB, 1, 7)
+    parts = (b"x" * MAX_CHUNK, b"y")
+    length = sum(map(len, parts))
+    endless = Manifest(
+        Generation(1, 20), "7", tuple(Chunk(digest(part), len(part)) for part in parts), length
+    )
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+    own, lanes = one.settings.ca_file.read_bytes(), one.agent._peer_server._shards._gives
+    async with dial(address, name, own, hub.authority.identity("three")) as channel:
+        stub = hub_pb2_grpc.ShardsStub(channel)
+        silent = [stub.Give() for _ in range(2 * MAX_GIVES)]
+        for call in silent:
+            await call.wait_for_connection()
+        assert (await offer(mine, 1, endless)(stub)).answer == hub_pb2.OfferReply.WANTED
+        stalled = [stub.Give() for _ in range(2 * MAX_GIVES)]
+        for call in stalled:
+            piece = hub_pb2.Piece(job_uid=JOB, id=endless.id, index=0, data=parts[0], warrant=mine)
+            await call.write(piece)
+        await eventually(lambda: lanes.full("three") and not lanes.full("two"))
+        await saved(ranks, 1, 20)
+        assert lanes.full("three")
+        for call in (*silent, *stalled):
+            call.cancel()
+
+
+async def test_who_reads_nothing_keeps_nobody_from_reading(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, manifest = await running(make_host, job)
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+    own = one.settings.ca_file.read_bytes()
+
+    def take_all(node: str) -> Any:
+        request = hub_pb2.TakeRequest(
+            job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, warrant=hub.warrant(node, JOB, 1, 1)
+        )
+        return hub_pb2_grpc.ShardsStub(channels[node]).Take(request, timeout=60)
+
+    channels = {node: dial(address, name, own, hub.authority.identity(node)) for node in ("two", "three")}
+    try:
+        idle = [take_all("three") for _ in range(2 * MAX_TAKES)]
+        await eventually(lambda: one.agent._peer_server._shards._takes.full("three"))
+        assert len([piece async for piece in take_all("two")]) == 60
+        for call in idle:
+            call.cancel()
+    finally:
+        for channel in channels.values():
+            await channel.close()
+
+
+async def test_what_lies_here_is_told_by_the_warrant_of_an_authority_that_has_followed(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    plan = assignment("job", 1, 1, [(A, one, 1), (B, two, 1)])
+    plan.memory.copies = 1
+    plan.warrant = FakeHub(OTHERS).warrant("two", JOB, 1, 1)
+
+    def renewed(node: str, said: Any) -> bool:
+        return any(one.warrant == plan.warrant for one in said.holdings.held)
+
+    hub.send("two", assignment=plan)
+    await hub.until(renewed)
+    told = await hub.report(B, lambda report: report.authority == warrants.signer(plan.warrant))
+    assert told.incarnation == 1
+    count = len(hub.heard)
+    await two.stop()
+    await two.start()
+    again = await hub.until(lambda node, said: node == "two" and said.HasField("hello"), count)
+    assert renewed("two", SimpleNamespace(holdings=again.hello.holdings))
+
+
+async def test_damage_is_mended_for_the_newest_of_two_pods(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    """One that is about to go is asked with by nobody: its incarnation is over."""
+    one, two = await make_host("one"), await make_host("two")
+    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    ranks = await job.begin(2, [(C, one), (B, two)])
+    await saved(ranks, 2, 20)
+    assert [pod.assignment.incarnation for pod in one.agent.pods if pod.assignment] == [1, 2]
+    wanted = {(Generation(2, 20), "0"), (Generation(2, 20), "1")}
+    await damage(one, "1", Generation(2, 20))
+    await one.agent.scrubber.once()
+    assert await held(one) >= wanted

@@ -22,7 +22,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import load_kube_config
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire import hub_pb2_grpc
+from convoy_agents.wire import hub_pb2_grpc, warrants
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABEL_AGENT_READY
 from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
@@ -283,7 +283,9 @@ class FakeAgent:
 
     async def dial(self, *pods: wire.PodReport, claim: str | None = None) -> None:
         """Opens the stream with a Hello of these pods."""
-        self.link = channel(self.hub.session_port, await self.installation.ca(), self.key, self.certificate)
+        ca = await self.installation.ca()
+        self.authority = warrants.key_id(x509.load_pem_x509_certificate(ca).public_key())
+        self.link = channel(self.hub.session_port, ca, self.key, self.certificate)
         self.stream = hub_pb2_grpc.HubStub(self.link).Session()
         await self.send(
             hello=wire.Hello(
@@ -297,7 +299,10 @@ class FakeAgent:
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
 
     async def send(self, **body: Any) -> None:
-        """One message."""
+        """One message. Whoever runs an incarnation has a warrant for it."""
+        for report in (*body.get("hello", wire.Hello()).pods, *([body["pod"]] if "pod" in body else [])):
+            if report.incarnation and not report.authority:
+                report.authority = self.authority
         await self.stream.write(wire.AgentMessage(**body))
 
     async def _read(self) -> None:

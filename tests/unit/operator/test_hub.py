@@ -23,7 +23,7 @@ from convoy_operator.hub.agents import Agents, Stream
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.sessions import Sessions
-from convoy_operator.hub.warranting import Warrants
+from convoy_operator.hub.warranting import WarrantOffice
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
@@ -422,7 +422,7 @@ class TestAgents:
         )
         self.agents.presence.begin()
         self.authority = Authority(make_authority())
-        self.agents.warrants.begin(self.authority)
+        self.agents.office.begin(self.authority)
         self.pod = self.add_pod("u", "n0")
 
     def add_pod(self, uid: str, node: str) -> Any:
@@ -565,25 +565,65 @@ class TestAgents:
         self.join("n1", report())
         beat = wire.AgentMessage(heartbeat=wire.Heartbeat())
         large = wire.AgentMessage(pod=report(ranks=[rank(stderr_tail="x" * 2**20)]))
-        assert not any(self.agents.pace("n0", beat) for _ in range(1000))
-        assert max(self.agents.pace("n0", large) for _ in range(40)) > 1
+        for _ in range(1000):
+            self.agents.spend("n0", beat)
+        assert not self.agents.owes("n0")
+        for _ in range(60):
+            self.agents.spend("n0", large)
         # Whoever dials again has what was said before against it.
         self.join("n0", report())
-        assert self.agents.pace("n0", beat) > 1 and self.agents.pace("n1", beat) == 0
+        assert self.agents.owes("n0") > 1 and not self.agents.owes("n1")
+        self.now += 20
+        assert not self.agents.owes("n0")
+
+    async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.add_node("n0")
+        monkeypatch.setattr(self.agents, "owes", lambda node: 1.0)
+        context = await self.session(monkeypatch, "n0", 1.0)
+        assert (context.written, context.code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert len(context.said) == 1 and not self.agents.peer_address("n0")
+
+    async def test_what_an_agent_says_as_it_dials_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        spent: list[str] = []
+        monkeypatch.setattr(self.agents, "spend", lambda node, message: spent.append(node))
+        await self.session(monkeypatch, "n0", 0.1)
+        assert spent == ["n0"], "although there is no such node"
+
+    async def test_streams_of_one_agent_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.add_node("n0")
+        monkeypatch.setattr(sessions, "caller", lambda context: Caller("n0", inf))
+        its = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        silent = [Silent([]) for _ in range(sessions.MOST_STREAMS)]
+        calls = [asyncio.create_task(its.Session(None, context)) for context in silent]
+        await asyncio.sleep(0)
+        late = Silent([])
+        with pytest.raises(Aborted):
+            await its.Session(None, late)
+        assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert not its._open
 
     async def test_what_follows_is_read_when_its_time_has_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        beats = [wire.AgentMessage(heartbeat=wire.Heartbeat(sent_unix_ms=number)) for number in range(9)]
+        beats = [wire.AgentMessage(heartbeat=wire.Heartbeat(sent_unix_ms=number)) for number in range(3)]
         order: list[object] = []
+        debts = [0.0, 1.0, 2.0, 0.0]
 
         class Context:
             async def read(self) -> wire.AgentMessage | None:
+                order.append("read")
                 return beats.pop(0) if beats else None
 
         async def sleep(seconds: float) -> None:
             order.append(seconds)
 
         monkeypatch.setattr(sessions.asyncio, "sleep", sleep)
-        monkeypatch.setattr(self.agents, "pace", lambda node, message: float(message.heartbeat.sent_unix_ms))
+        monkeypatch.setattr(self.agents, "owes", lambda node: debts.pop(0))
         monkeypatch.setattr(
             self.agents, "beat", lambda stream, beat: order.append(f"beat {beat.sent_unix_ms}")
         )
@@ -591,7 +631,7 @@ class TestAgents:
             self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         await its._listen(Context(), Stream("n0"), Caller("n0", inf))
-        assert order[:5] == ["beat 0", 1.0, "beat 1", 2.0, "beat 2"]
+        assert order == ["read", "beat 0", 1.0, "read", "beat 1", 2.0, "read", "beat 2", "read"]
 
     async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
         self, monkeypatch: pytest.MonkeyPatch
@@ -789,7 +829,7 @@ class TestAgents:
         return self.agents.join(hello)
 
     def warrant(self, node: str, uid: str) -> str:
-        return self.agents.warrants.sign(Warrant(uid, 1, 0, node))
+        return self.agents.office.sign(Warrant(uid, 1, 0, node))
 
     def run_job(self, **status: Any) -> None:
         self.now += 1
@@ -857,7 +897,7 @@ class TestAgents:
 
     async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
         """What a holder says is newest would be restored."""
-        theirs = Warrants()
+        theirs = WarrantOffice()
         theirs.begin(Authority(make_authority()))
         shown = {
             "none": "",
@@ -877,10 +917,11 @@ class TestAgents:
     async def test_what_another_authority_has_signed_is_told_again(self) -> None:
         self.join("n0", report())
         known = [self.agents.slots((self.pod,))["u"].warranted]
-        for key in (self.authority.key_id, "another"):
-            self.agents.report("n0", report(authority=key))
+        # An agent that has taken over an assignment from one of before names none.
+        for key in (self.authority.key_id, "another", self.authority.key_id, ""):
+            self.agents.report("n0", report(authority=key, incarnation=1))
             known.append(self.agents.slots((self.pod,))["u"].warranted)
-        assert known == [True, True, False]
+        assert known == [True, True, False, True, False]
         assert self.queue.take()[-1] == 0.15, "that is news to the job"
 
     async def test_an_assignment_that_is_told_again_has_the_same_warrant(self) -> None:
