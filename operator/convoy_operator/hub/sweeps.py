@@ -178,12 +178,10 @@ def _known(one: wire.SweepMetric) -> bool:
 def _measurements(report: wire.SweepReport) -> tuple[Measurement, ...]:
     found, samples, digests = [], 0, 0
     for one in report.metrics[:_MOST_METRICS]:
-        if not _known(one):
-            continue
-        samples += len(one.samples[:_MOST_SAMPLES])
-        digests += len(one.digests)
-        if samples <= _MOST_TOTAL and digests <= _MOST_DIGESTS:
+        more, others = len(one.samples[:_MOST_SAMPLES]), len(one.digests)
+        if _known(one) and samples + more <= _MOST_TOTAL and digests + others <= _MOST_DIGESTS:
             found.append(_measurement(one))
+            samples, digests = samples + more, digests + others
     return tuple(found)
 
 

@@ -327,7 +327,8 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     many = wire.SweepReport(name="s0", state=wire.SweepReport.DONE, inventory_digest="../../x")
     many.metrics.add(metric="made-up")
     many.metrics.add(metric="gemm", accelerator=16)
-    many.metrics.add(metric="fingerprint", digests=["d" * 5000])
+    for _ in range(100):
+        many.metrics.add(metric="fingerprint", digests=["d" * 5000] * 100)
     for _ in range(1000):
         many.metrics.add(metric="gemm", samples=[1.0] * 2000, message="x" * 9999)
     sweeps.heard("n", many)
@@ -337,7 +338,8 @@ def test_a_node_cannot_fill_the_operator(api: FakeApi) -> None:
     assert all(one.accelerator is None for one in told.metrics)
     assert all(len(one.samples) <= 512 and len(one.message) <= 512 for one in told.metrics)
     assert sum(len(one.samples) for one in told.metrics) <= 20_000
-    assert max(len(digest) for one in told.metrics for digest in one.digests) <= 128
+    digests = [digest for one in told.metrics for digest in one.digests]
+    assert 0 < len(digests) <= 1024 and max(map(len, digests)) <= 128
     sweeps.heard("m", wire.SweepReport(name="s" * 9999))
     assert not [node for node, _, _ in sweeps.all() if node == "m"]
     sweeps.gone("n")

@@ -123,7 +123,16 @@ def test_few_ranks_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["another incarnation", "an unknown pod", "another's rank", "a stranger's pod", "nothing formed"]
+    "fault",
+    [
+        "another incarnation",
+        "an unknown pod",
+        "another's rank",
+        "a stranger's pod",
+        "nothing formed",
+        "too many collectives",
+        "too many micro-batches",
+    ],
 )
 def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
     hub = Hub()
@@ -136,6 +145,15 @@ def test_what_is_not_the_jobs_own_is_not_believed(fault: str) -> None:
             window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
             told = wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=[window])
             hub.watches.heard("n0", told)
+    elif fault.startswith("too many"):
+        for number in range(RANKS):
+            window = wire.StepWindow(rank=number, first=1, last=1, wall=2.0, compute=1.0)
+            if "micro" in fault:
+                window.micro.extend([0.1] * 5000)
+            else:
+                window.collectives.extend([wire.Collective(kind="dp", members="0-5")] * 65)
+            told = wire.PodTelemetry(pod_uid=f"p{number}", incarnation=1, windows=[window])
+            hub.watches.heard(f"n{number}", told)
     elif fault == "a stranger's pod":
         for number in range(RANKS):
             raw = hub._pod(number)
