@@ -124,7 +124,7 @@ class ShardService:
         except TimeoutError:
             first = None
         if first is None:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "nothing came")
+            return hub_pb2.GiveReply(whole=False, reason="nothing came")
         shown = await self._warrants.shown(first.warrant, first.job_uid, context)
         holding = self._keeper.get(first.job_uid)
         if holding is None:

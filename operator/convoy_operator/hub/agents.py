@@ -14,13 +14,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire import warrants
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
@@ -29,8 +28,11 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_operator import views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
+from convoy_operator.hub.clearing import Clearing
+from convoy_operator.hub.known import MOST_PODS, UNITS_AT_ONCE, UNITS_PER_SECOND, Known
 from convoy_operator.hub.presence import Presence
 from convoy_operator.hub.stores import Stores
+from convoy_operator.hub.streams import Stream
 from convoy_operator.hub.sweeps import Sweeps
 from convoy_operator.hub.warranting import WarrantOffice
 from convoy_operator.hub.watching import Watches
@@ -41,69 +43,9 @@ from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
 from convoy_operator.views import Node, Parent
-from convoy_operator.world import World, ended
+from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
-
-_MOST_PODS = 512
-"""Pods of one node that are remembered; kubelets run 110 by default, and no more than a few hundred."""
-_MOST_RANKS = 4096
-"""Ranks of all pods of one node that are remembered, with the ends of what they wrote to stderr."""
-_MOST_ACCELERATORS = 64
-"""Of one node."""
-_UNITS_PER_SECOND, _UNITS_AT_ONCE, _UNIT = 1000.0, 8192, 4096
-"""What one agent may say: a message counts as one, and as one more for each so many bytes. A pod of 64 ranks
-that flaps, with all that they wrote to stderr, is told of twenty times a second, which is 700.
-"""
-_MOST_ASKED = 64
-"""Agents that one is known to ask for a pod's sake: slot 0's, and some that keep copies."""
-_REPEAT_SECONDS = 2.0
-"""A command is told again no sooner: while a job forms, every pod that joins is a reason to look at it."""
-_CLEAR_SECONDS = 10.0
-"""Between two looks for memory of jobs that are over."""
-_MOST_COMMANDS = 4096
-"""Commands that may wait for one agent; a plan repeats what is dropped."""
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    """One stream of one agent, as the hub writes to it."""
-
-    node: str
-    outbox: asyncio.Queue[wire.HubMessage] = field(
-        default_factory=lambda: asyncio.Queue(_MOST_COMMANDS), repr=False
-    )
-    superseded: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the same node's agent has dialled again."""
-    told: dict[tuple[str, str, int], float] = field(default_factory=dict)
-    """When the commands of the last seconds were given to it, by kind, pod and incarnation."""
-
-    def repeats(self, command: tuple[str, str, int], now: float) -> bool:
-        """Whether a command was given a moment ago; it counts as given now if it was not."""
-        self.told = {known: at for known, at in self.told.items() if now - at < _REPEAT_SECONDS}
-        if command in self.told:
-            return True
-        self.told[command] = now
-        return False
-
-
-@dataclass(slots=True)
-class _Agent:
-    """One node's agent."""
-
-    pace: TokenBucket
-    stream: Stream | None = None
-    peer_address: str = ""
-    slots: dict[str, SlotView] = field(default_factory=dict)
-    asks: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """By pod uid the nodes and addresses that are asked for its sake, as reported."""
-    holdings: Mapping[str, str] = field(default_factory=dict)
-    """By uid the warrants, as reported, of the jobs whose checkpoints its memory holds."""
-    believed: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """By uid, of these that were asked about, the warrant and whether it holds."""
-    hardware: wire.Hardware = field(default_factory=wire.Hardware)
-    crowded: bool = False
-    """More was reported on its stream than is remembered."""
 
 
 class Agents:
@@ -129,12 +71,10 @@ class Agents:
         self._progress_delay = progress_delay
         self._clock = clock
         self._wall = wall
-        self._agents: dict[str, _Agent] = {}
+        self._agents: dict[str, Known] = {}
         self._moved: set[str] = set()
         """Nodes whose agents' addresses have changed, or become known, since the last look."""
-        self._clear_at = 0.0
-        self._over: set[tuple[str, str]] = set()
-        """Nodes, with the jobs whose memory there was of no use any more at the last look."""
+        self._clearing = Clearing(world, lambda node, uid: self.tell(node, messages.forget(uid)))
         self._relocated: set[str] = set()
         """Those of them whose agents had another address before."""
         self.presence = Presence(
@@ -168,20 +108,18 @@ class Agents:
         agent = self._known(node)
         if agent.stream is not None:
             agent.stream.superseded.set()
-        agent.stream = Stream(node)
-        agent.crowded = False
+        before = agent.peer_address
+        stream = Stream(node)
+        agent.joined(stream, hello)
         # Before anything else: an agent that restarted has none of its jobs' credentials any more.
-        self.stores.join(node, partial(self._put, agent.stream))
-        address = hello.peer_address[: messages.MOST_NAME]
-        if agent.peer_address != address:
-            if agent.peer_address:
+        self.stores.join(node, partial(self._put, stream))
+        if agent.peer_address != before:
+            if before:
                 self._relocated.add(node)
-            agent.peer_address = address
             self._moved.add(node)
         self.holdings(node, hello.holdings)
-        agent.hardware = _hardware(hello.hardware)
         self.sweeps.join(node)
-        told = {report.pod_uid: report for report in hello.pods[:_MOST_PODS]}
+        told = {report.pod_uid: report for report in hello.pods[:MOST_PODS]}
         for uid in [uid for uid in agent.slots if uid not in told]:
             self.gone(node, uid)
         for report in told.values():
@@ -190,7 +128,7 @@ class Agents:
         for uid in told:
             # Commands that it missed while it was away are planned again.
             self._wake(node, uid, 0.0)
-        return agent.stream
+        return stream
 
     def leave(self, stream: Stream) -> None:
         """A stream has ended. Its agent is judged by its silence, not by that."""
@@ -205,7 +143,7 @@ class Agents:
 
     def spend(self, node: str, message: wire.AgentMessage) -> None:
         """A message was read from a node's agent, on whichever stream."""
-        self._known(node).pace.reserve(1 + message.ByteSize() / _UNIT)
+        self._known(node).spend(message)
 
     def owes(self, node: str) -> float:
         """Seconds for which nothing more is to be read from a node's agent: who floods the hub is slowed."""
@@ -225,7 +163,7 @@ class Agents:
         agent = self._known(node)
         uid = report.pod_uid
         before = agent.slots.get(uid)
-        if not _fits(agent, report):
+        if not agent.fits(report):
             if not agent.crowded:
                 log.warning("more reported than a node has", node=node, pods=len(agent.slots))
             agent.crowded = True
@@ -236,11 +174,7 @@ class Agents:
         if before is not None:
             stepped = self._wall() if messages.progressed(before, after) else before.stepped
             after = replace(after, stepped=stepped)
-        agent.slots[uid] = after
-        agent.asks[uid] = tuple(
-            (one.node[: messages.MOST_NAME], one.peer_address[: messages.MOST_NAME])
-            for one in report.asks[:_MOST_ASKED]
-        )
+        agent.take(report, after)
         self._correct(agent, uid)
         if messages.urgent(before, after):
             self._wake(node, uid, 0.0)
@@ -258,12 +192,7 @@ class Agents:
 
     def holdings(self, node: str, said: wire.Holdings) -> None:
         """An agent says which jobs' checkpoints lie in its node's memory."""
-        agent = self._known(node)
-        agent.holdings = {
-            one.job_uid[: messages.MOST_NAME]: one.warrant[: warrants.LONGEST]
-            for one in said.held[:_MOST_PODS]
-        }
-        agent.believed = {uid: one for uid, one in agent.believed.items() if uid in agent.holdings}
+        self._known(node).hold(said)
 
     def farewell(self, node: str) -> None:
         """An agent announced that it exits."""
@@ -389,25 +318,13 @@ class Agents:
     def clear(self) -> None:
         """Has the memory of jobs that are over or gone given back, and that of nodes which jobs have left;
         forgets agents of nodes that are gone."""
-        now = self._clock()
-        if now < self._clear_at:
+        if not self._clearing.due(self._clock()):
             return
-        self._clear_at = now + _CLEAR_SECONDS
         for node in [name for name, agent in self._agents.items() if self._stray(name, agent)]:
             self._drop(node)
-        alive = {job.uid: job for job in self._world.jobs if not ended(job)}
-        before, self._over = self._over, set()
-        for node, agent in self._agents.items():
-            for uid in agent.holdings:
-                job = alive.get(uid)
-                if job is not None and not self._left(job, node):
-                    continue
-                self._over.add((node, uid))
-                # Seen twice: what memory held cannot be had back.
-                if (node, uid) in before and agent.stream is not None:
-                    self._put(agent.stream, messages.forget(uid))
+        self._clearing.look(self._agents.items())
 
-    def _stray(self, node: str, agent: _Agent) -> bool:
+    def _stray(self, node: str, agent: Known) -> bool:
         """Whether an agent has dialled once more after its node was deleted, and is gone.
 
         Where nodes come and go, there would be ever more of them.
@@ -423,12 +340,6 @@ class Agents:
         if agent is not None and agent.stream is not None:
             agent.stream.superseded.set()
 
-    def _left(self, job: Parent, node: str) -> bool:
-        """Whether a job goes on without a node, and needs nothing that lies there any more."""
-        pods = self._world.pods.indexed((job.namespace, job.name))
-        nodes = {pod.view.node for pod in pods if pod.view.node}
-        return node not in nodes and views.settled(job.raw, len(nodes))
-
     def _tell_peers(self, moved: str) -> None:
         """Tells the agents of Strict jobs where a node's agent is now: when they are cut off from us, it is
         each other's voices that keep their ranks alive."""
@@ -442,7 +353,7 @@ class Agents:
                 if agent is not None and agent.stream is not None and pod.uid in agent.slots:
                     self._put(agent.stream, messages.peer_moved(pod.uid, moved, address))
 
-    def _correct(self, agent: _Agent, uid: str) -> None:
+    def _correct(self, agent: Known, uid: str) -> None:
         """Tells an agent where those are that it asks for a pod's sake, if it has that wrong."""
         for node, known in agent.asks[uid]:
             address = self.peer_address(node)
@@ -450,13 +361,13 @@ class Agents:
                 log.info("peer moved", node=agent.stream.node, pod_uid=uid, asked=node, address=address)
                 self._put(agent.stream, messages.peer_moved(uid, node, address))
 
-    def _known(self, node: str) -> _Agent:
+    def _known(self, node: str) -> Known:
         if node not in self._agents:
-            bucket = TokenBucket(_UNITS_PER_SECOND, _UNITS_AT_ONCE, self._clock)
-            self._agents[node] = _Agent(bucket)
+            bucket = TokenBucket(UNITS_PER_SECOND, UNITS_AT_ONCE, self._clock)
+            self._agents[node] = Known(bucket)
         return self._agents[node]
 
-    def _believed(self, node: str, agent: _Agent, job_uid: str) -> bool:
+    def _believed(self, node: str, agent: Known, job_uid: str) -> bool:
         """Whether a node had a slot of a job that it holds something of; looked at once for each warrant."""
         warrant = agent.holdings[job_uid]
         known, holds = agent.believed.get(job_uid, ("", False))
@@ -483,19 +394,6 @@ class Agents:
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:
         if after is None and before is not None:
             self._drop(before.name)
-
-
-def _fits(agent: _Agent, report: wire.PodReport) -> bool:
-    """Whether what a report tells is remembered beside the others of its node."""
-    others = [view for uid, view in agent.slots.items() if uid != report.pod_uid]
-    ranks = sum(len(view.ranks) for view in others) + min(len(report.ranks), messages.MOST_RANKS)
-    return len(others) < _MOST_PODS and ranks <= _MOST_RANKS and len(report.pod_uid) <= messages.MOST_NAME
-
-
-def _hardware(told: wire.Hardware) -> wire.Hardware:
-    most = messages.MOST_NAME
-    accelerators = [one[:most] for one in told.accelerators[:_MOST_ACCELERATORS]]
-    return wire.Hardware(known=told.known, accelerators=accelerators, driver=told.driver[:most])
 
 
 def _disconnected(view: SlotView) -> SlotView:

@@ -14,7 +14,8 @@ import structlog
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import Caller, caller
-from convoy_operator.hub.agents import Agents, Stream
+from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.streams import Stream
 from convoy_operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)

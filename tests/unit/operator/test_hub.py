@@ -19,10 +19,11 @@ from convoy_controllers.plan import Assign, CommitView, Member, MemoryTiers, Pic
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
 from convoy_operator.hub import messages, sessions
-from convoy_operator.hub.agents import Agents, Stream
+from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.sessions import Sessions
+from convoy_operator.hub.streams import Stream
 from convoy_operator.hub.warranting import WarrantOffice
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics

@@ -1,0 +1,81 @@
+"""What the hub remembers of one node's agent: no more than a node may have, whatever its agent says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import warrants
+from convoy_controllers.plan import SlotView
+from convoy_operator.hub.messages import MOST_NAME, MOST_RANKS
+from convoy_operator.hub.streams import Stream
+from convoy_operator.limits import TokenBucket
+
+MOST_PODS = 512
+"""Pods that are remembered; kubelets run 110 by default, and no more than a few hundred."""
+_MOST_RANKS = 4096
+"""Ranks of all these pods, with the ends of what they wrote to stderr."""
+_MOST_ACCELERATORS = 64
+_MOST_ASKED = 64
+"""Agents that it is known to ask for a pod's sake: slot 0's, and some that keep copies."""
+_UNIT = 4096
+UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
+"""What it may say: a message counts as one unit, and as one more for each `_UNIT` bytes. A pod of 64 ranks
+that flaps, with all that they wrote to stderr, is told of twenty times a second, which is 700.
+"""
+
+
+@dataclass(slots=True)
+class Known:
+    """Of one agent."""
+
+    pace: TokenBucket
+    stream: Stream | None = None
+    peer_address: str = ""
+    slots: dict[str, SlotView] = field(default_factory=dict)
+    """By pod uid."""
+    asks: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """By pod uid the nodes and addresses that are asked for its sake, as reported."""
+    holdings: Mapping[str, str] = field(default_factory=dict)
+    """By uid the warrants, as reported, of the jobs whose checkpoints its memory holds."""
+    believed: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """By uid, of these that were asked about, the warrant and whether it holds."""
+    hardware: wire.Hardware = field(default_factory=wire.Hardware)
+    crowded: bool = False
+    """More was reported on its stream than is remembered."""
+
+    def joined(self, stream: Stream, hello: wire.Hello) -> None:
+        """It has dialled, and said who it is."""
+        self.stream = stream
+        self.crowded = False
+        self.peer_address = hello.peer_address[:MOST_NAME]
+        self.hardware = wire.Hardware(
+            known=hello.hardware.known,
+            accelerators=[one[:MOST_NAME] for one in hello.hardware.accelerators[:_MOST_ACCELERATORS]],
+            driver=hello.hardware.driver[:MOST_NAME],
+        )
+
+    def spend(self, message: wire.AgentMessage) -> None:
+        """A message of its was read."""
+        self.pace.reserve(1 + message.ByteSize() / _UNIT)
+
+    def fits(self, report: wire.PodReport) -> bool:
+        """Whether what a report tells is remembered beside the others."""
+        others = [view for uid, view in self.slots.items() if uid != report.pod_uid]
+        ranks = sum(len(view.ranks) for view in others) + min(len(report.ranks), MOST_RANKS)
+        return len(others) < MOST_PODS and ranks <= _MOST_RANKS and len(report.pod_uid) <= MOST_NAME
+
+    def take(self, report: wire.PodReport, view: SlotView) -> None:
+        """A report that fits, and what it is to plans."""
+        self.slots[report.pod_uid] = view
+        self.asks[report.pod_uid] = tuple(
+            (one.node[:MOST_NAME], one.peer_address[:MOST_NAME]) for one in report.asks[:_MOST_ASKED]
+        )
+
+    def hold(self, said: wire.Holdings) -> None:
+        """Its memory holds checkpoints of these jobs, and of no others."""
+        self.holdings = {
+            one.job_uid[:MOST_NAME]: one.warrant[: warrants.LONGEST] for one in said.held[:MOST_PODS]
+        }
+        self.believed = {uid: one for uid, one in self.believed.items() if uid in self.holdings}

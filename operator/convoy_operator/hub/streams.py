@@ -1,0 +1,35 @@
+"""What the hub writes to one stream of an agent."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from convoy_agents.wire import hub_pb2 as wire
+
+_REPEAT_SECONDS = 2.0
+"""A command is told again no sooner: while a job forms, every pod that joins is a reason to look at it."""
+_MOST_COMMANDS = 4096
+"""Commands that may wait for one agent; a plan repeats what is dropped."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One stream of one agent, as the hub writes to it."""
+
+    node: str
+    outbox: asyncio.Queue[wire.HubMessage] = field(
+        default_factory=lambda: asyncio.Queue(_MOST_COMMANDS), repr=False
+    )
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the same node's agent has dialled again."""
+    told: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    """When the commands of the last seconds were given to it, by kind, pod and incarnation."""
+
+    def repeats(self, command: tuple[str, str, int], now: float) -> bool:
+        """Whether a command was given a moment ago; it counts as given now if it was not."""
+        self.told = {known: at for known, at in self.told.items() if now - at < _REPEAT_SECONDS}
+        if command in self.told:
+            return True
+        self.told[command] = now
+        return False
