@@ -32,6 +32,14 @@ ON: Mapping[str, Any] = {
 """With these on each value has an effect, but for those of the dashboard."""
 OFF: Mapping[str, Any] = {}
 PAGES: Mapping[str, Any] = {"dashboard": {"enabled": True}}
+OUTSIDE: Mapping[str, Any] = {
+    "dashboard": {"enabled": True, "ingress": {"enabled": True, "host": "jobs.example.com"}}
+}
+INGRESS = {"Ingress convoy-dashboard"}
+POLICY, BINDING = ({f"ValidatingAdmissionPolicy{binding} convoy-trainingjobs"} for binding in ("", "Binding"))
+HELD: Mapping[str, Any] = {"admission": {"trainingJobs": {"enabled": True}}}
+DIGEST = "sha256:" + "7" * 64
+SPREAD = [{"maxSkew": 3, "topologyKey": "rack-x", "whenUnsatisfiable": "DoNotSchedule"}]
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,13 @@ class Effect:
     beside: Mapping[str, Any] = field(default_factory=lambda: ON)
 
 
+def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Values with one more."""
+    name, _, rest = path.partition(".")
+    inner = below.get(name)
+    return {**below, name: merged(inner or {}, rest, value) if rest else value}
+
+
 PEER = {"namespaceSelector": {"matchLabels": {"a": "team-x"}}}
 TOLERATION = [{"key": "team-x", "operator": "Exists"}]
 EFFECTS = {
@@ -56,6 +71,10 @@ EFFECTS = {
     "images.operator": Effect("op-x", {OPERATOR} | HOOKS, "op-x:"),
     "images.agent": Effect("agent-x", {AGENT}, "agent-x:"),
     "images.workloads": Effect("work-x", ENGINES),
+    "images.digests.operator": Effect(DIGEST, {OPERATOR} | HOOKS, f"convoy/operator@{DIGEST}"),
+    "images.digests.agent": Effect(DIGEST, {AGENT}, f"convoy/agent@{DIGEST}"),
+    "images.digests.workloads": Effect(DIGEST, ENGINES),
+    "images.digests.dashboard": Effect(DIGEST, DASHBOARD, f"convoy/dashboard@{DIGEST}", PAGES),
     "crds.enabled": Effect(False, {"CustomResourceDefinition *"}),
     "crds.keep": Effect(False, {"CustomResourceDefinition *"}),
     "engines.enabled": Effect(False, ENGINES),
@@ -70,6 +89,7 @@ EFFECTS = {
     "operator.nodeSelector": Effect({"team-x": "mine"}, {OPERATOR} | HOOKS, "team-x: mine"),
     "operator.tolerations": Effect(TOLERATION, {OPERATOR} | HOOKS, "key: team-x"),
     "operator.affinity": Effect({"podAffinity": {"x": []}}, {OPERATOR}, "podAffinity"),
+    "operator.topologySpreadConstraints": Effect(SPREAD, {OPERATOR}, "topologyKey: rack-x"),
     "operator.env": Effect({"CONVOY_WORKERS": 4_000_000}, {OPERATOR}, "value: '4000000'"),
     "operator.podDisruptionBudget.enabled": Effect(False, {"PodDisruptionBudget convoy-operator"}),
     "operator.priorityClassName": Effect("prio-x", {OPERATOR}, "priorityClassName: prio-x"),
@@ -141,6 +161,7 @@ EFFECTS = {
     "dashboard.podLabels": Effect({"team-x": "mine"}, DASHBOARD, "team-x: mine", beside=PAGES),
     "dashboard.podAnnotations": Effect({"team-x": "mine"}, DASHBOARD, "team-x: mine", beside=PAGES),
     "dashboard.affinity": Effect({"podAffinity": {"x": []}}, DASHBOARD, "podAffinity", beside=PAGES),
+    "dashboard.topologySpreadConstraints": Effect(SPREAD, DASHBOARD, "topologyKey: rack-x", beside=PAGES),
     "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
     "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
     "test.seconds": Effect(1_000_000, {"Job convoy-trains-a-job"}, "- '1000000'"),
@@ -154,13 +175,6 @@ def by_name(bodies: Bodies) -> dict[str, str]:
         for body in bodies
         if body["metadata"].get("namespace") != "kube-node-lease"
     }
-
-
-def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Values with one more."""
-    name, _, rest = path.partition(".")
-    inner = below.get(name)
-    return {**below, name: merged(inner or {}, rest, value) if rest else value}
 
 
 def grouped(names: set[str], wanted: set[str]) -> set[str]:
