@@ -147,6 +147,17 @@ EFFECTS = {
     "dashboard.auth.mode": Effect("None", DASHBOARD, "value: None", PAGES),
     "dashboard.auth.proxyCIDRs": Effect(["192.0.2.1/32"], DASHBOARD, "value: 192.0.2.1/32", PAGES),
     "dashboard.auth.secureCookie": Effect(True, DASHBOARD, "value: 'true'", PAGES),
+    "dashboard.ingress.enabled": Effect(
+        True, DASHBOARD | INGRESS, "jobs.example.com", merged(OUTSIDE, "dashboard.ingress.enabled", False)
+    ),
+    "dashboard.ingress.className": Effect("class-x", INGRESS, "ingressClassName: class-x", OUTSIDE),
+    "dashboard.ingress.annotations": Effect({"team-x": "mine"}, INGRESS, "team-x: mine", OUTSIDE),
+    "dashboard.ingress.host": Effect("x.example", DASHBOARD | INGRESS, "x.example", OUTSIDE),
+    "dashboard.ingress.path": Effect("/*", INGRESS, "path: /*", OUTSIDE),
+    "dashboard.ingress.tls.mode": Effect("None", DASHBOARD | INGRESS, beside=OUTSIDE),
+    "dashboard.ingress.tls.secretName": Effect("cert-x", INGRESS, "secretName: cert-x", OUTSIDE),
+    # It only says that something may be: test_dashboard.py.
+    "dashboard.ingress.authenticates": Effect(True, set(), beside=OUTSIDE),
     "dashboard.logs": Effect(False, DASHBOARD | {"ClusterRole convoy-dashboard"}, beside=PAGES),
     "dashboard.logLevel": Effect("DEBUG", DASHBOARD, "value: DEBUG", PAGES),
     "dashboard.resources": Effect({"limits": {"memory": "3Gi"}}, DASHBOARD, "memory: 3Gi", PAGES),
