@@ -121,6 +121,12 @@ EFFECTS = {
     ),
     "networkPolicies.stores.to": Effect([PEER], {"NetworkPolicy convoy-agent"}, "team-x"),
     "networkPolicies.stores.ports": Effect([9000], {"NetworkPolicy convoy-agent"}, "port: 9000"),
+    "admission.trainingJobs.enabled": Effect(True, POLICY | BINDING, "convoy-trainingjobs", OFF),
+    "admission.trainingJobs.namespaceSelector": Effect(
+        {"matchLabels": {"team-x": "mine"}}, BINDING, "team-x: mine", HELD
+    ),
+    "admission.trainingJobs.localMemory.required": Effect(True, POLICY, "must be given", HELD),
+    "admission.trainingJobs.localMemory.most": Effect("7Gi", POLICY, "quantity('7Gi')", HELD),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.serviceMonitor.enabled": Effect(True, MONITORS, "port: metrics", OFF),

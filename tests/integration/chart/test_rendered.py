@@ -24,6 +24,7 @@ EVERYTHING = {
         "affinity": {"nodeAffinity": {}},
     },
     "images": {"pullSecrets": [{"name": "pull"}], "registry": "registry.example.com", "tag": "v7"},
+    "admission": {"trainingJobs": {"enabled": True, "localMemory": {"most": "8Gi"}}},
     "networkPolicies": {
         "enabled": True,
         "metricsFrom": [{"namespaceSelector": {}}],
