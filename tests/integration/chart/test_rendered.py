@@ -219,13 +219,18 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
                 "networkPolicies.enabled=true",
                 "networkPolicies.pagesFrom[0].ipBlock.cidr=10.0.0.0/8",
             ),
-            ("is at https://jobs.example.com,", "create token", "must be among networkPolicies.pagesFrom"),
+            (
+                "is at https://jobs.example.com,",
+                "create token",
+                "must be among networkPolicies.pagesFrom",
+                "name its pods' addresses in dashboard.auth.proxyCIDRs",
+            ),
             ("port-forward service", "in the clear", "believes"),
         ),
         (
-            (*OUTSIDE, "dashboard.ingress.tls.mode=None"),
+            (*OUTSIDE, "dashboard.ingress.tls.mode=None", "dashboard.auth.proxyCIDRs={10.0.0.0/8}"),
             ("is at http://jobs.example.com,", "Tokens and cookies go there in the clear"),
-            ("pagesFrom",),
+            ("pagesFrom", "Failed logins"),
         ),
         (
             (
@@ -235,7 +240,7 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
                 "dashboard.ingress.authenticates=true",
             ),
             ("believes the controller at 10.0.0.0/8 who people are",),
-            ("create token", "your proxy"),
+            ("create token", "your proxy", "Failed logins"),
         ),
         (
             ("images.registry=r", "images.digests.operator=sha256:" + "7" * 64),
