@@ -8,6 +8,7 @@ from pathlib import Path
 
 from e2e.docs.tutorial import CHECKOUT, FOLDER, Block, blocks
 
+_UPGRADE = "helm -n convoy-system upgrade convoy charts/convoy --reset-then-reuse-values"
 NOT_PLAYED = {
     ("README.md", "make demo"): "what CI itself is, and what makes the cluster",
     ("README.md", "kubectl -n convoy-system create token reader"): "the account is that of `make demo`",
@@ -24,7 +25,8 @@ NOT_PLAYED = {
     ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of one's own",
     ("docs/checkpointstore.md", "kubectl apply -f examples/volumes"): "changes the release",
     ("docs/checkpointstore.md", "pip install"): "installs beside what tests run with",
-    ("docs/dashboard.md", "helm"): "changes the release",
+    ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release",
+    ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.ingress"): "needs an ingress controller",
     ("docs/dashboard.md", "kubectl -n convoy-system create serviceaccount"): "needs the dashboard",
     ("docs/dashboard.md", "kubectl -n convoy-system port-forward"): "runs until one ends it",
     ("docs/python-client.md", "pip install"): "installs beside what tests run with",

@@ -15,8 +15,25 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "convoy.image" -}}
 {{- $images := .root.Values.images -}}
-{{- $repository := .repository | default (get $images (.name | default "")) -}}
-{{- if $images.registry }}{{ $images.registry }}/{{ end }}{{ $repository }}:{{ $images.tag | default .root.Chart.AppVersion }}
+{{- $repository := .repository | default (get $images .name) -}}
+{{- if $images.registry }}{{ $images.registry }}/{{ end }}{{ $repository }}
+{{- with dig .name "" ($images.digests | default dict) }}@{{ . }}{{ else }}:{{ $images.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /* One without a selector would count no pods at all: it gets that of the part. */}}
+{{- define "convoy.spread" -}}
+{{- $own := dict "matchLabels" (include "convoy.selector" . | fromYaml) -}}
+{{- $constraints := list -}}
+{{- range .constraints -}}
+{{- $constraints = append $constraints (set (deepCopy .) "labelSelector" (.labelSelector | default $own)) -}}
+{{- end -}}
+{{- toYaml $constraints }}
+{{- end }}
+
+{{- /* Where the dashboard's Ingress has its TLS, as dashboard.ingress.tls.mode; empty without an Ingress. */}}
+{{- define "convoy.dashboard.tls" -}}
+{{- $ingress := .Values.dashboard.ingress | default dict -}}
+{{- if $ingress.enabled }}{{ dig "tls" "mode" "Ingress" $ingress }}{{ end }}
 {{- end }}
 
 {{- define "convoy.env" -}}

@@ -25,10 +25,14 @@ def helm() -> Path:
 
 
 def render(
-    helm: Path, *settings: str, apis: Iterable[str] = (), values: Mapping[str, Any] | None = None
+    helm: Path,
+    *settings: str,
+    apis: Iterable[str] = (),
+    values: Mapping[str, Any] | None = None,
+    chart: Path = CHART,
 ) -> Bodies:
     """The objects; ValueError with helm's words when it refuses. `apis`: what the cluster has besides."""
-    command = [str(helm), "template", "convoy", str(CHART), "--kube-version=1.36.3"]
+    command = [str(helm), "template", "convoy", str(chart), "--kube-version=1.36.3"]
     command += [f"--namespace={NAMESPACE}", "--values=-", *(f"--api-versions={api}" for api in apis)]
     done = subprocess.run(
         [*command, *(f"--set={setting}" for setting in settings)],

@@ -14,6 +14,7 @@ from convoy_crds.engine import Engine
 from convoy_operator.hub.clearing import CLEAR_SECONDS
 
 from .conftest import CHART, one, render
+from .test_rendered import pods
 
 
 def test_it_lints(helm: Path) -> None:
@@ -34,6 +35,55 @@ def test_engines_run_the_image_that_the_values_name(helm: Path) -> None:
     engine = Engine.model_validate(yaml.safe_load(files["gpt.yaml"]))
     assert engine.spec.image == "registry.example.com/convoy/workloads:v7"
     assert one(render(helm, "engines.enabled=false"), "ConfigMap", "convoy-engines").get("data") is None
+
+
+def test_a_digest_counts_instead_of_the_tag_of_its_own_image_alone(helm: Path) -> None:
+    digest = "sha256:" + "0a" * 32
+    bodies = render(
+        helm, "images.registry=r.example.com", "images.tag=v7", "dashboard.enabled=true",
+        f"images.digests.workloads={digest}", f"images.digests.operator={digest}",
+    )  # fmt: skip
+    files = one(bodies, "ConfigMap", "convoy-engines")["data"]
+    engine = Engine.model_validate(yaml.safe_load(files["gpt.yaml"]))
+    assert engine.spec.image == f"r.example.com/convoy/workloads@{digest}"
+    images = {container["image"] for pod in pods(bodies).values() for container in pod["spec"]["containers"]}
+    assert images == {
+        f"r.example.com/convoy/operator@{digest}",
+        "r.example.com/convoy/agent:v7",
+        "r.example.com/convoy/dashboard:v7",
+    }
+
+
+def test_replicas_of_the_operator_are_spread_but_wait_for_no_node_or_zone(helm: Path) -> None:
+    template = one(render(helm), "Deployment", "convoy-operator")["spec"]["template"]
+    found = template["spec"]["topologySpreadConstraints"]
+    assert [one["topologyKey"] for one in found] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    for one_of_them in found:
+        assert (one_of_them["maxSkew"], one_of_them["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
+        assert one_of_them["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    (term,) = template["spec"]["affinity"]["podAntiAffinity"].values()
+    assert term[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+
+
+@pytest.mark.parametrize("part", ["operator", "dashboard"])
+def test_a_constraint_of_the_user_s_counts_the_pods_that_it_names_or_those_of_the_part(
+    helm: Path, part: str
+) -> None:
+    rack = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    own = {**rack, "labelSelector": {"matchLabels": {"team": "a"}}}
+    values = {part: {"topologySpreadConstraints": [rack, own]}}
+    bodies = render(helm, "dashboard.enabled=true", values=values)
+    template = one(bodies, "Deployment", f"convoy-{part}")["spec"]["template"]
+    first, second = template["spec"]["topologySpreadConstraints"]
+    labels = first.pop("labelSelector")["matchLabels"]
+    assert (first, second) == (rack, own)
+    assert labels["app.kubernetes.io/component"] == part
+    assert labels.items() <= template["metadata"]["labels"].items()
+
+
+def test_a_dashboard_is_not_spread_unless_asked_to(helm: Path) -> None:
+    pod = one(render(helm, "dashboard.enabled=true"), "Deployment", "convoy-dashboard")["spec"]["template"]
+    assert "topologySpreadConstraints" not in pod["spec"]
 
 
 def test_only_the_agent_is_privileged_and_the_operator_passes_the_restricted_standard(helm: Path) -> None:

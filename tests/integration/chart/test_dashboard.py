@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convoy_operator.dashboard.settings import from_environment
+from convoy_operator.dashboard.settings import LOCAL_NAMES, from_environment
 
-from .conftest import one, render
+from .conftest import of_kind, one, render
 
 ON = "dashboard.enabled=true"
 
@@ -92,3 +93,74 @@ def test_the_image_follows_registry_and_tag(helm: Path) -> None:
     )
     image = pod["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == "r.example.com/convoy/dashboard:v7"
+
+
+OUTSIDE = (ON, "dashboard.ingress.enabled=true", "dashboard.ingress.host=jobs.example.com")
+PROXY = ("dashboard.auth.mode=Proxy", "dashboard.auth.proxyCIDRs={10.0.0.0/8}")
+
+
+def test_it_has_no_ingress_unless_asked_for_and_none_without_it(helm: Path) -> None:
+    for settings in ((ON,), OUTSIDE[1:]):
+        assert of_kind(render(helm, *settings), "Ingress") == []
+
+
+def test_its_ingress_leads_the_whole_host_to_its_pages(helm: Path) -> None:
+    bodies = render(helm, *OUTSIDE, "dashboard.ingress.tls.secretName=cert")
+    ingress = one(bodies, "Ingress", "convoy-dashboard")["spec"]
+    service = {"name": "convoy-dashboard", "port": {"name": "pages"}}
+    path = {"path": "/", "pathType": "Prefix", "backend": {"service": service}}
+    assert ingress == {
+        "tls": [{"hosts": ["jobs.example.com"], "secretName": "cert"}],
+        "rules": [{"host": "jobs.example.com", "http": {"paths": [path]}}],
+    }
+    bodies = render(helm, *OUTSIDE, "dashboard.ingress.path=/*", "dashboard.ingress.className=alb")
+    ingress = one(bodies, "Ingress", "convoy-dashboard")["spec"]
+    assert ingress["rules"][0]["http"]["paths"][0]["pathType"] == "ImplementationSpecific"
+    assert (ingress["ingressClassName"], ingress["tls"]) == ("alb", [{"hosts": ["jobs.example.com"]}])
+
+
+@pytest.mark.parametrize(
+    ("mode", "named", "secure"), [("Ingress", True, True), ("Elsewhere", False, True), ("None", False, False)]
+)
+def test_the_session_s_cookie_goes_over_tls_alone_where_there_is_tls(
+    helm: Path, mode: str, named: bool, secure: bool
+) -> None:
+    bodies = render(helm, *OUTSIDE, f"dashboard.ingress.tls.mode={mode}")
+    assert ("tls" in one(bodies, "Ingress", "convoy-dashboard")["spec"]) is named
+    assert settings(bodies).secure_cookie is secure
+
+
+def test_it_answers_to_the_ingress_s_host_and_to_port_forward_and_to_what_the_user_names(helm: Path) -> None:
+    assert settings(render(helm, ON)).allowed_hosts == frozenset()
+    assert settings(render(helm, *OUTSIDE)).allowed_hosts == {"jobs.example.com"} | LOCAL_NAMES
+    values = {"dashboard": {"env": {"CONVOY_DASHBOARD_HOSTS": "a.example, b.example", "TZ": "UTC"}}}
+    bodies = render(helm, *OUTSIDE, values=values)
+    assert settings(bodies).allowed_hosts == {"jobs.example.com", "a.example", "b.example"} | LOCAL_NAMES
+    pod = one(bodies, "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]
+    names = [entry["name"] for entry in pod["containers"][0]["env"]]
+    assert len(set(names)) == len(names) and "TZ" in names
+    assert settings(render(helm, ON, values=values)).allowed_hosts == {"a.example", "b.example"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (OUTSIDE[:2], "set dashboard.ingress.host, the name by which browsers reach"),
+        ((*OUTSIDE, "dashboard.auth.mode=None"), "would show everything to whoever reaches jobs.example.com"),
+        ((*OUTSIDE, *PROXY), "say dashboard.ingress.authenticates=true"),
+        (
+            (*OUTSIDE, "dashboard.ingress.tls.mode=None", "dashboard.auth.secureCookie=true"),
+            "without TLS no browser sends that cookie",
+        ),
+    ],
+)
+def test_an_ingress_that_is_not_safe_is_refused(helm: Path, given: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        render(helm, *given)
+
+
+def test_an_ingress_that_asks_people_who_they_are_may_lead_to_a_dashboard_that_believes_it(
+    helm: Path,
+) -> None:
+    found = settings(render(helm, *OUTSIDE, *PROXY, "dashboard.ingress.authenticates=true"))
+    assert (found.auth_mode, "jobs.example.com" in found.allowed_hosts) == ("Proxy", True)

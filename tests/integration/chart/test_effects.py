@@ -32,6 +32,14 @@ ON: Mapping[str, Any] = {
 """With these on each value has an effect, but for those of the dashboard."""
 OFF: Mapping[str, Any] = {}
 PAGES: Mapping[str, Any] = {"dashboard": {"enabled": True}}
+OUTSIDE: Mapping[str, Any] = {
+    "dashboard": {"enabled": True, "ingress": {"enabled": True, "host": "jobs.example.com"}}
+}
+INGRESS = {"Ingress convoy-dashboard"}
+POLICY, BINDING = ({f"ValidatingAdmissionPolicy{binding} convoy-trainingjobs"} for binding in ("", "Binding"))
+HELD: Mapping[str, Any] = {"admission": {"trainingJobs": {"enabled": True}}}
+DIGEST = "sha256:" + "7" * 64
+SPREAD = [{"maxSkew": 3, "topologyKey": "rack-x", "whenUnsatisfiable": "DoNotSchedule"}]
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,13 @@ class Effect:
     beside: Mapping[str, Any] = field(default_factory=lambda: ON)
 
 
+def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Values with one more."""
+    name, _, rest = path.partition(".")
+    inner = below.get(name)
+    return {**below, name: merged(inner or {}, rest, value) if rest else value}
+
+
 PEER = {"namespaceSelector": {"matchLabels": {"a": "team-x"}}}
 TOLERATION = [{"key": "team-x", "operator": "Exists"}]
 EFFECTS = {
@@ -56,6 +71,10 @@ EFFECTS = {
     "images.operator": Effect("op-x", {OPERATOR} | HOOKS, "op-x:"),
     "images.agent": Effect("agent-x", {AGENT}, "agent-x:"),
     "images.workloads": Effect("work-x", ENGINES),
+    "images.digests.operator": Effect(DIGEST, {OPERATOR} | HOOKS, f"convoy/operator@{DIGEST}"),
+    "images.digests.agent": Effect(DIGEST, {AGENT}, f"convoy/agent@{DIGEST}"),
+    "images.digests.workloads": Effect(DIGEST, ENGINES),
+    "images.digests.dashboard": Effect(DIGEST, DASHBOARD, f"convoy/dashboard@{DIGEST}", PAGES),
     "crds.enabled": Effect(False, {"CustomResourceDefinition *"}),
     "crds.keep": Effect(False, {"CustomResourceDefinition *"}),
     "engines.enabled": Effect(False, ENGINES),
@@ -70,6 +89,7 @@ EFFECTS = {
     "operator.nodeSelector": Effect({"team-x": "mine"}, {OPERATOR} | HOOKS, "team-x: mine"),
     "operator.tolerations": Effect(TOLERATION, {OPERATOR} | HOOKS, "key: team-x"),
     "operator.affinity": Effect({"podAffinity": {"x": []}}, {OPERATOR}, "podAffinity"),
+    "operator.topologySpreadConstraints": Effect(SPREAD, {OPERATOR}, "topologyKey: rack-x"),
     "operator.env": Effect({"CONVOY_WORKERS": 4_000_000}, {OPERATOR}, "value: '4000000'"),
     "operator.podDisruptionBudget.enabled": Effect(False, {"PodDisruptionBudget convoy-operator"}),
     "operator.priorityClassName": Effect("prio-x", {OPERATOR}, "priorityClassName: prio-x"),
@@ -101,6 +121,12 @@ EFFECTS = {
     ),
     "networkPolicies.stores.to": Effect([PEER], {"NetworkPolicy convoy-agent"}, "team-x"),
     "networkPolicies.stores.ports": Effect([9000], {"NetworkPolicy convoy-agent"}, "port: 9000"),
+    "admission.trainingJobs.enabled": Effect(True, POLICY | BINDING, "convoy-trainingjobs", OFF),
+    "admission.trainingJobs.namespaceSelector": Effect(
+        {"matchLabels": {"team-x": "mine"}}, BINDING, "team-x: mine", HELD
+    ),
+    "admission.trainingJobs.localMemory.required": Effect(True, POLICY, "must be given", HELD),
+    "admission.trainingJobs.localMemory.most": Effect("7Gi", POLICY, "quantity('7Gi')", HELD),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
     "monitoring.serviceMonitor.enabled": Effect(True, MONITORS, "port: metrics", OFF),
@@ -127,6 +153,17 @@ EFFECTS = {
     "dashboard.auth.mode": Effect("None", DASHBOARD, "value: None", PAGES),
     "dashboard.auth.proxyCIDRs": Effect(["192.0.2.1/32"], DASHBOARD, "value: 192.0.2.1/32", PAGES),
     "dashboard.auth.secureCookie": Effect(True, DASHBOARD, "value: 'true'", PAGES),
+    "dashboard.ingress.enabled": Effect(
+        True, DASHBOARD | INGRESS, "jobs.example.com", merged(OUTSIDE, "dashboard.ingress.enabled", False)
+    ),
+    "dashboard.ingress.className": Effect("class-x", INGRESS, "ingressClassName: class-x", OUTSIDE),
+    "dashboard.ingress.annotations": Effect({"team-x": "mine"}, INGRESS, "team-x: mine", OUTSIDE),
+    "dashboard.ingress.host": Effect("x.example", DASHBOARD | INGRESS, "x.example", OUTSIDE),
+    "dashboard.ingress.path": Effect("/*", INGRESS, "path: /*", OUTSIDE),
+    "dashboard.ingress.tls.mode": Effect("None", DASHBOARD | INGRESS, beside=OUTSIDE),
+    "dashboard.ingress.tls.secretName": Effect("cert-x", INGRESS, "secretName: cert-x", OUTSIDE),
+    # It only says that something may be: test_dashboard.py.
+    "dashboard.ingress.authenticates": Effect(True, set(), beside=OUTSIDE),
     "dashboard.logs": Effect(False, DASHBOARD | {"ClusterRole convoy-dashboard"}, beside=PAGES),
     "dashboard.logLevel": Effect("DEBUG", DASHBOARD, "value: DEBUG", PAGES),
     "dashboard.resources": Effect({"limits": {"memory": "3Gi"}}, DASHBOARD, "memory: 3Gi", PAGES),
@@ -141,6 +178,7 @@ EFFECTS = {
     "dashboard.podLabels": Effect({"team-x": "mine"}, DASHBOARD, "team-x: mine", beside=PAGES),
     "dashboard.podAnnotations": Effect({"team-x": "mine"}, DASHBOARD, "team-x: mine", beside=PAGES),
     "dashboard.affinity": Effect({"podAffinity": {"x": []}}, DASHBOARD, "podAffinity", beside=PAGES),
+    "dashboard.topologySpreadConstraints": Effect(SPREAD, DASHBOARD, "topologyKey: rack-x", beside=PAGES),
     "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
     "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
     "test.seconds": Effect(1_000_000, {"Job convoy-trains-a-job"}, "- '1000000'"),
@@ -154,13 +192,6 @@ def by_name(bodies: Bodies) -> dict[str, str]:
         for body in bodies
         if body["metadata"].get("namespace") != "kube-node-lease"
     }
-
-
-def merged(below: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Values with one more."""
-    name, _, rest = path.partition(".")
-    inner = below.get(name)
-    return {**below, name: merged(inner or {}, rest, value) if rest else value}
 
 
 def grouped(names: set[str], wanted: set[str]) -> set[str]:

@@ -105,6 +105,24 @@ def test_metrics_are_read_by_whom_the_values_name_alone(helm: Path) -> None:
         assert rule == {"from": [peer], "ports": [{"protocol": "TCP", "port": port}]}
 
 
+def test_an_ingress_controller_opens_pages_unless_others_alone_are_named(helm: Path) -> None:
+    outside = ("dashboard.ingress.enabled=true", "dashboard.ingress.host=jobs.example.com")
+    assert policy(render(helm, ON, WITH_PAGES, *outside), "convoy-dashboard")["ingress"] == [
+        {"ports": [{"protocol": "TCP", "port": PAGES.port}]}
+    ]
+    controller = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
+    bodies = render(helm, ON, WITH_PAGES, *outside, values={"networkPolicies": {"pagesFrom": [controller]}})
+    (rule,) = policy(bodies, "convoy-dashboard")["ingress"]
+    assert rule == {"from": [controller], "ports": [{"protocol": "TCP", "port": PAGES.port}]}
+    # Controllers dial pods, by the port that the Service has for its name.
+    backend = one(bodies, "Ingress", "convoy-dashboard")["spec"]["rules"][0]["http"]["paths"][0]["backend"]
+    (port,) = one(bodies, "Service", backend["service"]["name"])["spec"]["ports"]
+    (container,) = one(bodies, "Deployment", "convoy-dashboard")["spec"]["template"]["spec"]["containers"]
+    ports = {found["name"]: found["containerPort"] for found in container["ports"]}
+    assert port["name"] == backend["service"]["port"]["name"]
+    assert ports[port["targetPort"]] == PAGES.port
+
+
 def test_where_the_api_server_dns_and_stores_are_can_be_told(helm: Path) -> None:
     block, dns, store = "10.0.0.1/32", {"namespaceSelector": {}}, {"ipBlock": {"cidr": "192.0.2.0/24"}}
     told = {

@@ -24,6 +24,7 @@ EVERYTHING = {
         "affinity": {"nodeAffinity": {}},
     },
     "images": {"pullSecrets": [{"name": "pull"}], "registry": "registry.example.com", "tag": "v7"},
+    "admission": {"trainingJobs": {"enabled": True, "localMemory": {"most": "8Gi"}}},
     "networkPolicies": {
         "enabled": True,
         "metricsFrom": [{"namespaceSelector": {}}],
@@ -31,7 +32,15 @@ EVERYTHING = {
         "stores": {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
     },
     "monitoring": {"grafanaDashboards": {"enabled": True}},
-    "dashboard": {"enabled": True, "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}},
+    "dashboard": {
+        "enabled": True,
+        "nodeSelector": {"a": "b"},
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
+        ],
+        "ingress": {"enabled": True, "host": "jobs.example.com", "tls": {"secretName": "cert"}},
+    },
 }
 """All that needs nothing installed besides."""
 OPTIONAL = {
@@ -39,8 +48,20 @@ OPTIONAL = {
     "certificates": {"mode": "CertManager"},
 }
 APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition"}
-PLURALS = {"NetworkPolicy": "networkpolicies"}
+CLUSTER_WIDE = {
+    "ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
+PLURALS = {
+    "NetworkPolicy": "networkpolicies",
+    "Ingress": "ingresses",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
+OUTSIDE = (
+    "dashboard.enabled=true",
+    "dashboard.ingress.enabled=true",
+    "dashboard.ingress.host=jobs.example.com",
+)
 EVERY = [
     pytest.param({}, (), id="defaults"),
     pytest.param(EVERYTHING, (), id="everything"),
@@ -191,6 +212,40 @@ def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:
             ),
             ("your proxy at 10.0.0.0/8, fd00::/8, and nobody else",),
             ("port-forward", "create token"),
+        ),
+        (
+            (
+                *OUTSIDE,
+                "networkPolicies.enabled=true",
+                "networkPolicies.pagesFrom[0].ipBlock.cidr=10.0.0.0/8",
+            ),
+            (
+                "is at https://jobs.example.com,",
+                "create token",
+                "must be among networkPolicies.pagesFrom",
+                "name its pods' addresses in dashboard.auth.proxyCIDRs",
+            ),
+            ("port-forward service", "in the clear", "believes"),
+        ),
+        (
+            (*OUTSIDE, "dashboard.ingress.tls.mode=None", "dashboard.auth.proxyCIDRs={10.0.0.0/8}"),
+            ("is at http://jobs.example.com,", "Tokens and cookies go there in the clear"),
+            ("pagesFrom", "Failed logins"),
+        ),
+        (
+            (
+                *OUTSIDE,
+                "dashboard.auth.mode=Proxy",
+                "dashboard.auth.proxyCIDRs={10.0.0.0/8}",
+                "dashboard.ingress.authenticates=true",
+            ),
+            ("believes the controller at 10.0.0.0/8 who people are",),
+            ("create token", "your proxy", "Failed logins"),
+        ),
+        (
+            ("images.registry=r", "images.digests.operator=sha256:" + "7" * 64),
+            ("rollout status",),
+            ("make images",),
         ),
     ],
 )

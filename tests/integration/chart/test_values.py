@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -86,6 +87,9 @@ def test_every_setting_is_described_in_both() -> None:
         "images.tag=a b",
         "images.registry=example.com/",
         "images.pullPolicy=Sometimes",
+        "images.digests.operator=sha256:7",
+        "images.digests.agent=v7",
+        "images.digests.test=",
         "images.operator=",
         "images.pullSecrets={a}",
         "crds.enabled=perhaps",
@@ -100,6 +104,7 @@ def test_every_setting_is_described_in_both() -> None:
         "operator.nodeSelector.gpu=true",
         "operator.tolerations[0].effect=Never",
         "operator.affinity.podAfinity.x=1",
+        "operator.topologySpreadConstraints[0].whenUnsatisfiable=Never",
         "operator.env.a-b=1",
         "operator.podDisruptionBudget.minAvailable=2",
         "agent.kubeletDir=relative",
@@ -116,6 +121,20 @@ def test_every_setting_is_described_in_both() -> None:
         "agent.podLabels.app\\.kubernetes\\.io/name=x",
         "operator.podAnnotations.convoy\\.dev/engines=x",
         "dashboard.affinity.podAfinity.x=1",
+        "dashboard.topologySpreadConstraints={zone}",
+        "dashboard.ingress.enabled=maybe",
+        "dashboard.ingress.host=*.example.com",
+        "dashboard.ingress.host=https://jobs.example.com",
+        "dashboard.ingress.path=/convoy",
+        "dashboard.ingress.annotations.a=1",
+        "dashboard.ingress.tls.mode=",
+        "dashboard.ingress.tls.secretName=A_B",
+        "dashboard.ingress.hosts={a}",
+        "admission.trainingJobs.enabled=1",
+        "admission.trainingJobs.namespaceSelector.matchLabel.a=b",
+        "admission.trainingJobs.namespaceSelector.matchExpressions[0].operator=Is",
+        "admission.trainingJobs.localMemory.most=8GB",
+        "admission.trainingJobs.localMemory.required=8Gi",
         "agent.tolerations[0].key=1",
         "networkPolicies.enabled=maybe",
         "networkPolicies.metricsFrom[0].namespace=monitoring",
@@ -160,3 +179,43 @@ def test_no_variable_that_the_chart_sets_can_be_given_again(helm: Path, part: st
     with pytest.raises(ValueError, match=names[0]):
         render(helm, f"{part}.env.{names[0]}=x")
     render(helm, f"{part}.env.{names[0]}_MORE=x")
+
+
+ADDED = (
+    "images.digests",
+    "operator.topologySpreadConstraints",
+    "dashboard.topologySpreadConstraints",
+    "dashboard.ingress",
+    "admission",
+)
+"""What the values of a release may lack that `helm upgrade --reuse-values` takes as they are."""
+ASKED = (
+    "dashboard.enabled=true",
+    "dashboard.ingress.enabled=true",
+    "dashboard.ingress.host=jobs.example.com",
+    "admission.trainingJobs.enabled=true",
+)
+
+
+def lacking(folder: Path) -> Path:
+    """The chart with no default for any of them."""
+    chart = folder / "convoy"
+    shutil.copytree(CHART, chart)
+    values = yaml.safe_load(VALUES)
+    for path in ADDED:
+        *above, name = path.split(".")
+        inner = values
+        for part in above:
+            inner = inner[part]
+        del inner[name]
+    (chart / "values.yaml").write_text(yaml.safe_dump(values))
+    return chart
+
+
+@pytest.mark.parametrize(
+    "settings", [(), ("dashboard.enabled=true",), ASKED], ids=["defaults", "dashboard", "asked for"]
+)
+def test_a_release_whose_values_lack_settings_is_upgraded_as_if_it_had_the_defaults(
+    helm: Path, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    assert render(helm, *settings, chart=lacking(tmp_path)) == render(helm, *settings)

@@ -1,0 +1,248 @@
+"""admission.trainingJobs: what the API server itself takes and refuses with the chart's policy."""
+
+from __future__ import annotations
+
+import copy
+import time
+import urllib.error
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from convoy_operator import chart_test
+
+from .conftest import CHART, Bodies, of_kind, one, render
+from .test_rendered import collection
+
+JOBS = "/apis/convoy.dev/v1alpha1/namespaces/{}/trainingjobs"
+MERGE = "application/merge-patch+json"
+LABEL = "held-to"
+SECONDS = 30.0
+"""For the API server to have seen a policy or a label that it was given."""
+MEMORY = {
+    "plain": {},
+    "required": {"required": True},
+    "capped": {"most": "8Gi"},
+}
+"""Policies by what their namespaces are labelled with, and their localMemory."""
+NAMED = "spec.checkpoint.tiers.local.memory, the most memory of a node for checkpoints, must be given"
+MOST = "spec.checkpoint.tiers.local.memory is at most 8Gi in this namespace"
+PRIVILEGED = {"securityContext": {"privileged": True}}
+TOKEN = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+Ask = Callable[..., str]
+
+
+def job(*templates: Mapping[str, Any], local: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A job with a role for each pod spec."""
+    body: dict[str, Any] = {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "asks"},
+        "spec": {
+            "engine": {"name": "gpt"},
+            "roles": [
+                {"name": f"role-{number}", "replicas": 1, "template": {"spec": dict(template)}}
+                for number, template in enumerate(templates)
+            ]
+            or [{"name": "worker", "replicas": 1}],
+        },
+    }
+    if local is not None:
+        body["spec"]["checkpoint"] = {"tiers": {"local": dict(local)}}
+    return body
+
+
+def policy(helm: Path, name: str) -> Bodies:
+    """The chart's policy and its binding, under a name of their own, for namespaces with that label."""
+    values = {
+        "enabled": True,
+        "namespaceSelector": {"matchLabels": {LABEL: name}},
+        "localMemory": MEMORY[name],
+    }
+    bodies = render(helm, values={"admission": {"trainingJobs": values}})
+    found = [body for body in bodies if body["kind"].startswith("ValidatingAdmissionPolicy")]
+    for body in found:
+        body["metadata"]["name"] = f"{name}-{body['metadata']['name']}"
+        if "policyName" in body["spec"]:
+            body["spec"]["policyName"] = f"{name}-{body['spec']['policyName']}"
+    return found
+
+
+def label(control_plane: Any, namespace: str, value: str) -> None:
+    change = {"metadata": {"labels": {LABEL: value}}}
+    control_plane.request("PATCH", f"/api/v1/namespaces/{namespace}", change, MERGE)
+
+
+def refusal(control_plane: Any, method: str, path: str, body: object, kind: str = "application/json") -> str:
+    """What the API server says against it; empty when it takes it."""
+    try:
+        control_plane.request(method, path, body, kind)
+    except urllib.error.HTTPError as refused:
+        return refused.read().decode()
+    return ""
+
+
+def until_refused(ask: Callable[[], str]) -> str:
+    deadline = time.monotonic() + SECONDS
+    while not (words := ask()):
+        assert time.monotonic() < deadline, "it is taken"
+        time.sleep(0.05)
+    return words
+
+
+@pytest.fixture(scope="module")
+def held(control_plane: Any, helm: Path) -> Iterator[dict[str, str]]:
+    """A namespace for each policy, whose policy holds by now, and one that no policy is for."""
+    namespaces = {name: control_plane.namespace(name) for name in [*MEMORY, "free"]}
+    made = []
+    try:
+        for name in MEMORY:
+            label(control_plane, namespaces[name], name)
+            for body in policy(helm, name):
+                control_plane.request("POST", f"{collection(body)}?fieldValidation=Strict", body)
+                made.append(f"{collection(body)}/{body['metadata']['name']}")
+        for name in MEMORY:
+            path = f"{JOBS.format(namespaces[name])}?dryRun=All"
+            until_refused(partial(refusal, control_plane, "POST", path, job({"hostPID": True})))
+        yield namespaces
+    finally:
+        for path in made:
+            control_plane.request("DELETE", path)
+
+
+@pytest.fixture
+def ask(control_plane: Any, held: dict[str, str]) -> Ask:
+    def ask(body: object, name: str = "plain") -> str:
+        return refusal(control_plane, "POST", f"{JOBS.format(held[name])}?dryRun=All", body)
+
+    return ask
+
+
+def test_there_is_none_unless_it_is_asked_for(helm: Path) -> None:
+    assert not [body for body in render(helm) if body["kind"].startswith("ValidatingAdmission")]
+
+
+def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
+    chosen = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
+    values = {"admission": {"trainingJobs": {"enabled": True, "namespaceSelector": chosen}}}
+    for given, selector in (({"admission": {"trainingJobs": {"enabled": True}}}, {}), (values, chosen)):
+        bodies = render(helm, values=given)
+        (found,) = of_kind(bodies, "ValidatingAdmissionPolicy")
+        spec = one(bodies, "ValidatingAdmissionPolicyBinding", "convoy-trainingjobs")["spec"]
+        assert spec["policyName"] == found["metadata"]["name"]
+        assert spec["matchResources"] == {"namespaceSelector": selector}
+        assert (spec["validationActions"], found["spec"]["failurePolicy"]) == (["Deny"], "Fail")
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ({"containers": [PRIVILEGED]}, "privileged containers"),
+        ({"containers": [{}, {"name": "b", **PRIVILEGED}]}, "privileged containers"),
+        ({"initContainers": [{"name": "i", "image": "i", **PRIVILEGED}]}, "privileged containers"),
+        ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "hostPath"),
+        ({"volumes": [{"name": "e", "emptyDir": {}}, {"name": "v", "hostPath": {"path": "/"}}]}, "hostPath"),
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"hostPID": True}, "hostPID"),
+        ({"hostIPC": True}, "hostIPC"),
+        ({"serviceAccountName": "strong"}, "a serviceAccountName is not for jobs of this namespace"),
+        ({"serviceAccount": "strong"}, "a serviceAccountName is not for jobs of this namespace"),
+        ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
+        ({"volumes": [TOKEN]}, "automountServiceAccountToken"),
+        ({"initContainers": "none"}, "expression"),  # cannot be looked through
+    ],
+    ids=str,
+)
+def test_templates_that_ask_for_more_are_refused_whichever_role_has_them(
+    ask: Ask, template: dict[str, Any], why: str
+) -> None:
+    for roles in ([template], [{}, template]):
+        assert why in ask(job(*roles))
+    assert ask(job(template), "free") == "", "another namespace's"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {},
+        {"containers": [{"securityContext": {"privileged": False, "capabilities": {"add": ["IPC_LOCK"]}}}]},
+        {"hostNetwork": False, "hostPID": False, "hostIPC": False, "automountServiceAccountToken": False},
+        {"serviceAccountName": "default", "serviceAccount": "default"},
+        {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s"}}]},
+        {"volumes": [{"name": "p", "projected": {"sources": [{"configMap": {"name": "c"}}]}}]},
+        {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "initContainers": []},
+    ],
+    ids=str,
+)
+def test_others_are_taken(ask: Ask, template: dict[str, Any]) -> None:
+    assert ask(job(template)) == ""
+
+
+def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(ask: Ask) -> None:
+    assert ask(job()) == ""
+    assert ask(chart_test.manifest("any", "gpt", {}) | {"metadata": {"name": "asks"}}, "required") == ""
+    files = sorted((CHART.parents[1] / "examples").glob("*.yaml"))
+    bodies = [body for path in files for body in yaml.safe_load_all(path.read_text())]
+    jobs = [body for body in bodies if body["kind"] == "TrainingJob"]
+    assert len(jobs) > 3
+    for body in jobs:
+        body["metadata"].pop("namespace", None)
+        assert ask(body) == ""
+
+
+@pytest.mark.parametrize(
+    ("local", "plain", "required", "capped"),
+    [
+        (None, "", "", ""),
+        ({}, "", NAMED, NAMED),
+        ({"memory": "1Ki"}, "", "", ""),
+        ({"memory": "8Gi"}, "", "", ""),
+        ({"memory": "8192Mi"}, "", "", ""),
+        ({"memory": "8193Mi"}, "", "", MOST),
+        ({"memory": "8589934593"}, "", "", MOST),
+        ({"memory": "1Ti"}, "", "", MOST),
+        ({"memory": "99999999999999999Ti"}, "", "", MOST),
+    ],
+)
+def test_memory_for_checkpoints_is_named_and_bounded_where_that_is_asked_for(
+    ask: Ask, local: dict[str, Any] | None, plain: str, required: str, capped: str
+) -> None:
+    for name, why in (("plain", plain), ("required", required), ("capped", capped)):
+        words = ask(job(local=local), name)
+        assert (why in words) if why else (words == ""), (name, words)
+
+
+def test_a_job_that_is_there_already_goes_on_and_ends_but_asks_for_nothing_more(
+    control_plane: Any, held: dict[str, str]
+) -> None:
+    namespace = control_plane.namespace("labelled-later")
+    path = JOBS.format(namespace)
+    mine = f"{path}/asks"
+    body = job({"hostNetwork": True}, local={})
+    made = control_plane.request("POST", path, copy.deepcopy(body))
+    label(control_plane, namespace, "capped")
+    other = copy.deepcopy(body) | {"metadata": {"name": "other"}}
+    until_refused(lambda: refusal(control_plane, "POST", f"{path}?dryRun=All", other))
+
+    def change(body: object, subresource: str = "") -> str:
+        return refusal(control_plane, "PATCH", mine + subresource, body, MERGE)
+
+    assert change({"status": {"phase": "Running"}}, "/status") == ""
+    assert change({"spec": {"suspend": True}}) == ""
+    assert change({"metadata": {"finalizers": ["example.com/kept"]}}) == ""
+    more = copy.deepcopy(made["spec"]["roles"])
+    more[0]["replicas"] = 2
+    assert "hostNetwork" in change({"spec": {"roles": more}})
+    more[0]["template"]["spec"] = {}
+    assert NAMED in change({"spec": {"roles": more}})
+    mended = {"spec": {"roles": more, "checkpoint": {"tiers": {"local": {"memory": "1Gi"}}}}}
+    assert change(mended) == ""
+    assert MOST in change({"spec": {"checkpoint": {"tiers": {"local": {"memory": "9Gi"}}}}})
+    assert "privileged" in change({"spec": {"roles": job({"containers": [PRIVILEGED]})["spec"]["roles"]}})
+    control_plane.request("DELETE", mine)
+    assert change({"metadata": {"finalizers": None}}) == ""
+    assert "NotFound" in refusal(control_plane, "GET", mine, None)
