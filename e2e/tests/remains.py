@@ -16,6 +16,8 @@ _PASSING = ("events", "events.events.k8s.io")
 """Kinds whose objects go by themselves."""
 _NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 """What Kubernetes makes in every namespace."""
+_AGGREGATED = "kube-aggregator.kubernetes.io/automanaged"
+"""What the API server makes, and takes away, with the first and the last definition of a group."""
 _LOOK = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
 find /run/convoy -mindepth 1 2>/dev/null
@@ -44,7 +46,7 @@ def objects(cluster: Cluster) -> dict[str, list[str]]:
 
 def _ours(body: dict[str, Any]) -> bool:
     metadata: dict[str, Any] = body["metadata"]
-    if (body["kind"], metadata["name"]) in _NAMESPACES_OWN:
+    if (body["kind"], metadata["name"]) in _NAMESPACES_OWN or _AGGREGATED in metadata.get("labels", {}):
         return False
     name: str = metadata["name"]
     return (

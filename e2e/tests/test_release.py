@@ -93,7 +93,9 @@ def gone(cluster: Cluster, jobs: Jobs, kept: dict[str, list[str]]) -> None:
 
     with suppress(Late):
         jobs.wait(lambda: left() == (kept, [], []), 90, "all else is gone")
-    assert left() == (kept, [], [])
+    found, marked, lying = left()
+    assert found == kept
+    assert (marked, lying) == ([], [])
 
 
 @pytest.mark.full
