@@ -122,7 +122,8 @@ def test_a_job_trains_through_an_upgrade_and_what_is_known_stays(jobs: Jobs, bar
 
         change(bare, "upgrade", *MINE)
 
-        assert running(bare) == {f"convoy/{part}:{TAG}" for part in ("operator", "agent", "dashboard")}
+        images = {f"convoy/{part}:{TAG}" for part in ("operator", "agent", "dashboard")}
+        jobs.wait(lambda: running(bare) == images, 60, "the pods of before are gone")
         assert like(bare, CHART) == sorted(definitions())
         jobs.wait(
             lambda: bare.get("engine", "gpt")["spec"]["image"] == f"convoy/workloads:{TAG}",
