@@ -13,7 +13,6 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.run import wait_for
 from e2e.install import CHART, NAMESPACE, TAG, helm, install
 from e2e.tests import releases
 from e2e.tests.healths import applied, health, swept
@@ -61,13 +60,7 @@ def uninstall(cluster: Cluster) -> None:
     """`helm uninstall`, as the README says: first what stands in its way, then all the rest."""
     cluster.kubectl("delete", "trainingjobs", "--all", "-A", "--cascade=foreground", deadline=120)
     cluster.kubectl("delete", "guardpolicies", "--all")
-    wait_for(lambda: not marked(cluster), deadline=60, what="nodes without marks")
     change(cluster, "uninstall")
-
-
-def marked(cluster: Cluster) -> str:
-    """Nodes on which a policy has left its mark."""
-    return cluster.kubectl("get", "nodes", "--selector=convoy.dev/node-health", "--output=name").strip()
 
 
 def like(cluster: Cluster, chart: Path) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterable, Sequence
 
 from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR
@@ -24,6 +25,7 @@ from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
 """Selects the pods that the operator made."""
+MOMENT_SECONDS, LOOK_SECONDS = 15.0, 1.0
 NAMED = 5
 """Objects that are named; of the others only the number is told."""
 
@@ -70,12 +72,18 @@ def _some(what: str, names: Sequence[str]) -> str:
 
 
 async def ask(gateway: ApiGateway, undo: str) -> str | None:
-    """The objection of the cluster as it is now."""
-    jobs = await _list(gateway, TRAINING_JOBS)
-    pods = await _list(gateway, PODS, WORKERS)
-    nodes = await _list(gateway, NODES, LABEL_NODE_HEALTH)
-    marked = [node["metadata"]["name"] for node in nodes]
-    return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], marked, undo)
+    """The objection of the cluster as it is now. What goes by itself once jobs and policies are deleted, pods and
+    marks on nodes, has a moment to do so.
+    """
+    deadline = time.monotonic() + MOMENT_SECONDS
+    while True:
+        jobs = await _list(gateway, TRAINING_JOBS)
+        pods = await _list(gateway, PODS, WORKERS)
+        nodes = await _list(gateway, NODES, LABEL_NODE_HEALTH)
+        if jobs or not (pods or nodes) or time.monotonic() >= deadline:
+            marked = [node["metadata"]["name"] for node in nodes]
+            return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], marked, undo)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _list(gateway: ApiGateway, resource: Resource, selector: str = "") -> list[Object]:

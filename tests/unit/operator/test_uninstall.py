@@ -6,7 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from convoy_operator.resources import TRAINING_JOBS
+import pytest
+
+from convoy_crds.terms import LABEL_NODE_HEALTH
+from convoy_operator import uninstall
+from convoy_operator.resources import NODES, TRAINING_JOBS
 from convoy_operator.uninstall import objection, settled
 
 from .conftest import FakeApi
@@ -50,3 +54,28 @@ def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual
     found, seconds = virtual(asked(10.0))
     assert seconds == 25.0 and "1 TrainingJob (ns/late)" in found
     assert virtual(asked(None))[1] == 0.0, "what stands in the way is said at once"
+
+
+@pytest.mark.parametrize(
+    ("gone_after", "seconds", "words"), [(4.5, 30.0, None), (None, 15.0, "1 marked node (n1)")]
+)
+def test_marks_of_a_policy_that_has_just_gone_have_a_moment(
+    api: FakeApi,
+    virtual: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    gone_after: float | None,
+    seconds: float,
+    words: str | None,
+) -> None:
+    async def asked() -> tuple[str | None, float]:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(uninstall.time, "monotonic", loop.time)
+        began = loop.time()
+        api.put(NODES, {"metadata": {"name": "n1", "labels": {LABEL_NODE_HEALTH: "Qualified"}}})
+        if gone_after is not None:
+            loop.call_later(gone_after, api.objects.pop, (NODES.plural, "", "n1"))
+        return await settled(api, 25.0, ""), loop.time() - began
+
+    found, took = virtual(asked())
+    assert took == seconds
+    assert (words is None and found is None) or (words is not None and words in (found or ""))
