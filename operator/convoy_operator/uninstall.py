@@ -72,8 +72,9 @@ def _some(what: str, names: Sequence[str]) -> str:
 
 
 async def ask(gateway: ApiGateway, undo: str) -> str | None:
-    """The objection of the cluster as it is now. What goes by itself once jobs and policies are deleted, pods and
-    marks on nodes, has a moment to do so.
+    """The objection of the cluster as it is now.
+
+    Once jobs and policies are deleted, pods and marks on nodes go by themselves: they have a moment for that.
     """
     deadline = time.monotonic() + MOMENT_SECONDS
     while True:
