@@ -39,6 +39,7 @@ from convoy_agents.pods.state import PodState
 from convoy_agents.settings import Settings
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.committer import Committer
+from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.exchange import Exchange
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
@@ -97,7 +98,10 @@ class Agent:
         self.scrubber = Scrubber(
             settings.node, self.keeper, exchange, lambda: self.pods, settings.scrub_seconds
         )
-        restores = Restores(settings.node, self.keeper, self._surveys, exchange, self.remotes, alarms)
+        decisions = Decisions(settings.node, self._surveys, exchange, self.remotes)
+        restores = Restores(
+            settings.node, self.keeper, self._surveys, exchange, self.remotes, alarms, decisions
+        )
         self._committer = Committer(
             self.keeper, exchange, self.remotes, alarms, self._negotiator, self.pods.decided, self._plan
         )
@@ -137,7 +141,7 @@ class Agent:
         self._peer_server = PeerServer(
             self.desk,
             vouching,
-            ShardService(self.keeper, self._surveys, restores, links, warrants),
+            ShardService(self.keeper, self._surveys, decisions, links, warrants),
             PairService(pairing.answering),
             self.enrolment,
             warrants,

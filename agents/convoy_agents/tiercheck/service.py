@@ -14,12 +14,12 @@ import grpc
 import structlog
 
 from convoy_agents.pods.assignment import Assignment
+from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
 from convoy_agents.tiercheck.holding import Refused
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.lanes import Lanes
 from convoy_agents.tiercheck.link import Links
-from convoy_agents.tiercheck.restoring import Restores
 from convoy_agents.tiercheck.shares import OTHERS
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.vault import MAX_WITHDRAWN, Damaged, Vault
@@ -46,13 +46,13 @@ class ShardService:
     """Of one node."""
 
     def __init__(
-        self, keeper: Keeper, surveys: Surveys, restores: Restores, links: Links, warrants: WarrantCheck
+        self, keeper: Keeper, surveys: Surveys, decisions: Decisions, links: Links, warrants: WarrantCheck
     ) -> None:
         self._keeper = keeper
         self._links = links
         self._warrants = warrants
         self._surveys = surveys
-        self._restores = restores
+        self._decisions = decisions
         self._gives = Lanes(MAX_GIVES, MOST_OF_ONE)
         self._takes = Lanes(MAX_TAKES, MOST_OF_ONE)
 
@@ -80,7 +80,7 @@ class ShardService:
             # What it calls broken would be passed over by all.
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no slot of {plan.job} on {node}")
         broken = tuple((one.node, one.id) for one in request.broken)
-        return await self._restores.decide(
+        return await self._decisions.decide(
             request.job_uid, request.incarnation, request.attempt, broken, bases=request.bases
         )
 

@@ -17,6 +17,7 @@ from convoy_agents.pods.fields import MessageError
 from convoy_agents.pods.state import PodState
 from convoy_agents.tiercheck.alarms import Alarms
 from convoy_agents.tiercheck.committer import Committer
+from convoy_agents.tiercheck.deciding import Failed
 from convoy_agents.tiercheck.holding import Holding, Refused
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.line import Line
@@ -33,7 +34,7 @@ from convoy_agents.tiercheck.questions import (
     WantShard,
     parse,
 )
-from convoy_agents.tiercheck.restoring import Failed, Reading, Restores
+from convoy_agents.tiercheck.restoring import Reading, Restores
 from convoy_agents.tiercheck.vault import BASES, SEGMENTS, Facts, Vault
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.generation import START_STEP, Generation

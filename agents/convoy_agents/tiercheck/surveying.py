@@ -31,6 +31,11 @@ class Surveys:
         mine = [plan for plan in plans if plan.job_uid == job_uid]
         return max(mine, key=lambda plan: (plan.incarnation, -plan.slot), default=None)
 
+    def now(self, plan: Assignment) -> Assignment:
+        """The same plan as it is now: the hub may have told it again, by another authority."""
+        now = self.plan(plan.job_uid)
+        return now if now is not None and now.incarnation == plan.incarnation else plan
+
     async def renew(self, holding: Holding) -> None:
         """What lies here by a warrant of another authority lies here by this one's, as soon as the job has a
         slot here by one.

@@ -167,7 +167,7 @@ async def test_a_holder_whose_agent_is_being_replaced_is_waited_for(
     await two.crash()
     again = await job.form(2, [(A, one), (C, three)], holders=[two])
     asked = asyncio.create_task(again[0].restore())
-    decisions = one.agent._ranks._restores._decisions
+    decisions = one.agent._ranks._restores._decisions._decisions
     await eventually(lambda: bool(decisions))
     two.settings = replace(two.settings, peer_port=port)
     await two.start()

@@ -26,7 +26,7 @@ from tests.integration.agents.memory_job import (
 from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
-from convoy_agents.tiercheck import restoring
+from convoy_agents.tiercheck import deciding, restoring
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.wire import hub_pb2
@@ -132,7 +132,7 @@ async def test_a_store_that_is_away_is_not_taken_for_an_empty_one(
 ) -> None:
     three = await left_to_the_store(make_host, hub, job, proxy, prefix)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.5)
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
     (rank,) = await job.form(2, [(C, three)])
     refused = await rank.restore()
@@ -162,7 +162,7 @@ async def test_a_restore_waits_for_the_store_through_many_refusals(
     await one.stop()
     await two.stop()
     refusals = proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.0)
+    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.0)
     monkeypatch.setattr(restoring, "PATIENCE_SECONDS", 0.5)
     for incarnation in range(2, 22):
         waiting = await job.form(incarnation, [(C, three), (D, four)])
@@ -217,7 +217,7 @@ async def test_what_memory_has_is_restored_without_the_store(
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.PEER)
     proxy.inject(fault_proxy.refuse(403, "AccessDenied"))
-    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.5)
     again = await job.form(2, [(A, one), (B, two)])
     answer = await again[0].restore()
     assert answer["generation"] == [1, 10] and BUCKET in answer["message"]
@@ -353,7 +353,7 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
-        patch.setattr(restoring, "ADOPT_SECONDS", 1.0)
+        patch.setattr(deciding, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
     assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
 
@@ -370,7 +370,7 @@ async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
-        patch.setattr(restoring, "ADOPT_SECONDS", 1.0)
+        patch.setattr(deciding, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
     assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
 

@@ -28,7 +28,7 @@ from tests.unit.agents import fault_proxy
 from tests.unit.agents.fault_proxy import Fault, FaultProxy
 
 from convoy_agents import negotiate
-from convoy_agents.tiercheck import remote, restoring
+from convoy_agents.tiercheck import deciding, remote
 from convoy_agents.tiercheck.stores.s3 import S3, Credentials
 from convoy_agents.tiercheck.stores.store import Store
 from convoy_agents.tiercheck.stores.sweeping import GRACE_SECONDS
@@ -325,7 +325,7 @@ async def test_in_a_store_that_ignores_conditions_nothing_is_committed(
 async def test_a_store_that_has_lost_everything_is_told_of(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoring, "UNHEARD_SECONDS", 0.5)
+    monkeypatch.setattr(deciding, "UNHEARD_SECONDS", 0.5)
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await there.tell(one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])

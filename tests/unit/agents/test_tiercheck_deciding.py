@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_agents.tiercheck.restoring import Failed, Restores
+from convoy_agents.tiercheck.deciding import Decisions, Failed
 from convoy_agents.wire import hub_pb2
 
 
@@ -16,11 +16,11 @@ class Plan:
     slot, incarnation, job = 0, 2, "job"
 
 
-class Slot0(Restores):
+class Slot0(Decisions):
     """`outcomes`: of the decisions, in turn."""
 
     def __init__(self, *outcomes: Callable[[], None]) -> None:
-        super().__init__("n", *[self] * 5)  # type: ignore[arg-type] - nobody else is asked
+        super().__init__("n", *[self] * 3)  # type: ignore[arg-type] - nobody else is asked
         self.outcomes = list(outcomes)
         self.may = asyncio.Event()
 
