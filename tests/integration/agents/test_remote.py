@@ -353,7 +353,8 @@ async def test_a_job_that_cannot_begin_with_the_other_one_does_not_begin_at_step
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
-        patch.setattr(deciding, "ADOPT_SECONDS", 1.0)
+        for module in (deciding, restoring):
+            patch.setattr(module, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
     assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
 
@@ -370,7 +371,8 @@ async def test_a_job_does_not_begin_with_the_state_of_another_namespace(
     (rank,) = await other.form(1, [(C, one)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restoring, "PATIENCE_SECONDS", 2.0)
-        patch.setattr(deciding, "ADOPT_SECONDS", 1.0)
+        for module in (deciding, restoring):
+            patch.setattr(module, "ADOPT_SECONDS", 1.0)
         refused = await rank.restore()
     assert refused["type"] == "failed" and "no checkpoint is whole there" in refused["why"]
 
