@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import yaml
@@ -31,6 +32,19 @@ _STATE = re.compile(r"state after step \d+: sha256 (\w+)")
 def step(jobs: Jobs, name: str) -> int:
     """The last step that a job has told of; 0 before there is one."""
     return int((jobs.status(name).get("progress") or {}).get("step", 0))
+
+
+def pace(jobs: Jobs, name: str, steps: int = 50) -> float:
+    """Seconds of a step, over so many that are to come, by what a job tells of them."""
+
+    def far() -> dict[str, Any] | None:
+        told: dict[str, Any] = jobs.status(name)["progress"]
+        return told if told["step"] >= first["step"] + steps else None
+
+    first = jobs.status(name)["progress"]
+    last = jobs.wait(far, 600, f"{steps} steps")
+    took = datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])
+    return float(took.total_seconds() / (last["step"] - first["step"]))
 
 
 def apart(job: str, beside: str = "") -> dict[str, Any]:

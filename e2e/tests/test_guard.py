@@ -14,7 +14,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.tests.drills import CORES, RANKS, SLOW, compared, hold, straggler
 from e2e.tests.healths import POLICY, health, judged, policy, sweep, swept, taints, touched
 from e2e.tests.jobs import Jobs, memory
-from e2e.tests.survival import ENDLESS, apart, step
+from e2e.tests.survival import ENDLESS, apart, pace, step
 
 SLOWED = 0.07
 """Processors of a rank that is held back."""
@@ -140,7 +140,9 @@ def test_a_job_is_moved_off_a_slow_node_and_people_put_it_back(
         jobs.wait(lambda: step(jobs, name) > saved, 180, "it goes on from what it has saved")
         jobs.wait(lambda: judged(cluster, slow).get("outcome") == "Right", 240, "the move did it good")
         before = judged(cluster, slow)["paces"][0]
-        print(f"a step took {before['seconds']:.3f} s, {before['gain']:.3f} s of it for the slow node")
+        expected = before["seconds"] - before["gain"]
+        after = pace(jobs, name)
+        print(f"a step: {before['seconds']:.3f} s, {expected:.3f} s expected, {after:.3f} s after the move")
         table = cluster.kubectl("get", "nodehealths")
         assert any("Requalifying" in line and slow in line for line in table.splitlines())
         hardware = next(
