@@ -6,6 +6,7 @@ Runs on the bare system Python. Says what it installs, and does nothing when all
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -40,6 +41,8 @@ PACKAGES = {
     # With promtool, which the tests of alerts and dashboards use.
     "prometheus": ("prometheus",),
 }
+ENVIRONMENTS = "python3-venv"
+"""Debian package without which its Python makes no environment that has pip."""
 GO_NEEDED = (1, 26)
 GO_SITE = "https://go.dev/dl/"
 RELEASES = "https://dl.k8s.io/"
@@ -67,9 +70,15 @@ def present(names: tuple[str, ...]) -> bool:
     )
 
 
+def makes_environments() -> bool:
+    """Whether this Python can make environments with pip: Debian packs the module ensurepip apart."""
+    return importlib.util.find_spec("ensurepip") is not None
+
+
 def missing_packages() -> list[str]:
     """The packages to install."""
-    return [package for package, names in PACKAGES.items() if not present(names)]
+    missing = [package for package, names in PACKAGES.items() if not present(names)]
+    return missing if makes_environments() else [ENVIRONMENTS, *missing]
 
 
 def install(packages: list[str]) -> None:

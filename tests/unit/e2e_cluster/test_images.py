@@ -160,3 +160,12 @@ def test_the_newest_go_that_fits_is_picked() -> None:
         host.pick(releases, "riscv64")
     assert host.parse_go("go1.26.8") == (1, 26)
     assert host.parse_go("devel") is None
+
+
+@pytest.mark.parametrize("makes", [True, False])
+def test_a_python_without_ensurepip_gets_the_package_that_has_it(
+    makes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "makes_environments", lambda: makes)
+    monkeypatch.setattr(host, "present", lambda names: True)
+    assert host.missing_packages() == ([] if makes else ["python3-venv"])
