@@ -10,6 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
+from convoy.cli.manifest import MODELS
+from convoy_crds.generate import KINDS
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 GOOD: dict[str, Any] = {
@@ -126,6 +128,14 @@ def test_what_is_wrong_is_said_in_words(tmp_path: Path, body: dict[str, Any], me
     code, output = validate(tmp_path, body)
     assert code == 1
     assert message in output
+
+
+def test_every_kind_is_known(tmp_path: Path) -> None:
+    assert set(MODELS) == {kind.name for kind in KINDS}
+    learned = {"apiVersion": "convoy.dev/v1alpha1", "kind": "HardwareClass", "metadata": {"name": "a"}}
+    assert validate(tmp_path, learned) == (0, f"{tmp_path / 'job.yaml'}: 1 object valid\n")
+    code, output = validate(tmp_path, {**learned, "spec": {"nodes": 3}})
+    assert code == 1 and "HardwareClass a: spec.nodes: there is no such field" in output
 
 
 def test_a_field_without_a_value_has_its_default(tmp_path: Path) -> None:

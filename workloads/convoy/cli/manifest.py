@@ -17,6 +17,7 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generate import KINDS, definition
 from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.meta import API_VERSION, GROUP
 from convoy_crds.nodehealth import NodeHealth
@@ -25,7 +26,7 @@ from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
 
-Health = GuardPolicy | NodeHealth | HealthSweep
+Health = GuardPolicy | NodeHealth | HealthSweep | HardwareClass
 MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore] | type[Health]] = {
     "TrainingJob": TrainingJob,
     "Engine": Engine,
@@ -33,6 +34,7 @@ MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore] | 
     "GuardPolicy": GuardPolicy,
     "NodeHealth": NodeHealth,
     "HealthSweep": HealthSweep,
+    "HardwareClass": HardwareClass,
 }
 
 
