@@ -13,7 +13,7 @@ class EngineMetric(Model):
     """A quantity the engine reports besides step, loss and samples."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
-    """Metric name without the `convoy_engine_<engine>_` prefix."""
+    """What the quantity is called."""
     unit: Annotated[str, Field(max_length=32)] = ""
     """Base unit: `seconds`, `bytes`, `ratio`; empty for a plain count."""
     help: Annotated[str, Field(max_length=512)] = ""

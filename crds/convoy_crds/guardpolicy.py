@@ -152,7 +152,7 @@ class Qualification(Model):
     condemn_after_failures: Annotated[int, Field(ge=1, le=10)] = 2
     """Failed retests in a row."""
     condemn_after_quarantines: Annotated[int, Field(ge=2, le=10)] = 3
-    """Within `quarantine_window`."""
+    """Within `quarantineWindow`."""
     quarantine_window: Duration = "720h"
 
 
