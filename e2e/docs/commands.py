@@ -9,6 +9,7 @@ from pathlib import Path
 from e2e.docs.tutorial import CHECKOUT, FOLDER, Block, blocks
 
 _UPGRADE = "helm -n convoy-system upgrade convoy charts/convoy --reset-then-reuse-values"
+_IMAGES = "make images PUSH=registry.example.com/convoy"
 NOT_PLAYED = {
     ("README.md", "make demo"): "what CI itself is, and what makes the cluster",
     ("README.md", "kubectl -n convoy-system create token reader"): "the account is that of `make demo`",
@@ -16,7 +17,9 @@ NOT_PLAYED = {
     ("README.md", "kubectl create configmap ddp"): "the tutorial own-script has them",
     ("README.md", "kubectl wait --for=condition=Complete"): "the tutorial first-job has it",
     ("README.md", "kubectl apply -f examples/store.yaml"): "needs a bucket and a volume of one's own",
-    ("README.md", "make images"): "needs a registry and a cluster of one's own",
+    ("README.md", f"{_IMAGES} TAG=v1"): "needs a registry and a cluster of one's own",
+    ("README.md", "kubectl -n NAMESPACE patch serviceaccount"): "needs a registry that wants a login",
+    ("README.md", f"{_IMAGES} TAG=v2"): "needs a registry and a cluster of one's own",
     ("README.md", "kubectl create namespace convoy-system"): "comes before the installation",
     ("README.md", "kubectl delete trainingjobs --all"): "takes Convoy away",
     ("README.md", "helm uninstall convoy -n convoy-system --no-hooks"): "takes Convoy away",
@@ -24,12 +27,13 @@ NOT_PLAYED = {
     ("CONTRIBUTING.md", "make venv"): "what CI itself is",
     ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of one's own",
     ("docs/checkpointstore.md", "kubectl apply -f examples/volumes"): "changes the release",
-    ("docs/checkpointstore.md", "pip install"): "installs beside what tests run with",
+    ("docs/checkpointstore.md", "convoy-env/bin/pip install"): "installs what the tests have",
     ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release",
     ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.ingress"): "needs an ingress controller",
     ("docs/dashboard.md", "kubectl -n convoy-system create serviceaccount"): "needs the dashboard",
     ("docs/dashboard.md", "kubectl -n convoy-system port-forward"): "runs until one ends it",
-    ("docs/python-client.md", "pip install"): "installs beside what tests run with",
+    ("docs/python-client.md", "python3 -m venv"): "installs what the tests have",
+    ("docs/reference/cli.md", "python3 -m venv"): "installs what the tests have",
     ("docs/runbooks/convoy-checkpoints-damaged.md", "kubectl"): "has a shell on a node, with a public image",
     ("docs/runbooks/convoy-queue-slow.md", "leader="): "needs a metrics-server",
     ("docs/runbooks/convoy-queue-stuck.md", "kubectl"): "needs a metrics-server",
