@@ -274,6 +274,8 @@ class SlowView:
     """Step."""
     slowdown: float = 0.0
     """0.4: takes 40 % longer than its peers."""
+    lost: float = 0.0
+    """Of the job's time, the share that it costs at most, 0 to 1."""
     persistent: bool = False
 
 

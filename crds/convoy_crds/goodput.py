@@ -28,7 +28,7 @@ class Cause(StrEnum):
     CHECKPOINT = "checkpoint"
     """Steps held up by saving."""
     STRAGGLER = "straggler"
-    """Steps held up by a slow rank."""
+    """Steps held up by ranks that are lastingly slow: the share of them that guard/ holds to be lost."""
     SUSPENDED = "suspended"
 
 
@@ -36,6 +36,14 @@ def totals(ledger: Goodput, now: datetime) -> dict[str, float]:
     """Seconds by cause with what runs since the last transition: they sum up to the job's age at `now`."""
     found = dict(ledger.seconds)
     if ledger.since is not None and ledger.cause:
-        open_for = max(0.0, (now - ledger.since).total_seconds())
-        found[ledger.cause] = round(found.get(ledger.cause, 0.0) + open_for, 3)
+        for cause, length in split(ledger, max(0.0, (now - ledger.since).total_seconds())).items():
+            found[cause] = round(found.get(cause, 0.0) + length, 3)
     return found
+
+
+def split(ledger: Goodput, length: float) -> dict[str, float]:
+    """What so many seconds since the last transition go to, by cause."""
+    lost = round(length * ledger.straggler, 3)
+    if not lost:
+        return {ledger.cause: length}
+    return {ledger.cause: length - lost, Cause.STRAGGLER.value: lost}

@@ -52,8 +52,9 @@ def in_the_way(condition: Condition, phase: Phase | None) -> bool:
 
 
 def straggler(one: Straggler) -> str:
-    """Who is slow, why, by how much and since when."""
+    """Who is slow, why, by how much and since when, and what that costs the job."""
     ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks))}"
     who = f"{ranks} on {', '.join(one.nodes)}" if one.ranks else f"{one.place}, nobody to blame"
     lasts = "lasting" if one.persistent else "not for long yet"
-    return f"{who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}"
+    cost = f"; {one.lost:.0%} of the job's time is lost" if one.lost else ""
+    return f"{who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}{cost}"

@@ -417,6 +417,8 @@ class Goodput(StatusModel):
     """The furthest step so far; steps up to it are recomputed after a fault."""
     checkpoint: float = 0.0
     """Seconds for which saving held up this incarnation, as far as `seconds` has them."""
+    straggler: float = 0.0
+    """Of the time since `since`, the share that goes to slow ranks instead, while `cause` is one of steps."""
     anchor_step: int = 0
     """The first step that was seen of this incarnation, and when, for the pace of a recomputation."""
     anchor_at: datetime | None = None
@@ -487,6 +489,8 @@ class Straggler(StatusModel):
     since_step: int = 0
     slowdown: float = 0.0
     """0.4: takes 40 % longer than its peers."""
+    lost: float = 0.0
+    """0.3: without it all ranks would be done in 30 % less time, at most."""
     persistent: bool = False
     """Slow for long, and most of that time."""
 

@@ -122,6 +122,7 @@ def _form(
         waits.append(pause)
     elif chosen and not {slot.pod for slot in chosen} & {gone.name for gone in wanted.delete}:
         formation.form(status, observed, layout, chosen, own)
+        stragglers.forget(draft)
         status_first = True
     if status.membership:
         commands = formation.commands(observed, status, own) if wrong is None else ()

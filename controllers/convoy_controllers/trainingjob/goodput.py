@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import RankView, SlotView
-from convoy_crds.goodput import Cause, totals
+from convoy_crds.goodput import Cause, split, totals
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import TERMINAL, Goodput, Phase, TrainingJobStatus
 
@@ -81,6 +81,7 @@ def account(
     if blow is not None:
         book.blow(blow, max((_time(rank) for rank in stepping), default=blow.at))
     book.turn(_cause(status, waiting, book.cause), _ms(now))
+    book.slowed(_lost(status))
     moved = book.value != before
     return book.closed() if moved or stepped else before
 
@@ -100,6 +101,11 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
     if status.phase is Phase.PENDING and waiting == Reasons.WAITING_FOR_PODS.name:
         return Cause.SCHEDULE
     return Cause.START
+
+
+def _lost(status: TrainingJobStatus) -> float:
+    """Of the time of its steps, the share that the job loses to slow ranks: all wait for the slowest."""
+    return max((one.lost for one in status.stragglers if one.persistent and one.ranks), default=0.0)
 
 
 class _Book:
@@ -168,6 +174,14 @@ class _Book:
         self._book(at)
         self.value.cause = cause.value if cause else ""
         self.value.since = self._since = at
+        self.value.straggler = 0.0
+
+    def slowed(self, lost: float) -> None:
+        """From now on slow ranks cost this share of the time of steps."""
+        if self.cause in _STEPPING and lost != self.value.straggler:
+            self._book(self._now)
+            self.value.since = self._since = max(self._now, self._since)
+            self.value.straggler = lost
 
     def closed(self) -> Goodput:
         """The ledger with its ratio as of now."""
@@ -180,7 +194,8 @@ class _Book:
     def _book(self, at: datetime) -> None:
         if self.value.cause:
             self._hold(at)
-            self._add(self.cause, (at - self._since).total_seconds())
+            for cause, length in split(self.value, (at - self._since).total_seconds()).items():
+                self._add(Cause(cause), length)
 
     def _hold(self, at: datetime) -> None:
         """Books for how long checkpoints have held up the steps; what runs since then began so much later."""

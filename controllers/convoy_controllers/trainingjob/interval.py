@@ -13,7 +13,7 @@ from convoy_crds.trainingjob import UNMEASURED_SECONDS, ChosenInterval, Training
 UNMEASURED = "nothing measured yet"
 STEADY = 0.2
 """An interval that differs from the one in the status by less than this share of it is no change."""
-_RUNNING = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.CHECKPOINT)
+_RUNNING = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.CHECKPOINT, Cause.STRAGGLER)
 """Causes of the ledger under which ranks make steps."""
 
 

@@ -11,7 +11,9 @@ from convoy_crds.trainingjob import Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05
-"""A slowdown that has changed by less is told as it was: else each second would be a write."""
+"""A slowdown, or what is lost to it, that has changed by less is told as it was: else each second would be a
+write.
+"""
 _SHARED = {
     "CommonMode": "all ranks, or a class of them, have become slower together",
     "Imbalance": "the work is dealt out unevenly",
@@ -25,8 +27,7 @@ def say(draft: Draft) -> None:
     status, view = draft.status, draft.observed.guard
     if view is None or not status.membership or view.incarnation != status.incarnation:
         if not status.membership:
-            draft.drop(ConditionType.STRAGGLER_DETECTED)
-            status.stragglers = []
+            forget(draft)
         return
     slow = sorted(view.slow, key=lambda one: (not one.ranks, not one.persistent, -one.slowdown, one.ranks))
     status.stragglers = _kept(status.stragglers, slow[:MOST])
@@ -38,6 +39,12 @@ def say(draft: Draft) -> None:
         draft.condition(ConditionType.STRAGGLER_DETECTED, True, Reasons.STRAGGLER, message)
     else:
         _nobody(draft, view)
+
+
+def forget(draft: Draft) -> None:
+    """Of an incarnation that is over nobody is slow."""
+    draft.drop(ConditionType.STRAGGLER_DETECTED)
+    draft.status.stragglers = []
 
 
 def _nobody(draft: Draft, view: GuardView) -> None:
@@ -85,10 +92,11 @@ def _kept(stored: list[Straggler], found: Iterable[SlowView]) -> list[Straggler]
     fresh = []
     for one in found:
         ranks = list(one.ranks[:MOST_RANKS])
-        slowdown = round(one.slowdown, 2)
+        slowdown, lost = round(one.slowdown, 2), round(one.lost, 2)
         old = before.get((one.cause, one.place, *ranks))
-        if old is not None and abs(old.slowdown - slowdown) < SAME:
-            slowdown = old.slowdown
+        if old is not None:
+            slowdown = old.slowdown if abs(old.slowdown - slowdown) < SAME else slowdown
+            lost = old.lost if abs(old.lost - lost) < SAME else lost
         fresh.append(
             Straggler(
                 cause=one.cause,
@@ -97,6 +105,7 @@ def _kept(stored: list[Straggler], found: Iterable[SlowView]) -> list[Straggler]
                 nodes=list(one.nodes[:MOST_NODES]),
                 since_step=old.since_step if old is not None else one.since,
                 slowdown=slowdown,
+                lost=lost,
                 persistent=one.persistent,
             )
         )

@@ -276,19 +276,21 @@ def _view(job: _Job, report: Report) -> GuardView:
     return GuardView(
         incarnation=job.incarnation,
         judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
-        slow=tuple(_slow(job.standing, finding) for finding in report.findings),
+        slow=tuple(_slow(job, finding, report.last - report.first + 1) for finding in report.findings),
         blind=job.blind,
     )
 
 
-def _slow(where: Standing, finding: Finding) -> SlowView:
+def _slow(job: _Job, finding: Finding, steps: int) -> SlowView:
+    whole = job.pace.seconds * steps if job.pace is not None else 0.0
     return SlowView(
         cause=finding.cause.value,
         place=finding.place,
         ranks=finding.ranks,
-        nodes=tuple(where.by_node(finding.ranks)),
+        nodes=tuple(job.standing.by_node(finding.ranks)),
         since=finding.since,
         slowdown=finding.slowdown,
+        lost=min(1.0, max(0.0, finding.lost / whole)) if whole > 0 else 0.0,
         persistent=finding.persistent,
     )
 

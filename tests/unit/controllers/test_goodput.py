@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from convoy_controllers.plan import GuardView, SlowView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_crds.goodput import totals
 from convoy_crds.trainingjob import TrainingJob
@@ -70,6 +72,54 @@ def test_saving_is_taken_out_of_the_steps_it_holds_up() -> None:
     cluster.train(22, checkpoint_seconds=0.0).settle().wait(5).train(30, checkpoint_seconds=0.25)
     cluster.exit_all().settle()
     assert spent(cluster) == {"start": 1, "productive": 13.25, "checkpoint": 1.75, "restart": 2}
+
+
+def slow(cluster: ToyCluster, *slow: SlowView) -> None:
+    cluster.guard = GuardView(cluster.job.status.incarnation, True, slow)
+    cluster.settle()
+
+
+def test_what_a_slow_rank_costs_is_taken_out_of_the_steps_while_it_lasts() -> None:
+    cluster = made().settle().wait(1).train(1).settle()
+    one = SlowView("Compute", "rank", (1,), ("node-1",), since=1, slowdown=0.43, lost=0.3)
+    slow(cluster.wait(10).train(11), one)
+    cluster.wait(10).train(21).settle()
+    assert spent(cluster) == {"start": 1, "productive": 20}, "what does not last costs nothing yet"
+    slow(cluster, replace(one, persistent=True))
+    cluster.wait(10)
+    assert spent(cluster) == {"start": 1, "productive": 27, "straggler": 3}, "also before the next write"
+    slow(cluster.train(31), replace(one, persistent=True, lost=0.5))
+    cluster.wait(10).train(41).settle()
+    assert spent(cluster) == {"start": 1, "productive": 32, "straggler": 8}
+    assert cluster.job.status.goodput.ratio == pytest.approx(32 / 41, abs=1e-3)
+    slow(cluster)
+    cluster.wait(10).train(51).settle()
+    assert spent(cluster) == {"start": 1, "productive": 42, "straggler": 8}
+
+
+def test_nobody_is_slow_while_nobody_steps() -> None:
+    cluster = made().settle().wait(1).train(1).settle()
+    one = SlowView("Compute", "rank", (1,), ("node-1",), since=1, slowdown=1.0, lost=0.5, persistent=True)
+    slow(cluster.wait(10).train(11), one)
+    cluster.wait(10).train(21).exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle().wait(4)
+    assert spent(cluster) == {"start": 1, "productive": 15, "straggler": 5, "restart": 4}
+    cluster.train(22).settle().wait(10).train(32).settle()
+    assert spent(cluster)["straggler"] == 5, "the next incarnation's ranks have accused nobody"
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        SlowView("Imbalance", "job", slowdown=0.5, lost=0.3, persistent=True),
+        SlowView("Compute", "rank", (1,), slowdown=0.5, lost=0.3),
+    ],
+    ids=["nobody to blame", "not for long yet"],
+)
+def test_what_is_no_lasting_straggler_costs_no_goodput(view: SlowView) -> None:
+    cluster = made().settle().wait(1).train(1).settle()
+    slow(cluster, view)
+    cluster.wait(10).train(11).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10}
 
 
 def test_a_hang_is_detected_late_and_lasts_since_the_last_step() -> None:

@@ -78,6 +78,16 @@ def test_a_slowdown_that_scatters_is_no_write() -> None:
     assert told(cluster, replace(SLOW, slowdown=0.6)) != before
 
 
+def test_what_it_costs_the_job_scatters_without_a_write_too() -> None:
+    cluster = job()
+    told(cluster, replace(SLOW, lost=0.3))
+    version = cluster.job.metadata.resource_version
+    told(cluster, replace(SLOW, lost=0.33))
+    assert cluster.job.metadata.resource_version == version
+    told(cluster, replace(SLOW, lost=0.4))
+    assert cluster.job.status.stragglers[0].lost == 0.4
+
+
 @pytest.mark.parametrize(
     ("slow", "judged", "status", "reason", "words"),
     [
@@ -103,6 +113,15 @@ def test_what_an_earlier_incarnation_showed_counts_no_more() -> None:
     told(cluster, SLOW)
     assert told(cluster, replace(SLOW, ranks=(4,)), incarnation=7) is not None
     assert [one.ranks for one in cluster.job.status.stragglers] == [[3]]
+
+
+def test_who_was_slow_before_a_restart_is_named_no_more() -> None:
+    cluster = job()
+    assert told(cluster, SLOW) is not None
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).settle()
+    assert cluster.job.status.incarnation == 2
+    assert cluster.job.status.stragglers == []
+    assert all(c.type != "StragglerDetected" for c in cluster.job.status.conditions)
 
 
 def test_a_recovered_rank_is_named_no_more() -> None:

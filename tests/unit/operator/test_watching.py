@@ -99,6 +99,7 @@ def test_who_is_slow_is_found_and_its_job_is_woken_once() -> None:
     (found,) = view.slow
     assert (found.cause, found.ranks, found.nodes) == ("Compute", (4,), ("n4",))
     assert 0.4 < found.slowdown < 0.6
+    assert 0.2 < found.lost < 0.4, "of a step that takes half as long again a third is lost"
     assert len(hub.queue.added) == 2
 
 
