@@ -49,7 +49,7 @@ lint: venv ## Style, types, layers and generated files.
 	@$(BIN)/python -m e2e.metrics_page --check
 
 .PHONY: docs
-docs: ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
+docs: host ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
 	@$(PYTHON) -m e2e.setup.environment docs
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict 2>&1 | (grep -v "^INFO" || true)
 	@$(PYTHON) -m e2e.docs.self_contained site
