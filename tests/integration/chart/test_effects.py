@@ -181,6 +181,7 @@ EFFECTS = {
     "dashboard.topologySpreadConstraints": Effect(SPREAD, DASHBOARD, "topologyKey: rack-x", beside=PAGES),
     "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
     "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
+    "test.tolerations": Effect(TOLERATION, {"Job convoy-trains-a-job"}, '"key":"team-x"'),
     "test.seconds": Effect(1_000_000, {"Job convoy-trains-a-job"}, "- '1000000'"),
 }
 

@@ -149,6 +149,7 @@ def test_every_setting_is_described_in_both() -> None:
         "test.engine=",
         "test.seconds=10",
         "test.params=steps",
+        "test.tolerations[0].effect=Never",
         "certificates.mode=Vault",
         "monitoring.runbooks=docs/runbooks",
         "monitoring.serviceMonitor.interval=often",
@@ -187,6 +188,7 @@ ADDED = (
     "dashboard.topologySpreadConstraints",
     "dashboard.ingress",
     "admission",
+    "test.tolerations",
 )
 """What the values of a release may lack that `helm upgrade --reuse-values` takes as they are."""
 ASKED = (
