@@ -49,9 +49,10 @@ class Settings:
     what turns. With more jobs each is written less."""
 
     qps: float = 100.0
-    """Requests per second to the API server, on average; 0 leaves the limit to the server's own fairness."""
+    """Requests per second to the API server, on average; 0 leaves the limit to the server's own fairness. Of
+    one gateway: an operator has three (app.py)."""
     burst: int = 200
-    """Requests that may go at once after a quiet time."""
+    """Requests that may go at once after a quiet time, of one gateway."""
     request_seconds: float = 30.0
     """Deadline of one request to the API server; large LISTs need most of it."""
     request_tries: int = 4

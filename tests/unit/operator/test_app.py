@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,12 +13,15 @@ import aiohttp
 import pytest
 from kubernetes.aio.client import Configuration
 
+from convoy_operator import app
 from convoy_operator.app import Operator
 from convoy_operator.connection import lean
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.settings import CA_MAKERS, Settings
 
 from .conftest import FakeApi
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,30 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+@pytest.mark.parametrize("given", [{}, {"qps": 7.0, "burst": 2000}, {"qps": 0.0}])
+def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_and_the_docs_say(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    made: list[Settings] = []
+
+    def gateway(client: Any, settings: Settings, metrics: Any) -> Mock:
+        made.append(settings)
+        return Mock()
+
+    monkeypatch.setattr(app, "KubernetesGateway", gateway)
+    settings = Settings(**given)
+    Operator(settings, Mock())
+    qps, burst = settings.qps, settings.burst
+    each = [(one.qps, one.burst) for one in made]
+    assert each == [(qps, burst), (min(qps, 50), burst), (qps, max(burst, 1000))]
+    if not given:
+        a_second, at_once = (f"{sum(found):g}" for found in zip(*each, strict=True))
+        values = (ROOT / "charts/convoy/values.yaml").read_text()
+        assert f"by default {a_second} in all" in values and f"{at_once} in all" in values
+        page = (ROOT / "docs/metrics.md").read_text().replace("\n", " ")
+        assert f"{a_second} requests a second, and {at_once} at once" in page
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
