@@ -47,6 +47,10 @@ or from the decision where nobody knows when it happened. Times of ranks are tho
 what two clocks that differ would make negative is not observed, nor is anything of a restart that another
 leader has decided on.
 
+`convoy_api_throttle_seconds_total` is of three budgets together: one of `operator.qps`; one of as much, but
+no more than 50 a second, for nodes' labels and Leases; and one of `operator.qps` for nodes' health. By
+default these are 250 requests a second, and 1400 at once after a quiet time.
+
 `convoy_goodput_seconds_total` counts each second of each job once, also over changes of the leader. What a
 job did since its last step is counted when it is known what that was.
 """

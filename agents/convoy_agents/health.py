@@ -1,10 +1,15 @@
-"""GET /metrics, /healthz and /readyz, on the event loop itself: a blocked loop answers no probe."""
+"""GET /metrics, /healthz and /readyz, on the event loop itself: a blocked loop answers no probe.
+
+Any pod may connect. Probes must be answered all the same, or the kubelet restarts the agent: connections are
+bounded, in all and of one address, and one that has long been open gives way to a new one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -13,6 +18,9 @@ REQUEST_SECONDS = 5.0
 MAX_REQUEST = 16 * 1024
 """Bytes of a request's head."""
 MAX_CLIENTS = 32
+"""Connections at a time."""
+MAX_CLIENTS_EACH = 8
+"""Of one address: two probes of the kubelet, and those who scrape."""
 
 
 class HealthServer:
@@ -22,7 +30,8 @@ class HealthServer:
         self._registry = registry
         self._not_ready = not_ready
         self._server: asyncio.Server | None = None
-        self._clients = 0
+        self._clients: dict[asyncio.StreamWriter, str] = {}
+        """Their addresses; the connection that is open longest comes first."""
 
     async def start(self, port: int) -> int:
         """Listens on all addresses; the port. OSError when it is taken."""
@@ -38,17 +47,32 @@ class HealthServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        self._make_room(address)
+        self._clients[writer] = address
         try:
-            if self._clients <= MAX_CLIENTS:
-                with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
-                    async with asyncio.timeout(REQUEST_SECONDS):
-                        head = await reader.readuntil(b"\r\n\r\n")
-                        writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("latin-1")))
-                        await writer.drain()
+            with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("latin-1")))
+                    writer.close()
+                    await writer.wait_closed()
         finally:
-            self._clients -= 1
-            writer.close()
+            self._clients.pop(writer, None)
+            # What was written is gone by now, or nobody reads it.
+            writer.transport.abort()
+
+    def _make_room(self, address: str) -> None:
+        """Ends the oldest connection of an address that has its share, or, when all places are taken, of the
+        one that has most of them: what was asked is answered at once, so that those who stay say nothing."""
+        held = Counter(self._clients.values())
+        if held[address] < MAX_CLIENTS_EACH:
+            if len(self._clients) < MAX_CLIENTS:
+                return
+            address = held.most_common(1)[0][0]
+        oldest = next(writer for writer, whose in self._clients.items() if whose == address)
+        del self._clients[oldest]
+        oldest.transport.abort()
 
     def _answer(self, line: str) -> bytes:
         method, _, rest = line.partition(" ")

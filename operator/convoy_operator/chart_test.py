@@ -1,7 +1,8 @@
-"""`python -m convoy_operator.chart_test ENGINE PARAMS SECONDS`: trains a small job to its end (`helm test`).
+"""`python -m convoy_operator.chart_test ENGINE PARAMS SECONDS POD`: trains a small job to its end.
 
-The job is of the operator's namespace, has one worker, and is taken away at the end, whatever came of it. One
-that an earlier test has left is taken away first. PARAMS is a JSON object, SECONDS the time for all of it.
+`helm test` runs it. The job is of the operator's namespace, has one worker, and is taken away at the end,
+whatever came of it. One that an earlier test has left is taken away first. PARAMS is a JSON object, SECONDS
+is the time for all of it, POD is what the spec of the worker's pod has besides, as a JSON object.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class Failed(Exception):
     """The job did not come to a good end; says why, and where to look."""
 
 
-def manifest(namespace: str, engine: str, params: Mapping[str, Any]) -> Object:
-    """The job."""
+def manifest(namespace: str, engine: str, params: Mapping[str, Any], pod: Mapping[str, Any]) -> Object:
+    """The job. `pod` is what its worker's pod spec has besides."""
+    worker = {"name": "worker", "replicas": 1, "template": {"spec": dict(pod)}}
     return {
         "apiVersion": TRAINING_JOBS.api_version,
         "kind": TRAINING_JOBS.kind,
         "metadata": {"name": NAME, "namespace": namespace},
         "spec": {
             "engine": {"name": engine, "params": dict(params)},
-            "roles": [{"name": "worker", "replicas": 1}],
+            "roles": [worker],
             "ttlSecondsAfterFinished": KEPT_SECONDS,
         },
     }
@@ -117,13 +119,14 @@ async def take_away(gateway: ApiGateway, namespace: str) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def run(engine: str, params: str, seconds: str) -> int:
+async def run(engine: str, params: str, seconds: str, pod: str) -> int:
     """The process: exit code 0 when the job has trained to its end, else 1 with the reason on stderr."""
     settings = from_environment()
     client = await connect(settings)
     gateway = KubernetesGateway(client, settings, Metrics(package_version()))
+    body = manifest(settings.namespace, engine, json.loads(params), json.loads(pod))
     try:
-        await train(gateway, manifest(settings.namespace, engine, json.loads(params)), float(seconds))
+        await train(gateway, body, float(seconds))
     except Failed as why:
         print(f"TrainingJob {settings.namespace}/{NAME}: {why}", file=sys.stderr)
     except errors.ApiError as error:

@@ -46,7 +46,7 @@ def probe_app(checks: Checks) -> web.Application:
 
 
 async def serve(app: web.Application, host: str, port: int) -> None:
-    """Serves until cancelled; raises OSError when the port is taken."""
+    """Serves until cancelled, at all addresses when `host` is empty; OSError when the port is taken."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -121,7 +121,7 @@ class Metrics:
         )
         self.api_wait_seconds = Counter(
             "convoy_api_throttle_seconds",
-            "Time requests waited for the client's own limit.",
+            "Time requests waited for the client's own limits.",
             registry=registry,
         )
         self.relists = _all(

@@ -49,9 +49,10 @@ class Settings:
     what turns. With more jobs each is written less."""
 
     qps: float = 100.0
-    """Requests per second to the API server, on average; 0 leaves the limit to the server's own fairness."""
+    """Requests per second to the API server, on average; 0 leaves the limit to the server's own fairness. Of
+    one gateway: an operator has three (app.py)."""
     burst: int = 200
-    """Requests that may go at once after a quiet time."""
+    """Requests that may go at once after a quiet time, of one gateway."""
     request_seconds: float = 30.0
     """Deadline of one request to the API server; large LISTs need most of it."""
     request_tries: int = 4
@@ -72,8 +73,8 @@ class Settings:
     retry_seconds: float = 1.0
     """Time between two tries to take or renew the Lease."""
 
-    hub_bind: str = "0.0.0.0"  # noqa: S104 - agents on other nodes dial it
-    """Address that the hub's two ports are bound to."""
+    hub_bind: str = ""
+    """Address that the hub's two ports are bound to; all of IPv4 and IPv6 when empty."""
     enrolment_port: int = 8470
     """Port where agents buy certificates (server TLS)."""
     session_port: int = 8471
@@ -98,8 +99,8 @@ class Settings:
     """Port of /metrics."""
     probe_port: int = 8081
     """Port of /healthz and /readyz."""
-    http_bind: str = "0.0.0.0"  # noqa: S104 - kubelet and Prometheus dial it
-    """Address that metrics and probes are bound to."""
+    http_bind: str = ""
+    """Address that metrics and probes are bound to; all of IPv4 and IPv6 when empty."""
     log_level: str = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
 
@@ -111,8 +112,12 @@ class Settings:
     @property
     def hub_address(self) -> str:
         """Where agents dial this replica's session port."""
-        host = f"[{self.pod_ip}]" if ":" in self.pod_ip else self.pod_ip
-        return f"{host}:{self.session_port}"
+        return host_port(self.pod_ip, self.session_port)
+
+
+def host_port(host: str, port: int) -> str:
+    """host:port, with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:

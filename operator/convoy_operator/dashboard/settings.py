@@ -54,8 +54,8 @@ class DashboardSettings:
     most_pages_each: int = 50
     """Of one user, where it is known who looks."""
 
-    bind: str = "0.0.0.0"  # noqa: S104 - the kubelet, Prometheus and people dial it
-    """Address that all ports are bound to."""
+    bind: str = ""
+    """Address that all ports are bound to; all of IPv4 and IPv6 when empty."""
     pages_bind: str = ""
     """Address that the port of the pages is bound to; where empty, `LOCAL` in the mode None, else `bind`."""
     hosts: str = ""

@@ -15,7 +15,7 @@ from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.reception import Reception
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.metrics import Metrics
-from convoy_operator.settings import Settings
+from convoy_operator.settings import Settings, host_port
 
 log = structlog.get_logger(__name__)
 
@@ -67,12 +67,13 @@ class HubServer:
 
     async def start(self) -> None:
         """Binds and serves; raises RuntimeError when a port is taken."""
-        host = self._settings.hub_bind
+        # gRPC takes :: for all of IPv4 as well, and for IPv4 alone where there is no IPv6.
+        host = self._settings.hub_bind or "::"
         self.enrolment_port = self._enrolment.add_secure_port(
-            f"{host}:{self._settings.enrolment_port}", self._enrolment_credentials
+            host_port(host, self._settings.enrolment_port), self._enrolment_credentials
         )
         self.session_port = self._sessions.add_secure_port(
-            f"{host}:{self._settings.session_port}", self._session_credentials
+            host_port(host, self._settings.session_port), self._session_credentials
         )
         await self._enrolment.start()
         await self._sessions.start()

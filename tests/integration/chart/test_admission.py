@@ -184,7 +184,7 @@ def test_others_are_taken(ask: Ask, template: dict[str, Any]) -> None:
 
 def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(ask: Ask) -> None:
     assert ask(job()) == ""
-    assert ask(chart_test.manifest("any", "gpt", {}) | {"metadata": {"name": "asks"}}, "required") == ""
+    assert ask(chart_test.manifest("any", "gpt", {}, {}) | {"metadata": {"name": "asks"}}, "required") == ""
     files = sorted((CHART.parents[1] / "examples").glob("*.yaml"))
     bodies = [body for path in files for body in yaml.safe_load_all(path.read_text())]
     jobs = [body for body in bodies if body["kind"] == "TrainingJob"]

@@ -17,7 +17,8 @@ APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 OPERATOR, AGENT = "Deployment convoy-operator", "DaemonSet convoy-agent"
 HOOKS = {"Job convoy-has-no-jobs-left", "Job convoy-leaves-nothing", "Job convoy-trains-a-job"}
 PODS = {OPERATOR, AGENT} | HOOKS
-POLICIES = {f"NetworkPolicy convoy-{part}" for part in ("operator", "agent", "hooks")}
+POLICIES = {f"NetworkPolicy convoy-{part}" for part in ("operator", "agent", "hooks", "uninstalled")}
+SCRAPED = {"NetworkPolicy convoy-operator", "NetworkPolicy convoy-agent"}
 MONITORS = {"ServiceMonitor convoy-operator", "ServiceMonitor convoy-agent"}
 BOARDS = {"ConfigMap convoy-dashboard-control-plane", "ConfigMap convoy-dashboard-jobs"}
 RULE = {"PrometheusRule convoy"}
@@ -111,7 +112,7 @@ EFFECTS = {
     "agent.tolerations": Effect(TOLERATION, {AGENT}, "key: team-x"),
     "agent.env": Effect({"CONVOY_COPY_RATE": 7_000_000}, {AGENT}, "value: '7000000'"),
     "networkPolicies.enabled": Effect(True, POLICIES, "policyTypes", OFF),
-    "networkPolicies.metricsFrom": Effect([PEER], POLICIES - {"NetworkPolicy convoy-hooks"}, "team-x"),
+    "networkPolicies.metricsFrom": Effect([PEER], SCRAPED, "team-x"),
     "networkPolicies.apiServer.cidrs": Effect(["192.0.2.1/32"], POLICIES, "cidr: 192.0.2.1/32"),
     "networkPolicies.apiServer.ports": Effect([8443], POLICIES, "port: 8443"),
     "networkPolicies.dns.to": Effect([PEER], POLICIES, "team-x"),
@@ -181,6 +182,7 @@ EFFECTS = {
     "dashboard.topologySpreadConstraints": Effect(SPREAD, DASHBOARD, "topologyKey: rack-x", beside=PAGES),
     "test.engine": Effect("engine-x", {"Job convoy-trains-a-job"}, "- engine-x"),
     "test.params": Effect({"steps": 7}, {"Job convoy-trains-a-job"}, '{"steps":7}'),
+    "test.tolerations": Effect(TOLERATION, {"Job convoy-trains-a-job"}, '"key":"team-x"'),
     "test.seconds": Effect(1_000_000, {"Job convoy-trains-a-job"}, "- '1000000'"),
 }
 

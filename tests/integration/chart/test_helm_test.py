@@ -22,6 +22,7 @@ from convoy_operator.settings import from_environment
 from .conftest import CHART, Bodies, one, render
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POD = '{"imagePullSecrets": [{"name": "pull"}], "tolerations": [{"operator": "Exists"}]}'
 
 
 def hooks(bodies: Bodies) -> Bodies:
@@ -44,7 +45,7 @@ def test_it_is_run_by_helm_test_alone_with_an_account_of_its_own(helm: Path) -> 
 def test_it_trains_what_the_values_say(helm: Path) -> None:
     values = {"test": {"engine": "mine", "params": {"words": 'a "b"', "number": 3}, "seconds": 90}}
     job = one(render(helm, values=values), "Job", "convoy-trains-a-job")
-    engine, params, seconds = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    engine, params, seconds, _ = job["spec"]["template"]["spec"]["containers"][0]["args"]
     assert (engine, float(seconds)) == ("mine", 90)
     assert json.loads(params) == values["test"]["params"]
     assert job["spec"]["activeDeadlineSeconds"] > 90
@@ -55,9 +56,19 @@ def test_another_engine_gets_no_parameters_of_this_one(helm: Path) -> None:
     assert job["spec"]["template"]["spec"]["containers"][0]["args"][1] == "{}"
 
 
+def test_its_worker_is_pulled_as_the_chart_s_own_images_and_bears_the_taints_of_the_values(
+    helm: Path,
+) -> None:
+    taint = {"key": "accelerator", "operator": "Exists"}
+    values = {"images": {"pullSecrets": [{"name": "pull"}]}, "test": {"tolerations": [taint]}}
+    job = one(render(helm, values=values), "Job", "convoy-trains-a-job")
+    pod = json.loads(job["spec"]["template"]["spec"]["containers"][0]["args"][3])
+    assert pod == {"imagePullSecrets": [{"name": "pull"}], "tolerations": [taint]}
+
+
 def test_by_default_it_is_an_engine_of_the_chart_with_parameters_that_it_takes(helm: Path) -> None:
     job = one(render(helm), "Job", "convoy-trains-a-job")
-    engine, params, _ = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    engine, params, *_ = job["spec"]["template"]["spec"]["containers"][0]["args"]
     spec = yaml.safe_load((CHART / "files" / "engines" / f"{engine}.yaml").read_text())["spec"]
     jsonschema.validate(json.loads(params), spec["paramsSchema"])
     assert json.loads(params)["steps"] <= 20
@@ -93,7 +104,7 @@ def test_the_rights_of_the_chart_are_enough_and_nothing_is_left(
 ) -> None:
     namespace, kubeconfig = account
     program = subprocess.Popen(
-        [sys.executable, "-m", "convoy_operator.chart_test", "gpt", '{"steps": 20}', "60"],
+        [sys.executable, "-m", "convoy_operator.chart_test", "gpt", '{"steps": 20}', "60", POD],
         env={**os.environ, "KUBECONFIG": str(kubeconfig), "CONVOY_NAMESPACE": namespace},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

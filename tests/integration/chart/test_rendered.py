@@ -47,6 +47,7 @@ OPTIONAL = {
     "monitoring": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
     "certificates": {"mode": "CertManager"},
 }
+LINUX = {"kubernetes.io/os": "linux"}
 APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 CLUSTER_WIDE = {
     "ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition",
@@ -157,7 +158,17 @@ def test_the_values_for_every_pod_reach_every_pod(helm: Path) -> None:
             assert container["image"].startswith("registry.example.com/convoy/"), owner
             assert container["image"].endswith(":v7"), owner
         if owner != "DaemonSet convoy-agent":
-            assert spec["nodeSelector"] == {"a": "b"}, owner
+            assert spec["nodeSelector"] == {**LINUX, "a": "b"}, owner
+
+
+def test_by_default_pods_go_to_nodes_that_can_run_them_alone(helm: Path) -> None:
+    for owner, template in pods(render(helm, "dashboard.enabled=true")).items():
+        assert template["spec"]["nodeSelector"] == LINUX, owner
+    others = {
+        part: {"nodeSelector": {"kubernetes.io/os": None}} for part in ("operator", "agent", "dashboard")
+    }
+    for owner, template in pods(render(helm, "dashboard.enabled=true", values=others)).items():
+        assert "nodeSelector" not in template["spec"], owner
 
 
 def test_what_the_agent_is_given_of_its_node_is_said_beside_it() -> None:

@@ -6,12 +6,18 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from convoy_agents.settings import Settings as AgentSettings
+from convoy_operator.dashboard.settings import PREFIX, DashboardSettings
+from convoy_operator.settings import PREFIX as OPERATOR_PREFIX
+from convoy_operator.settings import Settings
 
 from .conftest import CHART, one, render
 
@@ -149,6 +155,7 @@ def test_every_setting_is_described_in_both() -> None:
         "test.engine=",
         "test.seconds=10",
         "test.params=steps",
+        "test.tolerations[0].effect=Never",
         "certificates.mode=Vault",
         "monitoring.runbooks=docs/runbooks",
         "monitoring.serviceMonitor.interval=often",
@@ -181,12 +188,50 @@ def test_no_variable_that_the_chart_sets_can_be_given_again(helm: Path, part: st
     render(helm, f"{part}.env.{names[0]}_MORE=x")
 
 
+FOLLOWED = {
+    "operator": {
+        *(
+            f"{OPERATOR_PREFIX}{item.name.upper()}"
+            for item in fields(Settings)
+            if item.name.endswith("_port")
+        ),
+        "CONVOY_AGENT_SERVICE_ACCOUNT",
+    },
+    "agent": {
+        str(item.metadata["env"])
+        for item in fields(AgentSettings)
+        if item.name.endswith(("_port", "_dir", "_file")) and item.name not in {"api_port", "probe_dir"}
+    },
+    "dashboard": {
+        f"{PREFIX}{item.name.upper()}" for item in fields(DashboardSettings) if item.name.endswith("port")
+    },
+}
+"""What templates have besides: ports of Services, probes and policies, accounts, mounts."""
+
+
+@pytest.mark.parametrize("part", FOLLOWED)
+def test_no_variable_can_be_given_that_the_chart_could_not_follow(helm: Path, part: str) -> None:
+    names = FOLLOWED[part]
+    assert len(names) > 2
+    taken = []
+    for name in names:
+        try:
+            render(helm, f"{part}.env.{name}=7")
+        except ValueError as refused:
+            assert name in str(refused)
+        else:
+            taken.append(name)
+    assert taken == []
+    render(helm, f"{part}.env.CONVOY_MORE=7")
+
+
 ADDED = (
     "images.digests",
     "operator.topologySpreadConstraints",
     "dashboard.topologySpreadConstraints",
     "dashboard.ingress",
     "admission",
+    "test.tolerations",
 )
 """What the values of a release may lack that `helm upgrade --reuse-values` takes as they are."""
 ASKED = (

@@ -136,9 +136,9 @@ class Process:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def ask(self, path: str, port: int | None = None) -> str:
+    def ask(self, path: str, port: int | None = None, host: str = "127.0.0.1") -> str:
         """One answer to one GET."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port or self.port}{path}", timeout=10) as answer:
             return answer.read().decode()
 
     def stop(self) -> int:

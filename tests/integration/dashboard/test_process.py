@@ -87,6 +87,15 @@ def test_it_writes_nowhere_but_where_it_is_told(empty: Cluster, starter: Starter
     assert not Path(".nicegui").exists()
 
 
+def test_it_is_there_for_ipv4_and_for_ipv6(empty: Cluster, starter: Starter) -> None:
+    process = starter("TokenReview", bind="")
+    for host in ("127.0.0.1", "[::1]"):
+        assert process.ask("/healthz", process.probe_port, host) == "ok\n"
+        assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port, host)
+        assert "<html" in process.ask("/login", host=host)
+    process.stop()
+
+
 def test_a_wrong_setting_is_named(starter: Starter) -> None:
     one = starter.begin("Nobody")
     assert one.process.wait(40) != 0

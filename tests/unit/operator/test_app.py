@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,11 +13,15 @@ import aiohttp
 import pytest
 from kubernetes.aio.client import Configuration
 
+from convoy_operator import app
 from convoy_operator.app import Operator
 from convoy_operator.connection import lean
+from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.settings import CA_MAKERS, Settings
 
 from .conftest import FakeApi
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,18 @@ def test_an_authority_that_others_make_is_waited_for(
     assert maker == "Operator" or api.count("get", "secrets") > 3
 
 
+async def asked(
+    client: aiohttp.ClientSession, port: int, path: str, host: str = "127.0.0.1"
+) -> tuple[int, str]:
+    """Status and words of the answer, when there is one."""
+    while True:
+        try:
+            async with client.get(f"http://{host}:{port}{path}") as answer:
+                return answer.status, await answer.text()
+        except aiohttp.ClientConnectorError:  # not yet
+            await asyncio.sleep(0.05)
+
+
 async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
@@ -76,15 +94,6 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
     operator = Operator(settings, Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     running = asyncio.create_task(operator.run())
-
-    async def asked(client: aiohttp.ClientSession, port: int, path: str) -> tuple[int, str]:
-        while True:
-            try:
-                async with client.get(f"http://127.0.0.1:{port}{path}") as answer:
-                    return answer.status, await answer.text()
-            except aiohttp.ClientConnectorError:  # not yet
-                await asyncio.sleep(0.05)
-
     try:
         async with asyncio.timeout(20), aiohttp.ClientSession() as client:
             assert await asked(client, probes, "/healthz") == (200, "ok\n")
@@ -95,3 +104,54 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+@pytest.mark.parametrize("given", [{}, {"qps": 7.0, "burst": 2000}, {"qps": 0.0}])
+def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_and_the_docs_say(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    made: list[Settings] = []
+
+    def gateway(client: Any, settings: Settings, metrics: Any) -> Mock:
+        made.append(settings)
+        return Mock()
+
+    monkeypatch.setattr(app, "KubernetesGateway", gateway)
+    settings = Settings(**given)
+    Operator(settings, Mock())
+    qps, burst = settings.qps, settings.burst
+    each = [(one.qps, one.burst) for one in made]
+    assert each == [(qps, burst), (min(qps, 50), burst), (qps, max(burst, 1000))]
+    if not given:
+        a_second, at_once = (f"{sum(found):g}" for found in zip(*each, strict=True))
+        values = (ROOT / "charts/convoy/values.yaml").read_text()
+        assert f"by default {a_second} in all" in values and f"{at_once} in all" in values
+        page = (ROOT / "docs/metrics.md").read_text().replace("\n", " ")
+        assert f"{a_second} requests a second, and {at_once} at once" in page
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6(
+    api: FakeApi, unused_tcp_port_factory: Callable[[], int], host: str
+) -> None:
+    probes, metrics, enrolment, sessions = (unused_tcp_port_factory() for _ in range(4))
+    settings = Settings(
+        namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics,
+        enrolment_port=enrolment, session_port=sessions,
+    )  # fmt: skip
+    operator = Operator(settings, Mock())
+    operator.gateway = api  # type: ignore[assignment]  # in memory
+    hub = operator._hub(Authority(make_authority(datetime.now(UTC))))
+    await hub.start()
+    running = asyncio.create_task(operator.run())
+    try:
+        async with asyncio.timeout(20), aiohttp.ClientSession() as client:
+            assert await asked(client, probes, "/healthz", host) == (200, "ok\n")
+            assert (await asked(client, metrics, "/metrics", host))[0] == 200
+            for port in (enrolment, sessions):
+                _, writer = await asyncio.open_connection(host.strip("[]"), port)
+                writer.close()
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await hub.stop()

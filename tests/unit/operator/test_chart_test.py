@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.trainingjob.pods import pod
+from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
 from convoy_operator.chart_test import NAME, Failed, manifest, outcome, standing, take_away, train
@@ -15,7 +17,8 @@ from convoy_operator.resources import TRAINING_JOBS
 
 from .conftest import FakeApi
 
-BODY = manifest("sys", "gpt", {"steps": 20})
+POD = {"imagePullSecrets": [{"name": "pull"}], "tolerations": [{"operator": "Exists"}]}
+BODY = manifest("sys", "gpt", {"steps": 20}, POD)
 RUNNING = {"phase": "Running"}
 COMPLETE = {"phase": "Succeeded", "conditions": [{"type": "Complete", "status": "True"}]}
 FAILED = {
@@ -81,6 +84,10 @@ def test_where_a_job_is(status: Object | None, words: str) -> None:
 def test_its_job_is_one_that_the_operator_takes() -> None:
     job = TrainingJob.model_validate({**BODY, "metadata": {**BODY["metadata"], "uid": "u"}})
     assert job.spec.ttl_seconds_after_finished
+    (slot,) = slots(job)
+    worker = pod(job, None, slot)["spec"]
+    assert {name: worker[name] for name in POD} == POD
+    assert [container["name"] for container in worker["containers"]] == ["worker"]
 
 
 def test_a_job_that_ends_well_is_told_of_and_taken_away(virtual: Callable[..., Any]) -> None:

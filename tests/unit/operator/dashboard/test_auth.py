@@ -375,9 +375,9 @@ def test_settings(environ: dict[str, str], wrong: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "address", "hosts"),
     [
-        ({}, "0.0.0.0", set()),
+        ({}, "", set()),
         ({"BIND": "10.0.0.1"}, "10.0.0.1", set()),
-        ({"HOSTS": "A.example.com, b"}, "0.0.0.0", {"a.example.com", "b"}),
+        ({"HOSTS": "A.example.com, b"}, "", {"a.example.com", "b"}),
         ({"AUTH_MODE": "None"}, "127.0.0.1", LOCAL_NAMES),
         ({"AUTH_MODE": "None", "PAGES_BIND": "::", "HOSTS": "c"}, "::", {"c"}),
     ],

@@ -1,0 +1,116 @@
+"""Probes are answered whoever else connects: without an answer the kubelet restarts the agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from convoy_agents import health
+from convoy_agents.health import MAX_CLIENTS, MAX_CLIENTS_EACH, HealthServer
+
+KUBELET = "127.0.0.1"
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Clients:
+    """Who connects to one server, from any address of this machine."""
+
+    def __init__(self, server: HealthServer, port: int) -> None:
+        self.server = server
+        self.port = port
+        self._open: list[Connection] = []
+
+    async def connect(self, address: str) -> Connection:
+        found = await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
+        self._open.append(found)
+        return found
+
+    async def get(self, path: str, address: str = KUBELET) -> str:
+        """The first line of the answer; empty when the connection ends without one."""
+        reader, writer = await self.connect(address)
+        with suppress(ConnectionError):
+            writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            return (await reader.readline()).decode().strip()
+        return ""
+
+    def end(self) -> None:
+        for _, writer in self._open:
+            writer.transport.abort()
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[Clients]:
+    registry = CollectorRegistry()
+    Gauge("long", "A page that no socket's buffer holds." * 500_000, registry=registry)
+    server = HealthServer(registry, lambda: "")
+    found = Clients(server, await server.start(0))
+    yield found
+    found.end()
+    await server.stop()
+
+
+async def ended(connection: Connection) -> bool:
+    """Whether the server has ended it. It has answered another since, so that the news is on its way."""
+    try:
+        async with asyncio.timeout(0.2):
+            return await connection[0].read(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+OF_ONE = ["127.0.0.2"] * 100
+OF_MANY = [f"127.0.1.{number}" for number in range(1, 101)]
+OF_THE_NODE = [KUBELET] * 100
+
+
+@pytest.mark.parametrize("others", [OF_ONE, OF_MANY, OF_THE_NODE], ids=["one", "many", "the node's own"])
+async def test_probes_are_answered_while_a_hundred_idle_connections_are_open(
+    clients: Clients, others: list[str]
+) -> None:
+    for address in others:
+        await clients.connect(address)
+    for _ in range(10):
+        for path in ("/healthz", "/readyz"):
+            assert await clients.get(path) == "HTTP/1.1 200 OK"
+
+
+async def test_who_has_its_share_loses_its_own_oldest_connection_and_nobody_else_one(
+    clients: Clients,
+) -> None:
+    slow = await clients.connect(KUBELET)
+    crowd = [await clients.connect("127.0.0.2") for _ in range(MAX_CLIENTS_EACH + 1)]
+    assert await clients.get("/healthz", "127.0.0.3") == "HTTP/1.1 200 OK"
+    assert [await ended(one) for one in (slow, *crowd)] == [False, True, *[False] * MAX_CLIENTS_EACH]
+    slow[1].write(b"GET /healthz HTTP/1.1\r\n\r\n")
+    assert await slow[0].readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_when_all_places_are_taken_who_has_most_of_them_loses_one(clients: Clients) -> None:
+    slow = await clients.connect(KUBELET)
+    crowd = [await clients.connect("127.0.0.2") for _ in range(MAX_CLIENTS_EACH)]
+    for number in range(MAX_CLIENTS - MAX_CLIENTS_EACH - 1):
+        await clients.connect(f"127.0.1.{number + 1}")
+    assert await clients.get("/healthz", "127.0.0.3") == "HTTP/1.1 200 OK"
+    assert [await ended(one) for one in (slow, *crowd)] == [
+        False, True, *[False] * (MAX_CLIENTS_EACH - 1),
+    ]  # fmt: skip
+
+
+async def test_who_reads_no_answer_is_given_up(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "REQUEST_SECONDS", 0.5)
+    reader, writer = await asyncio.open_connection("127.0.0.1", clients.port, limit=1024)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if b"Length" in line)
+    async with asyncio.timeout(10):
+        while clients.server._clients:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.05)
+    with suppress(ConnectionError):
+        assert len(await reader.read()) < length
+    writer.close()
