@@ -280,7 +280,8 @@ class Operator:
         """Of the leader alone, so that a sum over replicas counts each job once."""
         if self.leads:
             self.goodput.count(self.world.jobs, datetime.now(UTC))
-        show_jobs(self.metrics, (job.status for job in self.world.jobs if self.leads))
+        counted = self.world.jobs if self.leads else ()
+        show_jobs(self.metrics, (job.status for job in counted if views.managed(job.raw)))
         self.metrics.queue_depth.set(self.queue.depth if self.leads else 0)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from convoy_controllers.trainingjob.counting import gains, settled
 from convoy_crds.goodput import Cause
 from convoy_crds.trainingjob import Goodput, Progress
-from convoy_operator.views import Parent
+from convoy_operator.views import Parent, managed
 
 
 @dataclass(slots=True)
@@ -77,7 +77,12 @@ class GoodputMeter:
             self._counter.labels(cause).inc(seconds)
 
     def _look(self, job: Parent, now: datetime) -> _Known | None:
-        """Reads a job's ledger; None for one that cannot be read. What an old job has had is counted."""
+        """Reads a job's ledger; None for one that cannot be read, and for another manager's.
+
+        What an old job has had is counted.
+        """
+        if not managed(job.raw):
+            return None
         known = self._known.get(job.uid)
         if known is not None and known.version == job.version:
             return known

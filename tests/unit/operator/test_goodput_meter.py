@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from convoy_crds.goodput import Cause
+from convoy_crds.terms import MANAGED_BY
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.views import Parent
 
@@ -156,3 +157,15 @@ def test_a_replica_that_does_not_lead_counts_nothing() -> None:
     it.store("a", "start", 0)
     meter.gone(it.jobs["a"], moment(5))
     assert registry.get_sample_value("g_total", {"cause": "start"}) == 0
+
+
+def test_the_seconds_of_another_managers_job_are_not_counted() -> None:
+    it = Harness()
+    for name, manager in (("theirs", "example.com/other"), ("ours", MANAGED_BY)):
+        it.store(name, "start", 0)
+        it.jobs[name].raw["spec"] = {"managedBy": manager}  # type: ignore[index]
+    assert it.count(10) == {"start": 10}
+    it.lead(10)
+    assert it.count(30) == {"start": 20}
+    it.delete("theirs", 40)
+    assert it.count(40) == {"start": 30} and len(it.meter) == 1
