@@ -48,7 +48,8 @@ what two clocks that differ would make negative is not observed, nor is anything
 leader has decided on.
 
 `convoy_goodput_seconds_total` counts each second of each job once, also over changes of the leader. What a
-job did since its last step is counted when it is known what that was.
+job did since its last step is counted when it is known what that was, what it ran before its first step with
+that step. What a job runs that never tells of a step is not counted: it is in none of the ratios.
 """
 AGENT = """\
 ## Agent
