@@ -57,7 +57,7 @@ class JobPage:
         self._seen: datetime | None = None
         """When the job was last there."""
         self._rank = rank
-        self._allowed = False
+        self._allowed = self._sees_nodes = False
         self._logs: Logs | None = None
         self._events: tuple[str, list[Object]] = ("", [])
         """Of the job with that uid: another one may have its name since."""
@@ -117,7 +117,9 @@ class JobPage:
 
     async def ask(self) -> None:
         """See live.Page."""
-        self._allowed = bool(await self.session.access.namespaces([self._namespace]))
+        access = self.session.access
+        self._allowed = bool(await access.namespaces([self._namespace]))
+        self._sees_nodes = await access.nodes()
 
     def show(self) -> None:
         """See live.Page."""
@@ -184,7 +186,8 @@ class JobPage:
         self._checkpoints.show(job.checkpoint_rows(model, now))
         say(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))
-        self._pods.show(job.pod_rows(model, world.pods_of(kept), world.health_by_node()))
+        healths = world.health_by_node() if self._sees_nodes else {}
+        self._pods.show(job.pod_rows(model, world.pods_of(kept), healths))
         if self._logs is None and self._context.settings.logs:
             # Not before the job was shown: what a page has, its reader can press.
             with self._log_section:
