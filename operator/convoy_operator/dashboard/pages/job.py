@@ -12,7 +12,7 @@ from nicegui import background_tasks, ui
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.gate import SESSION, place_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, happenings, job, jobs
@@ -40,7 +40,7 @@ def register(context: Context) -> None:
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
         rank = request.query_params.get("rank", "")
-        page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path, rank)
+        page = JobPage(context, request.scope[SESSION], namespace, name, place_of(request.scope), rank)
         await live.keep(context, page)
 
 
