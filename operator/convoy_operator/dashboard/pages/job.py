@@ -85,6 +85,9 @@ class JobPage:
                 self._rate = Chart(
                     "Samples per second over steps", charts.line(None, "rates", "samples/s", charts.TEAL)
                 )
+            with box("div", "broad"):
+                text("h2", "Steps")
+                self._course = Chart("Steps over time", charts.course(None))
             self._watched = text("p", "", "quiet")
         with box("section", aria_labelledby="goodput"):
             text("h2", "Where its time went", id="goodput")
@@ -177,6 +180,7 @@ class JobPage:
         curve = world.curves.get(kept.uid)
         self._loss.draw(charts.line(curve, "losses", "", charts.BLUE))
         self._rate.draw(charts.line(curve, "rates", "samples/s", charts.TEAL))
+        self._course.draw(charts.course(curve))
         since = curve.since if curve else now
         first = " " + WAIT if curve is None or not curve.times else ""
         say(self._watched, f"Watched since {clock(since)}: of what was before nothing is kept.{first}")
