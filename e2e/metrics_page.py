@@ -52,7 +52,8 @@ no more than 50 a second, for nodes' labels and Leases; and one of `operator.qps
 default these are 250 requests a second, and 1400 at once after a quiet time.
 
 `convoy_goodput_seconds_total` counts each second of each job once, also over changes of the leader. What a
-job did since its last step is counted when it is known what that was.
+job did since its last step is counted when it is known what that was, what it ran before its first step with
+that step. What a job runs that never tells of a step is not counted: it is in none of the ratios.
 """
 AGENT = """\
 ## Agent

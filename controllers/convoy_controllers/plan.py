@@ -232,6 +232,8 @@ class RankView:
     samples_per_second: float | None = None
     loss: float | None = None
     held_out_loss: float | None = None
+    diverged: bool = False
+    """Its loss is no number."""
     time: float = 0.0
     """Unix seconds of the progress."""
     checkpoint_seconds: float = 0.0

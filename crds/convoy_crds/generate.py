@@ -63,6 +63,7 @@ KINDS = (
             _column("Age", ".metadata.creationTimestamp", "date"),
             _column("Engine", ".spec.engine.name", wide=True),
             _column("Loss", ".status.progress.loss", "number", wide=True),
+            _column("Diverged", ".status.progress.diverged", "boolean", wide=True),
             _column("Incarnation", ".status.incarnation", "integer", wide=True),
             _column("Goodput", ".status.goodput.ratio", "number", wide=True),
             _column("Reason", ".status.reason", wide=True),

@@ -434,6 +434,8 @@ class Progress(StatusModel):
     """Of all ranks together."""
     loss: float | None = None
     held_out_loss: float | None = None
+    diverged: bool | None = None
+    """True when the loss is no number: NaN or infinite. `loss` is then left out."""
     eta_at: datetime | None = None
     time: datetime | None = None
     """When the step was reported."""

@@ -77,6 +77,8 @@ class Operator:
             settings.backoff_min_seconds,
             settings.backoff_max_seconds,
             on_wait=metrics.queue_seconds.observe,
+            # Who leads looks at everything first: a standby need not remember what changed before.
+            open=False,
         )
         Triggers(world, self.queue, settings.debounce_seconds)
         self.recorder = Recorder(gateway, metrics, settings.name)
@@ -181,6 +183,7 @@ class Operator:
             await _list(reflector)
         # Jobs and nodes are judged by these: a watch may hang on a server that died with the leader before.
         await asyncio.gather(_list(self.pods), _list(self.nodes))
+        self.queue.open = True
         self.presence.begin()
         now = datetime.now(UTC)
         self.goodput.begin(self.world.jobs, min(self.elector.before or now, now))
@@ -202,7 +205,7 @@ class Operator:
                 ]
             )
         finally:
-            self.leads = False
+            self.leads = self.queue.open = False
             self.metrics.leader.set(0)
 
     def _unsettled(self) -> float:
@@ -277,8 +280,9 @@ class Operator:
         """Of the leader alone, so that a sum over replicas counts each job once."""
         if self.leads:
             self.goodput.count(self.world.jobs, datetime.now(UTC))
-        show_jobs(self.metrics, (job.status for job in self.world.jobs if self.leads))
-        self.metrics.queue_depth.set(self.queue.depth)
+        counted = self.world.jobs if self.leads else ()
+        show_jobs(self.metrics, (job.status for job in counted if views.managed(job.raw)))
+        self.metrics.queue_depth.set(self.queue.depth if self.leads else 0)
 
 
 async def _list(reflector: Reflector[Any]) -> None:

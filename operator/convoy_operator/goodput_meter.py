@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from prometheus_client import Counter
 from pydantic import ValidationError
 
 from convoy_controllers.trainingjob.counting import gains, settled
 from convoy_crds.goodput import Cause
-from convoy_crds.trainingjob import Goodput, Progress
-from convoy_operator.views import Parent
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import Goodput, Phase, Progress
+from convoy_operator.views import Parent, managed
 
 
 @dataclass(slots=True)
@@ -24,19 +26,23 @@ class _Known:
     ledger: Goodput
     stepped: datetime | None
     """When its last step ended, as far as that is stored."""
+    unseen: datetime | None
+    """Since when it runs, where it has never told of a step: whether it makes any is not known."""
     counted: dict[str, float]
-    """By cause."""
+    """By cause. What is counted nowhere is in it too."""
 
     def seconds(self, now: datetime) -> dict[str, float]:
         """By cause. A later operator may know of further ones."""
-        found = settled(self.ledger, self.stepped, now)
+        found = settled(self.ledger, self.stepped, min(now, self.unseen) if self.unseen else now)
         return {cause: seconds for cause, seconds in found.items() if cause in Cause.__members__.values()}
 
 
 class GoodputMeter:
     """Of the leader: what was before its predecessor's end, that one has counted.
 
-    Every second of a job is counted once. Those of a step that has not ended are counted with its end.
+    Every second of a job is counted once. Those of a step that has not ended are counted with its end, also
+    of the first one. Of a job that never tells of a step, those in which it runs are not counted at all: the
+    ledger has them as `start` or `restart`, but nobody sees what was made of them.
     """
 
     def __init__(self, counter: Counter) -> None:
@@ -77,7 +83,12 @@ class GoodputMeter:
             self._counter.labels(cause).inc(seconds)
 
     def _look(self, job: Parent, now: datetime) -> _Known | None:
-        """Reads a job's ledger; None for one that cannot be read. What an old job has had is counted."""
+        """Reads a job's ledger; None for one that cannot be read, and for another manager's.
+
+        What an old job has had is counted.
+        """
+        if not managed(job.raw):
+            return None
         known = self._known.get(job.uid)
         if known is not None and known.version == job.version:
             return known
@@ -86,13 +97,36 @@ class GoodputMeter:
             stepped = Progress.model_validate(job.status.get("progress") or {}).time
         except ValidationError:
             return None
-        if known is None:
-            known = self._known[job.uid] = _Known(job.version, ledger, stepped, {})
-            known.counted = {} if self._young(job) else known.seconds(now)
-        known.version, known.ledger, known.stepped = job.version, ledger, stepped
-        return known
+        found = _Known(job.version, ledger, stepped, _unseen(job.status), {})
+        if known is not None:
+            found.counted = known.counted
+            if known.unseen is not None and not job.status.get("progress"):
+                _leave_out(known, found, now)
+        elif not self._young(job):
+            found.counted = found.seconds(now)
+        self._known[job.uid] = found
+        return found
 
     def _young(self, job: Parent) -> bool:
         """Whether nobody can have counted for this job before."""
         made = job.raw["metadata"].get("creationTimestamp")
         return self._since is not None and made is not None and datetime.fromisoformat(made) >= self._since
+
+
+def _unseen(status: Mapping[str, Any]) -> datetime | None:
+    """See _Known."""
+    if status.get("phase") != Phase.RUNNING or status.get("progress"):
+        return None
+    for one in status.get("conditions") or ():
+        if one.get("type") == ConditionType.RUNNING and one.get("status") == "True":
+            return datetime.fromisoformat(one["lastTransitionTime"])
+    return None
+
+
+def _leave_out(before: _Known, after: _Known, now: datetime) -> None:
+    """Takes for counted what a job ran without a step, once that run is over: nothing will tell of it."""
+    cause = before.ledger.cause
+    same = cause == after.ledger.cause and before.ledger.since == after.ledger.since
+    if not same or before.unseen != after.unseen:
+        unknown = after.seconds(now).get(cause, 0.0) - before.seconds(now).get(cause, 0.0)
+        after.counted[cause] = after.counted.get(cause, 0.0) + max(0.0, unknown)

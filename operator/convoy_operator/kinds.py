@@ -16,9 +16,8 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
-from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator import invalid
+from convoy_operator import invalid, views
 from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB
 from convoy_operator.views import Parent
 from convoy_operator.world import World
@@ -54,7 +53,7 @@ Planner = Callable[[World, Hub, Parent, Mapping[str, str], datetime], Plan]
 
 def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
     """The plan of a TrainingJob."""
-    if (parent.raw.get("spec") or {}).get("managedBy") not in (None, MANAGED_BY):
+    if not views.managed(parent.raw):
         return Plan()
     try:
         job = TrainingJob.model_validate(parent.raw)

@@ -96,7 +96,9 @@ class Metrics:
             kinds,
             ["api", "conflict", "bug"],
         )
-        self.queue_depth = Gauge("convoy_queue_depth", "Keys that wait for a worker.", registry=registry)
+        self.queue_depth = Gauge(
+            "convoy_queue_depth", "Keys that wait for a worker of the leader.", registry=registry
+        )
         self.queue_seconds = Histogram(
             "convoy_queue_seconds",
             "Time a key waited for a worker once due.",

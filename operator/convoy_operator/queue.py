@@ -54,6 +54,8 @@ class WorkQueue(Generic[K]):
     rng: random.Random = field(default_factory=random.Random)
     on_wait: Callable[[float], None] = lambda seconds: None
     """Told how long each key stood in line, in seconds."""
+    open: bool = True
+    """Whether keys are taken. Those of one that has no workers yet would stand there for ever."""
     _entries: dict[K, _Entry] = field(default_factory=dict)
     _heap: list[tuple[float, int, K]] = field(default_factory=list)
     _order: itertools.count[int] = field(default_factory=itertools.count)
@@ -67,8 +69,10 @@ class WorkQueue(Generic[K]):
         """Wants `key` reconciled within `delay` seconds.
 
         A delay of 0 with high priority is urgent: it overrides a back-off. `high=False` is for keys that are
-        merely looked at again.
+        merely looked at again. A queue that is not open takes nothing.
         """
+        if not self.open:
+            return
         now = self._now()
         entry = self._entries.setdefault(key, _Entry())
         if delay <= 0 and high:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob import nodes
-from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, NODE_CONDITION_QUALIFIED
+from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, MANAGED_BY, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
@@ -60,6 +60,11 @@ class Node:
     taints: tuple[Mapping[str, Any], ...] = ()
     qualified: Mapping[str, Any] = field(default_factory=dict)
     """Convoy's own condition; empty while it has none."""
+
+
+def managed(job: Mapping[str, Any]) -> bool:
+    """Whether a TrainingJob is this operator's: spec.managedBy may give it to another controller."""
+    return (job.get("spec") or {}).get("managedBy") in (None, MANAGED_BY)
 
 
 def in_memory(job: Mapping[str, Any]) -> bool:

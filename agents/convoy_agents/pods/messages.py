@@ -93,6 +93,8 @@ class Progress:
     """Until the newest save that has its copies had them; 0 before the first."""
     restore_ms: int = 0
     """For which it read what this incarnation goes on from; 0 when it read nothing."""
+    diverged: bool = False
+    """Its loss is no number."""
 
 
 FromLauncher = PortPicked | RankUpdate
@@ -133,6 +135,7 @@ def parse_progress(frame: Mapping[str, Any]) -> Progress:
         save_ms=whole(frame, "saveMs", MAX_STEP, 0),
         copy_ms=whole(frame, "copyMs", MAX_STEP, 0),
         restore_ms=whole(frame, "restoreMs", MAX_STEP, 0),
+        diverged=flag(frame, "diverged"),
     )
 
 

@@ -91,4 +91,5 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         save_ms=progress.save_ms,
         copy_ms=progress.copy_ms,
         restore_ms=progress.restore_ms,
+        diverged=progress.diverged,
     )

@@ -762,6 +762,7 @@ class Progress(_message.Message):
     SAVE_MS_FIELD_NUMBER: _builtins.int
     COPY_MS_FIELD_NUMBER: _builtins.int
     RESTORE_MS_FIELD_NUMBER: _builtins.int
+    DIVERGED_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     """0 when unknown"""
@@ -777,6 +778,8 @@ class Progress(_message.Message):
     """until the newest save that has its copies had them; 0 before the first"""
     restore_ms: _builtins.int
     """for which it read what this incarnation goes on from; 0 when it read nothing"""
+    diverged: _builtins.bool
+    """its loss is no number: NaN or infinite"""
     def __init__(
         self,
         *,
@@ -790,10 +793,11 @@ class Progress(_message.Message):
         save_ms: _builtins.int = ...,
         copy_ms: _builtins.int = ...,
         restore_ms: _builtins.int = ...,
+        diverged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "held_out_loss", b"held_out_loss", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "held_out_loss", b"held_out_loss", "loss", b"loss", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "diverged", b"diverged", "held_out_loss", b"held_out_loss", "loss", b"loss", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__held_out_loss: _TypeAlias = _typing.Literal["held_out_loss"]  # noqa: Y015
     _WhichOneofArgType__held_out_loss: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss"]  # noqa: Y015

@@ -32,7 +32,8 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
     slowest = min(ranks, key=lambda rank: rank.step or 0)
     step = slowest.step or 0
     total = next((rank.total_steps for rank in ranks if rank.total_steps), None)
-    loss = next((rank.loss for rank in ranks if rank.loss is not None), None)
+    telling = next((rank for rank in ranks if rank.loss is not None or rank.diverged), None)
+    loss = telling.loss if telling and not telling.diverged else None
     held_out = next((rank.held_out_loss for rank in ranks if rank.held_out_loss is not None), None)
     if held_out is None and stored is not None:
         held_out = stored.held_out_loss
@@ -47,6 +48,7 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
         samples_per_second=round(rate, 3) if rate else None,
         loss=round(loss, 6) if loss is not None else None,
         held_out_loss=round(held_out, 6) if held_out is not None else None,
+        diverged=True if telling and telling.diverged else None,
         eta_at=_eta(stored, step, total, time),
         time=time,
     )

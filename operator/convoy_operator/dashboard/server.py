@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from convoy_operator import http
 from convoy_operator.connection import connect, package_version
+from convoy_operator.dashboard import room
 from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.gate import SESSION, Gate
 from convoy_operator.dashboard.auth.refusal import STYLE, refusal
@@ -154,12 +155,11 @@ class Dashboard:
 
     def _full(self, session: Session) -> bool:
         settings, user = self.context.settings, session.identity.user
-        if len(Client.instances) >= settings.most_pages:
-            return True
-        of_user = sum(
-            found is not None and found.identity.user == user for found in map(owner, Client.instances)
-        )
-        return self.context.door.mode is not AuthMode.NONE and of_user >= settings.most_pages_each
+        opened = list(Client.instances)
+        if self.context.door.mode is AuthMode.NONE:
+            return len(opened) >= settings.most_pages
+        own = sum(found is not None and found.identity.user == user for found in map(owner, opened))
+        return room.full(len(opened), own, settings.most_pages, settings.most_pages_each)
 
     async def run(self) -> None:
         """Runs until the server is told to stop, or until any part ends."""

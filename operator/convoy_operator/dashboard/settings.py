@@ -52,7 +52,7 @@ class DashboardSettings:
     """Pages that may be open at a time: one takes a megabyte or two of memory."""
 
     most_pages_each: int = 50
-    """Of one user, where it is known who looks."""
+    """Of one user, where it is known who looks; never more than are free besides."""
 
     bind: str = ""
     """Address that all ports are bound to; all of IPv4 and IPv6 when empty."""

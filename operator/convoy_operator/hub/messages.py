@@ -56,6 +56,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         samples_per_second=progress.samples_per_second if progress else None,
         loss=progress.loss if progress and progress.HasField("loss") else None,
         held_out_loss=progress.held_out_loss if progress and progress.HasField("held_out_loss") else None,
+        diverged=bool(progress and progress.diverged),
         time=seconds(progress.time_unix_ms) if progress else 0.0,
         checkpoint_seconds=progress.checkpoint_ms / 1000 if progress else 0.0,
         save_seconds=progress.save_ms / 1000 if progress else 0.0,

@@ -9,6 +9,7 @@ Series = Mapping[str, str]
 """By series: its values, one a minute, as promtool writes them."""
 
 OPERATOR = 'instance="op-1"'
+STANDBY = 'instance="op-2"'
 LEADS = {f"convoy_leader{{{OPERATOR}}}": "1x500"}
 AGENT = 'instance="node-1"'
 PAGES = 'instance="dashboard"'
@@ -71,10 +72,11 @@ def errors(cause: str, step: float) -> Series:
     }
 
 
-def queue(depth: str, reconciles: str) -> Series:
+def queue(depth: str, reconciles: str, of: str = OPERATOR, leads: str = "1x500") -> Series:
     return {
-        f"convoy_queue_depth{{{OPERATOR}}}": depth,
-        f'convoy_reconcile_seconds_count{{{OPERATOR},kind="TrainingJob"}}': reconciles,
+        f"convoy_leader{{{of}}}": leads,
+        f"convoy_queue_depth{{{of}}}": depth,
+        f'convoy_reconcile_seconds_count{{{of},kind="TrainingJob"}}': reconciles,
     }
 
 
@@ -122,7 +124,22 @@ CASES = {
     ),
     "ConvoyQueueStuck": Case(
         queue("3x500", "100x500"),
-        {"it moves": queue("3x500", growing(60)), "nobody waits": queue("0x500", "100x500")},
+        {
+            "it moves": queue("3x500", growing(60)),
+            "nobody waits": queue("0x500", "100x500"),
+            "a standby has a queue that nobody works at": {
+                **queue("0x500", "100x500"),
+                **queue("8x500", "0x500", STANDBY, "0x500"),
+            },
+            "it moves, and a standby has a queue": {
+                **queue("3x500", growing(60)),
+                **queue("8x500", "0x500", STANDBY, "0x500"),
+            },
+            "a standby has come to lead": {
+                **queue("0x57 _x443", "100x57 _x443", OPERATOR, "1x57 _x443"),
+                **queue("8x58 2x442", "0x58 50x442", STANDBY, "0x58 1x442"),
+            },
+        },
     ),
     "ConvoyQueueSlow": Case(waits(10, 10), {"all are soon served": waits(20, 0)}),
     "ConvoyApiBudgetWaits": Case(

@@ -116,9 +116,13 @@ def test_a_token_that_is_revoked_ends_the_session(
 ) -> None:
     log_in(guarded, browser, cluster.account("short-lived", LIST_JOBS))
     browser.sees("default/here")
+    browser.find("section[aria-labelledby=jobs] input").send_keys("her")
+    eventually(lambda: browser.driver.current_url.endswith("/?jobs.words=her"))
+    assert browser.find("header input[name=back]").get_attribute("value") == "/?jobs.words=her"
     cluster.plane.request("DELETE", "/api/v1/namespaces/default/serviceaccounts/short-lived")
     eventually(lambda: "/login" in browser.driver.current_url, 45)
     browser.sees("Your session is over")
+    assert browser.find("input[name=back]").get_attribute("value") == "/?jobs.words=her"
 
 
 def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, browser: Browser) -> None:

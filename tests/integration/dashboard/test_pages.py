@@ -52,7 +52,7 @@ def test_charts_are_drawn(research: str, dashboard: Process, browser: Browser) -
         "return [...document.querySelectorAll('.chart canvas')].map((canvas) => canvas.getContext('2d')"
         ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
     )
-    for path, number in (("/jobs/default/llama-8b", 2), ("/nodes/node-06", 1)):
+    for path, number in (("/jobs/default/llama-8b", 3), ("/nodes/node-06", 1)):
         browser.open(dashboard.url + path)
         eventually(lambda number=number: browser.run(drawn) == [True] * number, what=f"charts of {path}")
 

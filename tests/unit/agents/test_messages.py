@@ -48,8 +48,8 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
             parse_progress,
             {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
              "heldOutLoss": 0.5, "timeMs": 7, "firstStepMs": 6, "checkpointMs": 250, "saveMs": 12,
-             "copyMs": 70, "restoreMs": 33},
-            Progress(4, 9, 2.0, None, 0.5, 7, 6, 250, 12, 70, 33),
+             "copyMs": 70, "restoreMs": 33, "diverged": True},
+            Progress(4, 9, 2.0, None, 0.5, 7, 6, 250, 12, 70, 33, True),
         ),
         (parse_from_launcher, {"type": "of a later version"}, None),
     ],
@@ -88,6 +88,7 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_progress, {"type": "progress", "step": 1, "loss": "low"}, "loss"),
         (parse_progress, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),
         (parse_progress, {"type": "progress", "step": 1, "loss": float("inf")}, "loss"),
+        (parse_progress, {"type": "progress", "step": 1, "diverged": 1}, "diverged"),
     ],
 )
 def test_a_bad_field_is_named(parse: Any, frame: dict[str, Any], field: str) -> None:
@@ -101,7 +102,7 @@ values = st.recursive(
     max_leaves=5,
 )
 launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "stderr"]
-rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "checkpointMs"]
+rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "checkpointMs", "diverged"]
 times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs"]
 names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields, *times])
 types = st.sampled_from(["hello", "rank", "portPicked", "progress", "?"])

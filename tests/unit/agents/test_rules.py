@@ -309,6 +309,11 @@ class TestRanks:
         [report] = to_wire(state).ranks
         assert (report.exit_code, report.progress.step, report.progress.loss) == (1, 5, 0.5)
 
+    def test_a_loss_that_is_no_number_is_told_as_that(self) -> None:
+        for diverged in (True, False):
+            [report] = to_wire(run(says(0, Progress(5, diverged=diverged)), state=UP).state).ranks
+            assert (report.progress.diverged, report.progress.HasField("loss")) == (diverged, False)
+
 
 class TestGenerations:
     @pytest.mark.parametrize("tier", list(Tier))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,14 @@ def test_a_row_tells_step_loss_checkpoint_and_time_left() -> None:
     assert list(shown.values()) == [
         "job", "Running", "2/2", "50/200", "2.5000", "10m", "step 40, 30s ago", "1", "60m", "Training", "",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("progress", "loss"),
+    [({"step": 1}, "-"), ({"step": 1, "loss": 0.0}, "0.0000"), ({"step": 1, "diverged": True}, "NaN")],
+)
+def test_a_loss_that_is_no_number_is_not_as_one_that_is_not_told(progress: dict[str, Any], loss: str) -> None:
+    assert row(job(phase="Running", progress=progress), NOW)["LOSS"] == loss
 
 
 def test_the_message_is_for_jobs_in_trouble() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import aiohttp
 import pytest
 from kubernetes.aio.client import Configuration
 
-from convoy_operator import app
+from convoy_crds.terms import MANAGED_BY
+from convoy_operator import app, views
 from convoy_operator.app import Operator
 from convoy_operator.connection import lean
 from convoy_operator.hub.ca import Authority, make_authority
@@ -155,3 +156,67 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
         running.cancel()
         await asyncio.wait({running})
         await hub.stop()
+
+
+class Takeover:
+    """A replica that stands by, and then leads, with nobody to ask and nobody to work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def listed(_: Any) -> None:
+            pass
+
+        monkeypatch.setattr(app, "_list", listed)
+        monkeypatch.setattr(app, "together", self.lead)
+        self.operator = Operator(Settings(namespace="sys"), Mock())
+        self.seen: dict[str, float | None] = {}
+        self.taken = ""
+
+    async def lead(self, parts: list[Coroutine[Any, Any, None]]) -> None:
+        """In place of all that a leader does: looks at the metrics, and takes one key."""
+        for part in parts:
+            part.close()
+        self.seen = {phase: self.value("convoy_jobs", phase=phase) for phase in ("Running", "Failed")}
+        self.seen["queue"] = self.value("convoy_queue_depth")
+        self.taken = (await self.operator.queue.get()).name
+
+    def make(self, name: str, phase: str, **spec: str) -> None:
+        metadata = {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}
+        raw = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+        self.operator.world.jobs.upsert(views.parent(raw))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        self.operator._refresh()
+        return self.operator.metrics.registry.get_sample_value(name, labels)
+
+
+def test_a_standby_has_no_queue_and_what_changed_before_it_led_has_not_waited(
+    virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        it = Takeover(monkeypatch)
+        it.make("a", "Running")
+        await asyncio.sleep(3 * 3600)
+        assert it.value("convoy_queue_depth") == it.operator.queue.depth == 0
+        await it.operator._lead()
+        assert (it.seen["queue"], it.taken) == (1, "a")
+        assert it.value("convoy_queue_seconds_count") == 1
+        assert it.value("convoy_queue_seconds_sum") == 0
+        it.make("b", "Running")
+        assert it.value("convoy_queue_depth") == 0, "it leads no more"
+
+    virtual(play())
+
+
+def test_the_leader_counts_the_jobs_that_are_its_own(
+    virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        it = Takeover(monkeypatch)
+        it.make("own", "Running")
+        it.make("named", "Running", managedBy=MANAGED_BY)
+        it.make("theirs", "Failed", managedBy="example.com/other")
+        assert it.value("convoy_jobs", phase="Running") == 0, "a standby counts none"
+        await it.operator._lead()
+        assert (it.seen["Running"], it.seen["Failed"]) == (2, 0)
+
+    virtual(play())

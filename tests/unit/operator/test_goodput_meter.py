@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from convoy_crds.goodput import Cause
+from convoy_crds.terms import MANAGED_BY
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.views import Parent
 
@@ -45,15 +46,19 @@ class Harness:
         since: float,
         made: float = 0,
         stepped: float | None = None,
+        runs: float | None = None,
         **seconds: float,
     ) -> None:
-        """A job's status is stored."""
+        """A job's status is stored; `runs`: since when its phase is Running, where it is."""
         self.version += 1
         status: dict[str, Any] = {
             "goodput": {"seconds": seconds, "cause": cause, "since": moment(since).isoformat()}
         }
         if stepped is not None:
             status["progress"] = {"time": moment(stepped).isoformat()}
+        if runs is not None:
+            true = {"type": "Running", "status": "True", "lastTransitionTime": moment(runs).isoformat()}
+            status |= {"phase": "Running", "conditions": [true]}
         raw = {"metadata": {"creationTimestamp": moment(made).isoformat()}, "status": status}
         self.jobs[name] = Parent("ns", name, f"uid-{name}", self.version, raw)
 
@@ -156,3 +161,82 @@ def test_a_replica_that_does_not_lead_counts_nothing() -> None:
     it.store("a", "start", 0)
     meter.gone(it.jobs["a"], moment(5))
     assert registry.get_sample_value("g_total", {"cause": "start"}) == 0
+
+
+def test_the_seconds_of_another_managers_job_are_not_counted() -> None:
+    it = Harness()
+    for name, manager in (("theirs", "example.com/other"), ("ours", MANAGED_BY)):
+        it.store(name, "start", 0)
+        it.jobs[name].raw["spec"] = {"managedBy": manager}  # type: ignore[index]
+    assert it.count(10) == {"start": 10}
+    it.lead(10)
+    assert it.count(30) == {"start": 20}
+    it.delete("theirs", 40)
+    assert it.count(40) == {"start": 30} and len(it.meter) == 1
+
+
+def test_the_time_of_the_first_step_is_counted_once_it_has_ended() -> None:
+    it = Harness()
+    it.store("a", "start", 0)
+    assert it.count(5) == {"start": 5}
+    it.store("a", "start", 0, runs=8)
+    assert it.count(20) == {"start": 8}
+    it.store("a", "productive", 40, start=40.0, stepped=45, runs=8)
+    assert it.count(50) == {"start": 40, "productive": 5}
+    it.store("a", "restart", 50, stepped=45, start=40.0, productive=5.0, detect=5.0, runs=50)
+    assert it.count(60)["restart"] == 10, "its steps are seen"
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("cause", "seconds", "more"),
+    [
+        pytest.param("", {"start": DAY}, {}, id="over"),
+        pytest.param("suspended", {"start": DAY}, {"suspended": 30}, id="suspended"),
+        pytest.param("restart", {"start": DAY}, {"restart": 30}, id="after a fault"),
+    ],
+)
+def test_what_a_job_does_that_never_tells_of_a_step_is_counted_nowhere(
+    cause: str, seconds: dict[str, float], more: dict[str, float]
+) -> None:
+    it = Harness()
+    it.store("a", "start", 0, runs=60)
+    assert it.count(DAY - 10) == {"start": 60}
+    it.store("a", cause, DAY, **seconds)
+    assert it.count(DAY + 30) == {"start": 60, **more}
+    it.lead(DAY + 30)
+    it.store("a", cause, DAY, **seconds)
+    assert it.count(DAY + 40) == dict.fromkeys(more, 10.0)
+    it.delete("a", DAY + 50)
+    assert it.count(DAY + 50) == dict.fromkeys(more, 20.0)
+
+
+def test_a_second_run_without_steps_is_counted_nowhere_either_whether_or_not_the_pause_was_seen() -> None:
+    for seen in (True, False):
+        it = Harness()
+        it.store("a", "restart", 0, runs=10)
+        assert it.count(DAY) == {"restart": 10}
+        if seen:
+            it.store("a", "restart", 0)
+            assert it.count(DAY + 5) == {"restart": 10}
+            assert it.count(DAY + 15) == {"restart": 20}
+        it.store("a", "restart", 0, runs=DAY + 20)
+        assert it.count(2 * DAY) == {"restart": 25 if seen else 10}
+        it.store("a", "productive", 2 * DAY, restart=2 * DAY, stepped=2 * DAY + 7, runs=DAY + 20)
+        told = it.count(2 * DAY + 7)
+        assert told["productive"] == 7
+        assert told["restart"] == pytest.approx((25 if seen else 10) + DAY - 20), (
+            "of the run that told of one"
+        )
+
+
+def test_a_leader_knows_of_a_run_without_steps_that_another_one_held_back() -> None:
+    it = Harness()
+    it.store("a", "start", 0, runs=10)
+    assert it.count(30) == {"start": 10}
+    it.lead(40)
+    assert it.count(100) == {}
+    it.store("a", "productive", 200, start=200.0, stepped=210, runs=10)
+    assert it.count(210) == {"start": 190, "productive": 10}

@@ -214,6 +214,7 @@ class TestMessages:
             save_ms=12,
             copy_ms=700,
             restore_ms=1500,
+            diverged=True,
         )
         view = messages.slot_view(
             report(
@@ -243,6 +244,7 @@ class TestMessages:
         assert one.restore_seconds == 1.5
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
+        assert one.diverged is True
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
         assert view.committed == {"remote": CommitView(1, 8, 2.5)}
 

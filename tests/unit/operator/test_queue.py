@@ -57,6 +57,22 @@ def test_a_key_never_has_two_workers_and_runs_once_more_when_dirty(virtual: Any)
     virtual(scenario())
 
 
+def test_a_queue_that_is_not_open_remembers_nothing(virtual: Any) -> None:
+    async def scenario() -> None:
+        waits: list[float] = []
+        queue: WorkQueue[str] = WorkQueue(open=False, on_wait=waits.append)
+        queue.add("a")
+        queue.add("b", 5)
+        await asyncio.sleep(60)
+        assert queue.depth == 0 and not queue._entries and not queue._heap
+        queue.open = True
+        assert await take(queue, 60) is None
+        queue.add("a")
+        assert await take(queue) == "a" and waits == [0]
+
+    virtual(scenario())
+
+
 def test_news_within_the_debounce_is_gathered_and_not_put_off(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()

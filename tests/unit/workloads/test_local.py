@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from convoy_crds.trainingjob import Recovery, TrainingJob
 from convoy_workloads.local import LocalError, run_local
 from convoy_workloads.local.budget import Budget
 from convoy_workloads.local.environment import declared, pod_environment
+from convoy_workloads.local.run import _Run
 from convoy_workloads.local.screen import Screen
 from convoy_workloads.runtime.folder.storage import locked
+from convoy_workloads.runtime.progress import Meter
 
 
 def job(*env: dict[str, Any]) -> TrainingJob:
@@ -116,3 +120,13 @@ def test_a_reader_that_leaves_is_noticed_once() -> None:
     show.say("a")
     show.say("b")
     assert left == [1]
+
+
+@pytest.mark.parametrize("loss", [None, 2.5, math.nan])
+def test_a_step_is_shown_as_its_rank_writes_it(loss: float | None) -> None:
+    meter = Meter(total=9)
+    shown: list[str] = []
+    meter.observe(1, 0.0, loss=loss)
+    run: Any = SimpleNamespace(_curve=[], _screen=SimpleNamespace(progress=shown.append))
+    _Run._show(run, meter.message(0))
+    assert shown == [meter.line()]

@@ -30,7 +30,11 @@ def test_what_was_never_reported_is_left_out() -> None:
 def test_a_diverged_loss_is_no_number(loss: float) -> None:
     meter = Meter()
     meter.observe(1, 0.0, loss=loss)
-    assert "loss" not in meter.message(0)
+    assert meter.message(0) == {"type": "progress", "step": 1, "timeMs": 0, "diverged": True}
+    meter.observe(2, 1.0)
+    assert meter.message(0)["diverged"], "it tells no other"
+    meter.observe(3, 2.0, loss=0.5)
+    assert meter.message(0) == {"type": "progress", "step": 3, "timeMs": 0, "loss": 0.5}
 
 
 def test_a_line_for_the_log_says_what_is_known() -> None:

@@ -32,7 +32,9 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
     """One line of the table, by column."""
     status = job.status
     progress, checkpoint = status.progress, status.checkpoint
-    eta = "-"
+    eta = loss = "-"
+    if progress and (progress.diverged or progress.loss is not None):
+        loss = "NaN" if progress.diverged else f"{progress.loss:.4f}"
     if progress and progress.eta_at and status.phase not in TERMINAL:
         eta = age(now, progress.eta_at)
     return {
@@ -40,7 +42,7 @@ def row(job: TrainingJob, now: datetime) -> dict[str, str]:
         "PHASE": status.phase or "-",
         "READY": status.ready or "-",
         "STEP": step(job),
-        "LOSS": f"{progress.loss:.4f}" if progress and progress.loss is not None else "-",
+        "LOSS": loss,
         "ETA": eta,
         "CHECKPOINT": f"step {checkpoint.step}, {age(checkpoint.time, now)} ago" if checkpoint else "-",
         "RESTARTS": str(status.restarts.total),

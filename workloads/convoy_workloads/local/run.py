@@ -269,6 +269,8 @@ class _Run:
             words.append(f"loss {message['loss']:.4f}")
             self._curve = [point for point in self._curve if point[0] < message["step"]]
             self._curve.append((message["step"], message["loss"]))
+        if message.get("diverged"):
+            words.append("loss nan")
         if "heldOutLoss" in message:
             words.append(f"held-out {message['heldOutLoss']:.4f}")
         if "samplesPerSecond" in message:

@@ -78,6 +78,7 @@ class Meter:
             "samplesPerSecond": None if rate is None else round(rate, 3),
             "loss": _finite(self.loss),
             "heldOutLoss": _finite(self.held_out_loss),
+            "diverged": True if self.loss is not None and _finite(self.loss) is None else None,
             "firstStepMs": self.first_step_ms or None,
             "checkpointMs": int(self.checkpoint_seconds * 1000) or None,
             # Rounded up: a save that took no millisecond is one for all that.
@@ -90,5 +91,5 @@ class Meter:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON knows no NaN or infinity: left out. The loss of a diverged run is no number."""
+    """JSON knows no NaN or infinity: left out. A diverged run has such a loss, which is told aside."""
     return value if value is not None and abs(value) < float("inf") else None

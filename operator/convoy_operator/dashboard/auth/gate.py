@@ -53,6 +53,12 @@ def is_place(address: str) -> bool:
     return is_page(path) and query.isascii() and query.isprintable()
 
 
+def place_of(scope: Scope) -> str:
+    """Path and query of a request; without a query that no form could lead back to."""
+    path, query = str(scope["path"]), scope.get("query_string", b"").decode("latin-1")
+    return f"{path}?{query}" if query and query.isascii() and query.isprintable() else path
+
+
 class Gate:
     """ASGI."""
 
@@ -121,8 +127,7 @@ class Gate:
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._door.mode is AuthMode.TOKEN_REVIEW and scope["type"] == "http":
             if scope["method"] == "GET" and not scope["path"].startswith("/_nicegui"):
-                query = scope.get("query_string", b"").decode("latin-1")
-                place = f"{scope['path']}?{query}" if query else scope["path"]
+                place = place_of(scope)
                 back = f"?back={quote(place, safe='')}" if place != "/" else ""
                 await RedirectResponse(f"/login{back}", 303)(scope, receive, send)
                 return

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 
 from convoy_operator.dashboard.auth.access import Access
 from convoy_operator.dashboard.auth.identity import Identity
 
-MOST = 1000
-"""Sessions at a time; the one that was idle longest makes room."""
+MOST, MOST_EACH = 1000, 20
+"""Sessions at a time, of all users together and of one of them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,9 +43,17 @@ class Sessions:
     def begin(
         self, identity: Identity, access: Access, token: str | None = None, key: str | None = None
     ) -> Session:
-        """A session of that user, under a random id or the given one."""
-        if len(self._known) >= MOST:
-            self.end(min(self._known.values(), key=lambda one: one.used))
+        """A session of that user, under a random id or the given one.
+
+        Who has as many as one may have loses the one that was idle longest. Where there are too many in all,
+        a user does so who has the most: nobody can end others' by logging in again and again.
+        """
+        held = Counter(one.identity.user for one in self._known.values())
+        if held[identity.user] >= MOST_EACH:
+            self._end_idlest({identity.user})
+        elif len(self._known) >= MOST:
+            most = max(held.values())
+            self._end_idlest({user for user, number in held.items() if number == most})
         now = self._clock()
         session = Session(key or secrets.token_urlsafe(32), identity, access, token, now, now)
         self._known[session.id] = session
@@ -82,6 +91,10 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def _end_idlest(self, users: Container[str]) -> None:
+        of_them = (one for one in self._known.values() if one.identity.user in users)
+        self.end(min(of_them, key=lambda one: one.used))
 
     def _expired(self, session: Session) -> bool:
         now = self._clock()

@@ -14,6 +14,7 @@ GRID = "rgba(128,138,150,0.25)"
 BLUE = "#3d8bfd"
 TEAL = "#12a594"
 ORANGE = "#e5762c"
+VIOLET = "#8f7ee0"
 DIGITS = 6
 """Of a value, those that are drawn."""
 
@@ -51,10 +52,29 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
             for step, value in zip(curve.steps, told, strict=True)
             if not isnan(value)
         ]
+    return _plot(points, _below("step", type="value", scale=True), unit, colour)
+
+
+def course(curve: Curve | None) -> Options:
+    """The step over time. A job that goes back to a checkpoint rests until it does, and then falls."""
+    points: list[list[float]] = []
+    for at, step in zip(curve.times, curve.steps, strict=True) if curve is not None else ():
+        if points and step < points[-1][1]:
+            points.append([round(1000 * at), points[-1][1]])
+        points.append([round(1000 * at), step])
+    return {**_plot(points, _below("time (UTC)", type="time"), "step", VIOLET), "useUTC": True}
+
+
+def _below(name: str, **more: Any) -> Options:
+    """The axis below a plot."""
+    return _axis(name=name, nameLocation="middle", nameGap=26, **more)
+
+
+def _plot(points: Sequence[Sequence[float]], below: Options, unit: str, colour: str) -> Options:
     common = _common()
     return {
         **common,
-        "xAxis": _axis(type="value", name="step", nameLocation="middle", nameGap=26, scale=True),
+        "xAxis": below,
         "grid": {**common["grid"], "bottom": 26},
         "yAxis": _axis(type="value", name=unit, scale=True, nameTextStyle={"color": GREY, "align": "left"}),
         "series": [

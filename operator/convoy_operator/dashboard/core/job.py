@@ -10,7 +10,7 @@ from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.telling import in_the_way
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TERMINAL, Progress, TrainingJob
 from convoy_operator.dashboard.core.jobs import done, goodput
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import (
@@ -87,7 +87,7 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
     return [
         Fact("Step", steps),
         Fact("Done", f"{share:.1%}" if share is not None else "-"),
-        Fact("Loss", figure(progress.loss) if progress else "-"),
+        _loss(progress),
         Fact("Held-out loss", figure(progress.held_out_loss) if progress else "-"),
         Fact("Samples/s", figure(progress.samples_per_second) if progress else "-"),
         Fact("Ends", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"),
@@ -98,6 +98,12 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
         Fact("Checkpoint", f"step {point.step:,}, {point.tier}, {ago(point.time, now)}" if point else "-"),
         Fact("Made", ago(job.metadata.creation_timestamp, now)),
     ]
+
+
+def _loss(progress: Progress | None) -> Fact:
+    if progress and progress.diverged:
+        return Fact("Loss", "NaN", Tone.BAD)
+    return Fact("Loss", figure(progress.loss) if progress else "-")
 
 
 def shares(job: TrainingJob, now: datetime) -> list[Share]:

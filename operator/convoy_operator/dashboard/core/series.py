@@ -26,7 +26,8 @@ class Curve:
     since: datetime
     """When watching began."""
     times: array[float] = field(default_factory=lambda: array("d"))
-    """Unix seconds, as far as the job told; else when it was seen."""
+    """Unix seconds, as the job told; when it was seen, where that is ahead of now or behind what was told
+    before. They never go back."""
     steps: array[float] = field(default_factory=lambda: array("d"))
     losses: array[float] = field(default_factory=lambda: array("d"))
     """NaN where none was told."""
@@ -35,12 +36,16 @@ class Curve:
     stride: int = 1
     """Of so many points one is kept."""
     skipped: int = 0
+    _told: tuple[datetime | None, int] | None = None
+    """Time and step that were told last."""
 
     def add(self, progress: Progress, now: datetime) -> bool:
-        """Takes what was told, unless it is known; whether it was news."""
-        at = (progress.time or now).timestamp()
-        if self.times and at <= self.times[-1]:
+        """Takes what was told, unless it is what was told last; whether it was news."""
+        told = progress.time, progress.step
+        if told == self._told:
             return False
+        self._told = told
+        at = self._when(progress.time, now)
         if self.times and self.skipped + 1 < self.stride:
             # The newest is always there, and is replaced until it is the stride's turn.
             self.skipped += 1
@@ -54,6 +59,13 @@ class Curve:
         if len(self.times) > POINTS:
             self._thin()
         return True
+
+    def _when(self, told: datetime | None, now: datetime) -> float:
+        last, seen = self.times[-1] if self.times else float("-inf"), now.timestamp()
+        # Clocks of nodes differ: one that is ahead must not keep what others tell from being shown.
+        if told is not None and last < told.timestamp() <= seen:
+            return told.timestamp()
+        return max(last, seen)
 
     def _drop_last(self) -> None:
         if len(self.times) > 1:

@@ -22,8 +22,10 @@ class Frame:
     """Use it as `with frame.content:`."""
 
     def __init__(self, context: Context, session: Session, title: str, place: str) -> None:
-        """`place`: the path of this page."""
+        """`place`: path and query of this page."""
         self._context = context
+        self.place = place
+        """Where its reader is now: with the query that says what they have asked to see."""
         client = ui.context.client
         ui.page_title(f"{title} · Convoy" if title else "Convoy")
         chosen = client.request.cookies.get(THEME_COOKIE, "auto")
@@ -34,7 +36,7 @@ class Frame:
         top.move(target_index=0)
         with top:
             text("a", "Skip to the content", "skip", href="#content")
-            self._header(session, theme, place)
+            self._header(session, theme)
         self._banner = box("div", "banner")
         with self._banner:
             self._told = text("span", "", role="alert")
@@ -48,17 +50,17 @@ class Frame:
         show(self.content, False)
         self.refresh()
 
-    def _header(self, session: Session, theme: str, place: str) -> None:
+    def _header(self, session: Session, theme: str) -> None:
         with box("header", "bar"):
             text("a", "Convoy", "brand", href="/")
             with box("nav", aria_label="Main"):
-                here = {"aria_current": "page"} if place == "/" else {}
+                here = {"aria_current": "page"} if self.place.partition("?")[0] == "/" else {}
                 text("a", "Overview", href="/", **here)
             box("span", "gap")
             following = list(THEMES)[(list(THEMES).index(theme) + 1) % len(THEMES)]
             with box("form", method="post", action="/theme"):
                 box("input", type="hidden", name="theme", value=following)
-                box("input", type="hidden", name="back", value=place)
+                self._back = box("input", type="hidden", name="back", value=self.place)
                 text(
                     "button",
                     f"Theme: {THEMES[theme]}",
@@ -69,6 +71,11 @@ class Frame:
             if self._context.door.mode is AuthMode.TOKEN_REVIEW:
                 with box("form", method="post", action="/logout"):
                     text("button", "Log out", type="submit")
+
+    def moved(self, place: str) -> None:
+        """The address of this page is that now."""
+        self.place = place
+        put(self._back, "value", place)
 
     def failed(self, at: datetime | None) -> None:
         """This page could not be brought up to date, since then; None: it is up to date."""

@@ -12,7 +12,7 @@ from nicegui import background_tasks, ui
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.gate import SESSION, place_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, happenings, job, jobs
@@ -40,7 +40,7 @@ def register(context: Context) -> None:
     @ui.page("/jobs/{namespace}/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_job(request: Request, namespace: str, name: str) -> None:
         rank = request.query_params.get("rank", "")
-        page = JobPage(context, request.scope[SESSION], namespace, name, request.url.path, rank)
+        page = JobPage(context, request.scope[SESSION], namespace, name, place_of(request.scope), rank)
         await live.keep(context, page)
 
 
@@ -57,7 +57,7 @@ class JobPage:
         self._seen: datetime | None = None
         """When the job was last there."""
         self._rank = rank
-        self._allowed = False
+        self._allowed = self._sees_nodes = False
         self._logs: Logs | None = None
         self._events: tuple[str, list[Object]] = ("", [])
         """Of the job with that uid: another one may have its name since."""
@@ -85,6 +85,9 @@ class JobPage:
                 self._rate = Chart(
                     "Samples per second over steps", charts.line(None, "rates", "samples/s", charts.TEAL)
                 )
+            with box("div", "broad"):
+                text("h2", "Steps")
+                self._course = Chart("Steps over time", charts.course(None))
             self._watched = text("p", "", "quiet")
         with box("section", aria_labelledby="goodput"):
             text("h2", "Where its time went", id="goodput")
@@ -117,7 +120,9 @@ class JobPage:
 
     async def ask(self) -> None:
         """See live.Page."""
-        self._allowed = bool(await self.session.access.namespaces([self._namespace]))
+        access = self.session.access
+        self._allowed = bool(await access.namespaces([self._namespace]))
+        self._sees_nodes = await access.nodes()
 
     def show(self) -> None:
         """See live.Page."""
@@ -175,6 +180,7 @@ class JobPage:
         curve = world.curves.get(kept.uid)
         self._loss.draw(charts.line(curve, "losses", "", charts.BLUE))
         self._rate.draw(charts.line(curve, "rates", "samples/s", charts.TEAL))
+        self._course.draw(charts.course(curve))
         since = curve.since if curve else now
         first = " " + WAIT if curve is None or not curve.times else ""
         say(self._watched, f"Watched since {clock(since)}: of what was before nothing is kept.{first}")
@@ -184,7 +190,8 @@ class JobPage:
         self._checkpoints.show(job.checkpoint_rows(model, now))
         say(self._saves, job.checkpoint_note(model))
         self._conditions.show(job.condition_rows(model, now))
-        self._pods.show(job.pod_rows(model, world.pods_of(kept), world.health_by_node()))
+        healths = world.health_by_node() if self._sees_nodes else {}
+        self._pods.show(job.pod_rows(model, world.pods_of(kept), healths))
         if self._logs is None and self._context.settings.logs:
             # Not before the job was shown: what a page has, its reader can press.
             with self._log_section:

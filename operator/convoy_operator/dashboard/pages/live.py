@@ -33,7 +33,8 @@ CONNECT_SECONDS = 60.0
 def _way_out(context: Context, place: str) -> str:
     if context.door.mode is AuthMode.TOKEN_REVIEW:
         return f"/login?over=1&back={quote(place, safe='')}"
-    return quote(place)
+    path, mark, query = place.partition("?")
+    return quote(path) + mark + query
 
 
 async def cut(client: Client) -> None:
@@ -70,8 +71,7 @@ def _draw(context: Context, page: Page) -> None:
 
 async def keep(context: Context, page: Page) -> None:
     """Keeps the page under construction up to date: now, and until it is closed or its session is over."""
-    client, place = ui.context.client, ui.context.client.request.url.path
-    session, frame = page.session, page.frame
+    client, session, frame = ui.context.client, page.session, page.frame
 
     async def update() -> bool:
         with client:
@@ -85,7 +85,7 @@ async def keep(context: Context, page: Page) -> None:
                 _draw(context, page)
         except Exception:
             # One object that is not as thought must not leave a page standing still without a word.
-            log.exception("a page could not be brought up to date", place=place)
+            log.exception("a page could not be brought up to date", place=frame.place)
             context.metrics.failures.inc()
             with client:
                 frame.failed(datetime.now(UTC))
@@ -118,7 +118,7 @@ async def keep(context: Context, page: Page) -> None:
 
     def leave() -> None:
         with client:
-            ui.navigate.to(_way_out(context, place))
+            ui.navigate.to(_way_out(context, frame.place))
         background_tasks.create(cut(client), name=f"cut {client.id}")
 
     await update()

@@ -13,7 +13,7 @@ from convoy_operator import errors
 from convoy_operator.dashboard.auth.door import MOST_TOKEN
 from convoy_operator.dashboard.auth.gate import SESSION, is_place
 from convoy_operator.dashboard.auth.identity import address_of
-from convoy_operator.dashboard.auth.limit import FailureLimit
+from convoy_operator.dashboard.auth.limit import LoginLimit
 from convoy_operator.dashboard.auth.refusal import STYLE
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.pages.frame import THEME_COOKIE, THEMES
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 _YEAR = 31_536_000
 REFUSED = "The API server does not know this token, or it has expired."
-LIMITED = "Too many tries have failed. Wait a minute."
+LIMITED = "Too many logins were tried, or have failed. Wait a minute."
 AWAY = "The API server does not answer, so nobody can be let in. Try again."
 OVER = "Your session is over. Log in again."
 _PAGE = """<!doctype html>
@@ -77,7 +77,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 def register(context: Context, app: FastAPI) -> None:
     """Makes the page, and the two forms of the header."""
-    door, limit, secure = context.door, FailureLimit(), context.settings.secure_cookie
+    door, limit, secure = context.door, LoginLimit(), context.settings.secure_cookie
 
     @app.get("/login")
     async def ask(request: Request) -> Response:
@@ -101,7 +101,7 @@ def register(context: Context, app: FastAPI) -> None:
         try:
             session = await door.enter(form.get("token", ""))
         except errors.ApiError as fault:
-            limit.succeeded(address)
+            limit.did_not_fail(address)
             context.metrics.logins.labels("failed").inc()
             log.warning("a token was not reviewed", error=str(fault))
             return _page(request, AWAY, 503, back)
@@ -109,7 +109,7 @@ def register(context: Context, app: FastAPI) -> None:
             context.metrics.logins.labels("refused").inc()
             log.info("a token was refused", peer=address)
             return _page(request, REFUSED, 401, back)
-        limit.succeeded(address)
+        limit.did_not_fail(address)
         context.metrics.logins.labels("accepted").inc()
         log.info("logged in", user=session.identity.user, peer=address)
         answer = RedirectResponse(_back(back), 303)

@@ -55,7 +55,8 @@ class Logs:
         self._lines = text("pre", "", "log", tabindex="0", role="log", aria_label="Log", aria_live="off")
         show(self._lines, False)
         put(self._stop, "disabled", True)
-        self._client.on_delete(self._end)
+        # NiceGUI gives its client to a handler that takes an argument.
+        self._client.on_delete(lambda: self._end())  # noqa: PLW0108
 
     def offer(self, ranks: int) -> None:
         """The job has so many ranks."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.gate import SESSION, place_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import charts, distribution, node
@@ -28,7 +28,7 @@ def register(context: Context) -> None:
 
     @ui.page("/nodes/{name}", dark=None, response_timeout=live.BUILD_SECONDS)
     async def show_node(request: Request, name: str) -> None:
-        page = NodePage(context, request.scope[SESSION], name, request.url.path)
+        page = NodePage(context, request.scope[SESSION], name, place_of(request.scope))
         await live.keep(context, page)
 
 

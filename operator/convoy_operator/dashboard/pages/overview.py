@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fastapi import Request
 from nicegui import ui
 
-from convoy_operator.dashboard.auth.gate import SESSION
+from convoy_operator.dashboard.auth.gate import SESSION, place_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.core import attention, jobs, nodes, place
@@ -27,20 +27,20 @@ def register(context: Context) -> None:
 
     @ui.page("/", dark=None, response_timeout=live.BUILD_SECONDS)
     async def overview(request: Request) -> None:
-        page = Overview(context, request.scope[SESSION], request.query_params)
+        page = Overview(context, request.scope[SESSION], request.query_params, place_of(request.scope))
         await live.keep(context, page)
 
 
 class Overview:
     """One reader's."""
 
-    def __init__(self, context: Context, session: Session, query: Mapping[str, str]) -> None:
-        """`query`: of the page's address."""
+    def __init__(self, context: Context, session: Session, query: Mapping[str, str], address: str) -> None:
+        """`query`: of the page's `address`."""
         self._context = context
         self.session = session
         self._allowed: frozenset[str] = frozenset()
         self._everywhere = self._sees_nodes = False
-        self.frame = Frame(context, session, "", "/")
+        self.frame = Frame(context, session, "", address)
         with self.frame.content:
             self._place = Place()
             text("h1", "Overview")
@@ -71,8 +71,12 @@ class Overview:
             filters=True,
             used=self._used,
             start=start,
-            chosen=lambda chosen: self._place.say(name, place.query(name, chosen)),
+            chosen=lambda chosen: self._moved(name, place.query(name, chosen)),
         )
+
+    def _moved(self, part: str, query: Mapping[str, str]) -> None:
+        self._place.say(part, query)
+        self.frame.moved(f"/?{self._place.query}" if self._place.query else "/")
 
     def _used(self) -> None:
         self._context.door.sessions.use(self.session)

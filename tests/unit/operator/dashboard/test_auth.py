@@ -27,8 +27,15 @@ from convoy_operator.dashboard.auth.identity import (
     of_review,
     within,
 )
-from convoy_operator.dashboard.auth.limit import ADDRESS_BURST, OVERALL_BURST, FailureLimit
-from convoy_operator.dashboard.auth.sessions import MOST, Sessions
+from convoy_operator.dashboard.auth.limit import (
+    ADDRESS_BURST,
+    OVERALL_BURST,
+    TRIES,
+    TRIES_BURST,
+    LoginLimit,
+)
+from convoy_operator.dashboard.auth.sessions import MOST, MOST_EACH, Session, Sessions
+from convoy_operator.dashboard.room import full
 from convoy_operator.dashboard.settings import LOCAL_NAMES, DashboardSettings, from_environment
 from convoy_operator.settings import SettingError
 
@@ -93,22 +100,39 @@ def test_addresses_of_proxies(address: str, inside: bool) -> None:
 
 def test_failures_of_one_address_run_out_and_come_back() -> None:
     clock = Clock()
-    limit = FailureLimit(clock)
+    limit = LoginLimit(clock)
     assert [limit.begin("a") for _ in range(ADDRESS_BURST + 1)] == [True] * ADDRESS_BURST + [False]
     assert limit.begin("b")
     clock.now += 12
     assert [limit.begin("a"), limit.begin("a")] == [True, False]
 
 
-def test_success_costs_nothing() -> None:
-    limit = FailureLimit(Clock())
-    for _ in range(5 * ADDRESS_BURST):
-        assert limit.begin("a")
-        limit.succeeded("a")
+def logins(limit: LoginLimit, address: str, tries: int) -> int:
+    """How many of them are let through; none fails."""
+    return sum(limit.begin(address) and (limit.did_not_fail(address) or True) for _ in range(tries))
+
+
+def test_logins_that_succeed_are_limited_too_and_less() -> None:
+    clock = Clock()
+    limit = LoginLimit(clock)
+    assert logins(limit, "a", 10 * TRIES_BURST) == TRIES_BURST > 10 * ADDRESS_BURST
+    assert logins(limit, "b", 1) == 1
+    clock.now += 60
+    assert logins(limit, "a", 10 * TRIES_BURST) == 60 * TRIES
+
+
+def test_what_is_not_tried_costs_nothing() -> None:
+    clock = Clock()
+    limit = LoginLimit(clock)
+    assert sum(limit.begin("a") for _ in range(10 * TRIES_BURST)) == ADDRESS_BURST
+    clock.now += 12
+    assert limit.begin("a")
+    clock.now += 12 * ADDRESS_BURST
+    assert logins(limit, "a", 1) == 1
 
 
 def test_many_addresses_share_a_limit() -> None:
-    limit = FailureLimit(Clock())
+    limit = LoginLimit(Clock())
     assert sum(limit.begin(str(number)) for number in range(3 * OVERALL_BURST)) == OVERALL_BURST
 
 
@@ -138,14 +162,77 @@ def test_ids_are_long_and_tokens_are_not_shown() -> None:
     assert "s3cret" not in repr(one) and one.id not in repr(one)
 
 
-def test_sessions_are_bounded() -> None:
-    clock = Clock()
-    sessions = Sessions(60, 600, clock)
-    first = sessions.begin(ADA, Everything())
-    for _ in range(MOST):
-        clock.now += 0.001
-        sessions.begin(ADA, Everything())
-    assert first.over and len(sessions) == MOST
+class Crowd:
+    """Sessions of users, each begun a moment after the one before."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.sessions = Sessions(600, 6000, self.clock)
+
+    def begin(self, user: str) -> Session:
+        self.clock.now += 0.001
+        return self.sessions.begin(Identity(user), Everything())
+
+    def of(self, user: str) -> int:
+        return sum(one.identity.user == user for one in self.sessions.all())
+
+
+def test_who_logs_in_again_and_again_ends_sessions_of_their_own_alone() -> None:
+    crowd = Crowd()
+    other = crowd.begin("eve")
+    own = [crowd.begin("ada") for _ in range(MOST_EACH)]
+    crowd.clock.now += 1
+    crowd.sessions.use(own[0])
+    for _ in range(2 * MOST):
+        crowd.begin("ada")
+        assert crowd.of("ada") == MOST_EACH and not other.over
+    crowd = Crowd()
+    own = [crowd.begin("ada") for _ in range(MOST_EACH)]
+    crowd.clock.now += 1
+    crowd.sessions.use(own[0])
+    crowd.begin("ada")
+    assert [one.over for one in own[:3]] == [False, True, False], "the one that was idle longest"
+
+
+def test_where_there_are_too_many_sessions_one_of_who_has_most_is_ended() -> None:
+    crowd = Crowd()
+    first = crowd.begin("ada")
+    for number in range(MOST // MOST_EACH):
+        for _ in range(MOST_EACH - 1):
+            crowd.begin(f"greedy-{number}")
+    while len(crowd.sessions) < MOST:
+        crowd.begin(f"single-{len(crowd.sessions)}")
+    for number in range(MOST // MOST_EACH):
+        crowd.begin(f"new-{number}")
+        assert len(crowd.sessions) == MOST and crowd.of(f"greedy-{number}") == MOST_EACH - 2
+    assert not first.over, "it was idle longest, and is the only one of its user"
+
+
+@pytest.mark.parametrize(
+    ("pages", "own", "is_full"),
+    [
+        (0, 0, False),
+        (49, 49, False),
+        (50, 50, True),
+        (100, 49, False),
+        (101, 49, True),
+        (149, 0, False),
+        (149, 1, True),
+        (150, 0, True),
+        (160, 0, True),
+    ],
+)
+def test_pages_that_a_reader_may_open(pages: int, own: int, is_full: bool) -> None:
+    assert full(pages, own, most=150, each=50) is is_full
+
+
+def test_a_few_readers_cannot_take_all_pages() -> None:
+    for greedy in (1, 3, 10, 30):
+        held = [0] * greedy
+        for _ in range(1000):
+            for one in range(greedy):
+                held[one] += not full(sum(held), held[one], most=150, each=50)
+        assert sum(held) < 150 and min(held) > 0, greedy
 
 
 class Reviewer:

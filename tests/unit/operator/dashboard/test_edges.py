@@ -230,6 +230,7 @@ def test_a_socket_speaks_for_pages_of_its_session_alone(
         ("/jobs/a/b", b"/login?back=%2Fjobs%2Fa%2Fb"),
         ("/nodes/x&y", b"/login?back=%2Fnodes%2Fx%26y"),
         ("/?jobs.words=a%20b", b"/login?back=%2F%3Fjobs.words%3Da%2520b"),
+        ("/jobs/a/b?rank=\u00e4", b"/login?back=%2Fjobs%2Fa%2Fb"),
     ],
 )
 def test_the_login_leads_back_to_the_page_that_was_asked_for(path: str, login: bytes) -> None:

@@ -57,6 +57,13 @@ def test_rights_that_are_not_known_are_told_of() -> None:
     assert "Some of your rights are not known yet" in frame._told.text
 
 
+def test_a_form_leads_back_to_what_its_reader_asked_to_see() -> None:
+    frame, _, _ = framed()
+    assert frame._back.props["value"] == frame.place == "/"
+    frame.moved("/?jobs.page=2")
+    assert frame._back.props["value"] == frame.place == "/?jobs.page=2"
+
+
 class Nobody:
     """Knows no token."""
 

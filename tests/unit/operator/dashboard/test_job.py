@@ -105,6 +105,15 @@ def test_facts_of_a_job_that_has_told_nothing_are_dashes() -> None:
     assert {found[label] for label in ("Step", "Done", "Loss", "Samples/s", "Ends", "Checkpoint")} == {"-"}
 
 
+@pytest.mark.parametrize(
+    ("progress", "text", "tone"),
+    [({"loss": 2.5}, "2.5", Tone.PLAIN), ({"diverged": True}, "NaN", Tone.BAD), ({}, "-", Tone.PLAIN)],
+)
+def test_a_loss_that_is_no_number_stands_out(progress: dict[str, Any], text: str, tone: Tone) -> None:
+    found = {fact.label: fact for fact in job.facts(training(progress={"step": 1, **progress}), NOW)}
+    assert (found["Loss"].text, found["Loss"].tone) == (text, tone)
+
+
 def event(reason: str, when: str | None, **more: Any) -> dict[str, Any]:
     return {"reason": reason, "message": "m", "type": "Normal", "lastTimestamp": when, **more}
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -28,7 +29,7 @@ class Page(nullcontext):  # type: ignore[type-arg]
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, mode: AuthMode = AuthMode.TOKEN_REVIEW) -> None:
         super().__init__()
-        self.request = SimpleNamespace(url=SimpleNamespace(path="/jobs/team/gpt"))
+        self.place = "/"
         self.session = SimpleNamespace(over=False, on_end=[])
         self.feed = Feed()
         self.metrics = DashboardMetrics(Metrics("test"))
@@ -147,20 +148,28 @@ def test_an_update_that_fails_is_said_and_tried_again(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("mode", "place"),
-    [(AuthMode.TOKEN_REVIEW, "/login?over=1&back=%2Fjobs%2Fteam%2Fgpt"), (AuthMode.PROXY, "/jobs/team/gpt")],
+    ("mode", "place", "leads"),
+    [
+        (AuthMode.TOKEN_REVIEW, "/jobs/team/gpt", "/login?over=1&back=%2Fjobs%2Fteam%2Fgpt"),
+        (AuthMode.TOKEN_REVIEW, "/?a=b%20c&d=2", "/login?over=1&back=%2F%3Fa%3Db%2520c%26d%3D2"),
+        (AuthMode.PROXY, "/jobs/team/gpt", "/jobs/team/gpt"),
+        (AuthMode.PROXY, "/jobs/team/a b?rank=4", "/jobs/team/a%20b?rank=4"),
+    ],
 )
-def test_a_session_that_is_over_leads_away_from_the_page(
-    monkeypatch: pytest.MonkeyPatch, virtual: Run, mode: AuthMode, place: str
+def test_a_session_that_is_over_leads_away_from_where_its_reader_is(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run, mode: AuthMode, place: str, leads: str
 ) -> None:
     async def play() -> None:
         page = Page(monkeypatch, mode)
         await page.open()
+        page.place = place
         began = asyncio.get_running_loop().time()
         page.session.over = True
         for told in page.session.on_end:
             told()
-        assert page.gone_to == [place]
+        assert page.gone_to == [leads]
+        if mode is AuthMode.TOKEN_REVIEW:
+            assert parse_qs(urlsplit(leads).query)["back"] == [place], "the login leads back"
         page.feed.ring()
         await asyncio.sleep(LEAST)
         assert page.refreshed == [], "nobody who is logged out is told of a change"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from nicegui import Client, core
 
 from convoy_operator import errors
 from convoy_operator.dashboard.core.logs import (
@@ -139,7 +140,8 @@ class Reading:
             self.texts.append(Element())
             return self.texts[-1]
 
-        client = type("C", (nullcontext,), {"on_delete": lambda *_: None})()
+        self.closing: list[Callable[..., None]] = []
+        client = type("C", (nullcontext,), {"on_delete": lambda _, handler: self.closing.append(handler)})()
         monkeypatch.setattr(logs, "ui", SimpleNamespace(context=SimpleNamespace(client=client)))
         monkeypatch.setattr(logs, "box", lambda *_, **__: nullcontext())
         monkeypatch.setattr(logs, "text", text)
@@ -152,6 +154,16 @@ class Reading:
         sessions = SimpleNamespace(use=lambda _: None)
         context: Any = SimpleNamespace(seats=Seats(), gateway=self, door=SimpleNamespace(sessions=sessions))
         self.page = logs.Logs(context, self.session, "team", self.find)
+
+    def close(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its page is closed, as NiceGUI does that: a handler that takes one argument is given the client."""
+
+        def fail(fault: Exception) -> None:
+            raise fault
+
+        monkeypatch.setattr(core.app, "handle_exception", fail)
+        for handler in self.closing:
+            Client.safe_invoke(self.page._client, handler)
 
     async def namespaces(self, asked: list[str]) -> frozenset[str]:
         return frozenset(asked if self.may["jobs"] else ())
@@ -255,5 +267,23 @@ def test_too_many_logs_are_refused_in_words(monkeypatch: pytest.MonkeyPatch, vir
         reading.page._begin(True)
         await asyncio.sleep(1.0)
         assert "0 logs are read already" in reading.said and reading.asked == []
+
+    virtual(play())
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_page_that_is_closed_reads_no_more(
+    monkeypatch: pytest.MonkeyPatch, virtual: Run, follow: bool
+) -> None:
+    async def play() -> None:
+        reading = Reading(monkeypatch)
+        reading.close(monkeypatch)
+        reading.page._begin(follow)
+        await asyncio.sleep(1.0)
+        assert len(reading.page._context.seats) == follow
+        said = reading.said
+        reading.close(monkeypatch)
+        await asyncio.sleep(0.1)
+        assert len(reading.page._context.seats) == 0 and reading.said == said
 
     virtual(play())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import isnan
 
+import pytest
 from tests.unit.operator.dashboard.builders import NOW
 
 from convoy_crds.trainingjob import Progress
@@ -13,13 +14,17 @@ from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
 
 
 def told(step: int, loss: float | None = 1.0) -> Progress:
-    return Progress(step=step, loss=loss, time=NOW + timedelta(seconds=step))
+    return Progress(step=step, loss=loss, time=at(step))
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
 
 
 def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
     curve = Curve(NOW)
     for step in range(20_000):
-        curve.add(told(step, loss=float(step)), NOW)
+        curve.add(told(step, loss=float(step)), at(step))
         assert len(curve.times) <= POINTS + 1
         assert (curve.steps[0], curve.steps[-1], curve.losses[-1]) == (0.0, float(step), float(step))
     assert len(curve.times) >= POINTS // 2
@@ -31,7 +36,7 @@ def test_a_curve_is_bounded_and_keeps_its_beginning_and_its_end() -> None:
 def test_a_job_that_tells_no_loss_keeps_whole_points() -> None:
     curve = Curve(NOW)
     for step in range(3 * POINTS):
-        curve.add(told(step, loss=None), NOW)
+        curve.add(told(step, loss=None), at(step))
         lengths = {len(part) for part in (curve.times, curve.steps, curve.losses, curve.rates)}
         assert len(lengths) == 1, f"after {step} steps"
     assert charts.line(curve, "losses", "", "#000")["series"][0]["data"] == []
@@ -47,11 +52,47 @@ def test_small_values_are_drawn_as_what_they_are() -> None:
 
 def test_what_is_known_is_not_taken_twice() -> None:
     curve = Curve(NOW)
-    assert curve.add(told(1), NOW)
-    assert not curve.add(told(1), NOW)
-    assert not curve.add(told(0), NOW)
-    assert curve.add(Progress(step=2), NOW + timedelta(seconds=9))
+    assert curve.add(told(1), at(1))
+    assert not curve.add(told(1), at(9))
+    assert curve.add(Progress(step=2), at(9))
     assert isnan(curve.losses[-1]) and isnan(curve.rates[-1])
+    assert not curve.add(Progress(step=2), at(20))
+    assert list(curve.times) == [at(1).timestamp(), at(9).timestamp()]
+
+
+@pytest.mark.parametrize(
+    ("reports", "times"),
+    [
+        pytest.param([(10, 11), (20, 22)], [10, 20], id="as told"),
+        pytest.param([(3600, 10), (11, 12), (20, 21)], [10, 11, 20], id="from a clock that was ahead"),
+        pytest.param([(10, 10), (5, 12), (20, 20)], [10, 12, 20], id="from a clock that is behind"),
+        pytest.param([(10, 10), (None, 12), (11, 13), (14, 14)], [10, 12, 13, 14], id="one told no time"),
+        pytest.param([(10, 10), (20, 5), (21, 22)], [10, 10, 21], id="the dashboard's own clock went back"),
+    ],
+)
+def test_a_clock_that_is_wrong_hides_nothing_that_others_tell(
+    reports: list[tuple[float | None, float]], times: list[float]
+) -> None:
+    curve = Curve(NOW)
+    for step, (said, seen) in enumerate(reports):
+        when = at(said) if said is not None else None
+        assert curve.add(Progress(step=step, time=when), at(seen))
+    assert list(curve.steps) == list(range(len(reports)))
+    assert list(curve.times) == [at(seconds).timestamp() for seconds in times]
+
+
+def test_a_restart_shows_as_a_rest_and_a_fall_over_time() -> None:
+    curve = Curve(NOW)
+    for step, seconds in ((90, 0), (100, 10), (81, 7210), (91, 7220)):
+        curve.add(Progress(step=step, time=at(seconds)), at(seconds))
+    drawn = charts.course(curve)
+    [series] = drawn["series"]
+    began = round(1000 * NOW.timestamp())
+    assert [[(time - began) / 1000, step] for time, step in series["data"]] == [
+        [0, 90], [10, 100], [7210, 100], [7210, 81], [7220, 91]
+    ]  # fmt: skip
+    assert drawn["xAxis"]["type"] == "time" and drawn["useUTC"]
+    assert charts.course(None)["series"][0]["data"] == []
 
 
 def test_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
@@ -74,5 +115,5 @@ def test_a_chart_leaves_out_what_was_not_told() -> None:
 
 
 def test_tooltips_are_drawn_and_never_parsed() -> None:
-    for options in (charts.line(None, "losses", "", "#000"), charts.strips(())):
+    for options in (charts.line(None, "losses", "", "#000"), charts.course(None), charts.strips(())):
         assert options["tooltip"]["renderMode"] == "richText"

@@ -66,8 +66,13 @@ class Place(ui.element, component="place.js"):
         """Changes one part of it."""
         self._said[part] = dict(query)
         told = urlencode([pair for said in self._said.values() for pair in said.items()])
-        if self.props.get("query", "") != told:
+        if self.query != told:
             self.props["query"] = told
+
+    @property
+    def query(self) -> str:
+        """All of it; empty where nothing was said."""
+        return str(self.props.get("query", ""))
 
 
 class Chart(
