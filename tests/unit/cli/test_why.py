@@ -45,11 +45,11 @@ def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
         job(
             phase="Restarting",
             conditions=[condition("Restarting", "True", "RankKilled", "rank 1 was killed")],
-            restarts={"total": 3, "inWindow": 2, "last": last},
+            restarts={"total": 3, "inWindow": 2, "times": [last["at"]], "last": last},
         )
     )
     assert "! Restarting=True for 60s: RankKilled" in found and "(! is in the way of the job)" in found
-    assert "rank 1 on node n2" in found and "2 of 10 counted restarts used" in found
+    assert "rank 1 on node n2" in found and "1 of 10 counted restarts used" in found
     assert "No checkpoints" in found
     assert found.count("rank 1 was killed") == 1
 

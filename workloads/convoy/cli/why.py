@@ -10,7 +10,7 @@ import typer
 
 from convoy.cli.cluster import Context, Name, Namespace, connect
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.telling import NEW, age, in_the_way, straggler
+from convoy_crds.telling import NEW, age, in_the_way, restarts_in_window, straggler
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TERMINAL, TrainingJob
 
@@ -75,7 +75,7 @@ def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
         yield f"Last restart {age(last.at, now)} ago: {last.reason}{where}"
         yield from _indented(said.once(last.message), 2)
         yield (
-            f"  {restarts.in_window} of {recovery.max_restarts} counted restarts used "
+            f"  {restarts_in_window(job, now)} of {recovery.max_restarts} counted restarts used "
             f"in the last {recovery.window_seconds} s; {restarts.total} in all"
         )
     for offender in job.status.offenders:

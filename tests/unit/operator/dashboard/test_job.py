@@ -105,6 +105,16 @@ def test_facts_of_a_job_that_has_told_nothing_are_dashes() -> None:
     assert {found[label] for label in ("Step", "Done", "Loss", "Samples/s", "Ends", "Checkpoint")} == {"-"}
 
 
+@pytest.mark.parametrize(
+    ("minutes", "text", "tone"),
+    [(59, "3 (1 of 10 in the window)", Tone.WARN), (61, "3 (0 of 10 in the window)", Tone.PLAIN)],
+)
+def test_restarts_leave_the_window_by_themselves(minutes: int, text: str, tone: Tone) -> None:
+    model = training(restarts={"total": 3, "inWindow": 1, "times": [ago(minutes=minutes)]})
+    (found,) = (fact for fact in job.facts(model, NOW) if fact.label == "Restarts")
+    assert (found.text, found.tone) == (text, tone)
+
+
 def event(reason: str, when: str | None, **more: Any) -> dict[str, Any]:
     return {"reason": reason, "message": "m", "type": "Normal", "lastTimestamp": when, **more}
 
