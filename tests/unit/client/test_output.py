@@ -64,9 +64,62 @@ def test_why_there_are_no_logs() -> None:
     assert "`convoy why job`" in no_pods(job(1))
 
 
-@pytest.mark.parametrize(("rank", "pods"), [(None, {"job-worker-0", "job-worker-1"}), (1, {"job-worker-1"})])
-def test_only_pods_that_have_the_rank_are_read(rank: int | None, pods: set[str]) -> None:
-    assert holding(job(1), rank) == pods
+def shrunk(fewest: int | None = 1) -> TrainingJob:
+    """Incarnation 2 of two roles, with 2 ranks in each pod of the first, runs without a-1."""
+    return TrainingJob.model_validate(
+        {
+            "metadata": {"name": "job"},
+            "spec": {
+                "roles": [
+                    {"name": "a", "replicas": 3, "minReplicas": fewest, "processesPerReplica": 2},
+                    {"name": "b", "replicas": 1},
+                ]
+            },
+            "status": {"incarnation": 2, "roles": [{"name": "a", "desired": 3, "absent": [1]}]},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "rank", "incarnation", "pods"),
+    [
+        (job(1), None, None, ["worker-0", "worker-1"]),
+        (job(1), 1, None, ["worker-1"]),
+        (job(2), 1, 1, ["worker-1"]),
+        (shrunk(), None, None, ["a-0", "a-1", "a-2", "b-0"]),
+        (shrunk(), 1, None, ["a-0"]),
+        (shrunk(), 2, None, ["a-2"]),
+        (shrunk(), 4, 2, ["b-0"]),
+        (shrunk(), 5, 2, []),
+        # Of an earlier one any two of the three may have been absent.
+        (shrunk(), 0, 1, ["a-0", "a-1", "a-2"]),
+        (shrunk(), 2, 1, ["a-1", "a-2", "b-0"]),
+        (shrunk(), 4, 1, ["a-2", "b-0"]),
+        (shrunk(), 6, 1, ["b-0"]),
+        (shrunk(2), 3, 1, ["a-1", "a-2"]),
+        (shrunk(None), 2, 1, ["a-1"]),
+    ],
+)
+def test_only_pods_that_may_have_the_rank_are_read(
+    about: TrainingJob, rank: int | None, incarnation: int | None, pods: list[str]
+) -> None:
+    assert [slot.pod for slot in holding(about, rank, incarnation)] == [f"job-{pod}" for pod in pods]
+
+
+@pytest.mark.parametrize(
+    ("rank", "incarnation", "words"),
+    [
+        (4, None, None),
+        (5, None, "has no rank 5: its ranks are 0 to 4, as it runs without 1 of its 4 pods"),
+        (5, 2, "has no rank 5: its ranks are 0 to 4, as it runs without 1 of its 4 pods"),
+        (6, 1, None),
+        (7, 1, "has no rank 7: its ranks are 0 to 6"),
+    ],
+)
+def test_a_rank_that_the_pods_there_are_do_not_have_is_refused(
+    rank: int, incarnation: int | None, words: str | None
+) -> None:
+    assert refusal(shrunk(), rank, incarnation) == (words and f"job {words}")
 
 
 def test_logs_that_are_followed_come_together_and_in_their_own_order() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from convoy.client.api import TIMEOUT_SECONDS, Api
 from convoy.client.errors import ConvoyError
-from convoy_crds.layout import slots, world_size
+from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.trainingjob import TrainingJob
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
@@ -42,12 +42,16 @@ def chosen(lines: Iterable[str], rank: int | None, incarnation: int | None) -> I
 
 def refusal(job: TrainingJob, rank: int | None, incarnation: int | None) -> str | None:
     """Why there can be no such line; None when there may be one."""
-    name, formed, world = job.metadata.name, job.status.incarnation, world_size(slots(job))
-    if rank is not None and not 0 <= rank < world:
-        return f"{name} has no rank {rank}: its ranks are 0 to {world - 1}"
+    name, formed = job.metadata.name, job.status.incarnation
     if incarnation is not None and not 1 <= incarnation <= formed:
         had = {0: "none yet", 1: "incarnation 1 alone"}.get(formed, f"incarnations 1 to {formed}")
         return f"{name} has had no incarnation {incarnation}: it had {had}"
+    whole = slots(job)
+    layout = whole if past(job, incarnation) else present(job)
+    if rank is not None and not 0 <= rank < (world := world_size(layout)):
+        missed = len(whole) - len(layout)
+        fewer = f", as it runs without {missed} of its {len(whole)} pods" if missed else ""
+        return f"{name} has no rank {rank}: its ranks are 0 to {world - 1}{fewer}"
     return None
 
 
@@ -59,13 +63,38 @@ def no_pods(job: TrainingJob) -> str:
     return f"{name} has no pods now, and logs go with their pods; ask `convoy why {name}`"
 
 
-def holding(job: TrainingJob, rank: int | None) -> set[str]:
-    """Names of the pods that have the rank; of all pods for None."""
-    return {
-        slot.pod
-        for slot in slots(job)
-        if rank is None or slot.rank_offset <= rank < slot.rank_offset + slot.processes
-    }
+def past(job: TrainingJob, incarnation: int | None) -> bool:
+    """Whether it is an incarnation before the job's present one: its ranks write no more."""
+    return incarnation is not None and incarnation < job.status.incarnation
+
+
+def holding(job: TrainingJob, rank: int | None, incarnation: int | None = None) -> tuple[Slot, ...]:
+    """The slots whose pods have the rank; all for None.
+
+    Without an incarnation, where the rank is now. Which slots an earlier one was without is not known: then
+    all that may have had the rank.
+    """
+    if rank is None:
+        return slots(job)
+    if past(job, incarnation):
+        return tuple(
+            slot
+            for slot, least in zip(slots(job), _least_offsets(job), strict=True)
+            if least <= rank < slot.rank_offset + slot.processes
+        )
+    return tuple(
+        slot for slot in present(job) if slot.rank_offset <= rank < slot.rank_offset + slot.processes
+    )
+
+
+def _least_offsets(job: TrainingJob) -> Iterator[int]:
+    """The first rank of each slot when as many as may be absent before it are so."""
+    offset = 0
+    for role in job.spec.roles:
+        fewest = role.min_replicas or role.replicas
+        for replica in range(role.replicas):
+            yield offset + max(0, replica - (role.replicas - fewest)) * role.processes_per_replica
+        offset += fewest * role.processes_per_replica
 
 
 def log_lines(api: Api, pod: Any, follow: bool) -> Iterator[str]:

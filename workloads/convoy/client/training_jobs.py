@@ -81,18 +81,20 @@ class TrainingJobs(Writable[TrainingJob]):
         """The lines that the ranks wrote, each with `[incarnation/rank] ` before it; of all ranks and
         incarnations where none is named, and then the launcher's lines too.
 
-        Logs are those of the pods there are. `follow` goes on until their containers end. Refused when there
+        Logs are those of the pods there are; a rank without an incarnation is read where it is now. `follow`
+        goes on until their containers end; an earlier incarnation has nothing to follow. Refused when there
         is no such rank or incarnation, or no pod.
         """
         job = self.get(name)
         if why := output.refusal(job, rank, incarnation):
             raise Refused(why)
-        wanted = output.holding(job, rank)
+        wanted = {slot.pod for slot in output.holding(job, rank, incarnation)}
         pods = [pod for pod in self.pods(name) if pod.metadata.name in wanted]
         if not pods:
             raise Refused(output.no_pods(job))
-        if len(pods) > output.MAX_PODS:
+        if rank is None and len(pods) > output.MAX_PODS:
             raise Refused(f"{len(pods)} pods are too many to read at once: choose one rank")
+        follow = follow and not output.past(job, incarnation)
         sources = [partial(output.log_lines, self._api, pod, follow) for pod in pods]
         lines = output.at_once(sources) if follow else output.one_by_one(sources)
         return output.chosen(lines, rank, incarnation)
