@@ -18,6 +18,8 @@ from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
 
 WAIT_SECONDS = 3600.0
+EVENTS_PAGE, EVENT_PAGES = 500, 10
+"""Events of one answer, and answers that are read at most."""
 
 
 class TrainingJobs(Writable[TrainingJob]):
@@ -114,6 +116,28 @@ class TrainingJobs(Writable[TrainingJob]):
             field_selector=f"involvedObject.uid={uid}",
         )
         return list(found.items)
+
+    def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
+        """The Events about the namespace's pods by uid of the pod, in no order, and whether these are all.
+
+        A busy namespace may have more than `EVENTS_PAGE * EVENT_PAGES`; then some are left out.
+        """
+        found: dict[str, list[Any]] = {}
+        further: dict[str, str] = {}
+        for _ in range(EVENT_PAGES):
+            page = self._api.call(
+                self._api.core.list_namespaced_event,
+                self._api.namespace,
+                field_selector="involvedObject.kind=Pod",
+                limit=EVENTS_PAGE,
+                **further,
+            )
+            for event in page.items:
+                found.setdefault(event.involved_object.uid, []).append(event)
+            if not page.metadata._continue:
+                return found, True
+            further = {"_continue": page.metadata._continue}
+        return found, False
 
     def _check(self, name: str, verb: str) -> None:
         if why := steering.refusal(self.get(name), verb):
