@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from functools import partial
-
 import pytest
 
-from convoy.client import Unreachable
-from convoy.client.output import MAX_WAITING, at_once, chosen, holding, no_pods, refusal
-from convoy_crds.trainingjob import TrainingJob
+from convoy.client.output import awaited, chosen, holding, no_pods, refusal
+from convoy_crds.trainingjob import Phase, TrainingJob
 
 LINES = ["convoy: starts", "[1/0] a", "[1/1] b", "[2/0] c", "[x/0] d"]
 
@@ -122,44 +117,11 @@ def test_a_rank_that_the_pods_there_are_do_not_have_is_refused(
     assert refusal(shrunk(), rank, incarnation) == (words and f"job {words}")
 
 
-def test_logs_that_are_followed_come_together_and_in_their_own_order() -> None:
-    def source(name: str) -> Iterator[str]:
-        yield from (f"{name}{number}" for number in range(3 * MAX_WAITING))
-
-    found = list(at_once([partial(source, "a"), partial(source, "b")]))
-    for name in "ab":
-        assert [one for one in found if one[0] == name] == list(source(name))
-
-
-def test_a_log_that_breaks_off_is_told_after_the_others() -> None:
-    gate = threading.Event()
-
-    def broken() -> Iterator[str]:
-        yield "first"
-        gate.set()
-        raise Unreachable("cut")
-
-    def whole() -> Iterator[str]:
-        assert gate.wait(10)
-        yield "second"
-
-    lines = at_once([broken, whole])
-    assert (next(lines), next(lines)) == ("first", "second")
-    with pytest.raises(Unreachable, match="cut"):
-        next(lines)
-
-
-def test_who_stops_listening_ends_the_readers() -> None:
-    ended = threading.Event()
-
-    def endless() -> Iterator[str]:
-        try:
-            while True:
-                yield "more"
-        finally:
-            ended.set()
-
-    lines = at_once([endless])
-    assert next(lines) == "more"
-    lines.close()  # type: ignore[attr-defined]
-    assert ended.wait(10)
+@pytest.mark.parametrize(
+    ("phase", "suspend", "come"),
+    [("", False, True), ("Restarting", False, True), ("Pending", True, False), ("Failed", False, False)],
+)
+def test_pods_come_by_themselves_while_a_job_means_to_run(phase: str, suspend: bool, come: bool) -> None:
+    about = job(1, suspend)
+    about.status.phase = Phase(phase) if phase else None
+    assert awaited(about) is come

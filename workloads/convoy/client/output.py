@@ -1,28 +1,19 @@
 """What the ranks of a job wrote, told apart by rank and incarnation.
 
-The launcher puts `[incarnation/rank] ` before every line that a rank writes.
+The launcher puts `[incarnation/rank] ` before every line that a rank writes. Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import Empty, Full, Queue
-from threading import Event, Thread
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from convoy.client.api import TIMEOUT_SECONDS, Api
-from convoy.client.errors import ConvoyError
 from convoy_crds.layout import Slot, present, slots, world_size
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import TERMINAL, TrainingJob
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 MAX_PODS = 64
 """Logs read at once."""
-MAX_WAITING = 1000
-"""Lines of all logs together that nobody has taken yet; then the logs wait."""
-_LOOK_SECONDS = 0.5
-"""How often a reader that waits looks whether anybody still listens."""
 
 
 def chosen(lines: Iterable[str], rank: int | None, incarnation: int | None) -> Iterator[str]:
@@ -63,6 +54,11 @@ def no_pods(job: TrainingJob) -> str:
     return f"{name} has no pods now, and logs go with their pods; ask `convoy why {name}`"
 
 
+def awaited(job: TrainingJob) -> bool:
+    """Whether pods come by themselves where there are none."""
+    return not job.spec.suspend and job.status.phase not in TERMINAL
+
+
 def past(job: TrainingJob, incarnation: int | None) -> bool:
     """Whether it is an incarnation before the job's present one: its ranks write no more."""
     return incarnation is not None and incarnation < job.status.incarnation
@@ -95,63 +91,3 @@ def _least_offsets(job: TrainingJob) -> Iterator[int]:
         for replica in range(role.replicas):
             yield offset + max(0, replica - (role.replicas - fewest)) * role.processes_per_replica
         offset += fewest * role.processes_per_replica
-
-
-def log_lines(api: Api, pod: Any, follow: bool) -> Iterator[str]:
-    """The lines of the log of a pod's first container."""
-    lines = api.lines(
-        f"the log of {pod.metadata.name}",
-        api.core.read_namespaced_pod_log,
-        pod.metadata.name,
-        pod.metadata.namespace,
-        container=pod.spec.containers[0].name,
-        follow=follow,
-        _request_timeout=None if follow else TIMEOUT_SECONDS,
-    )
-    return (line.decode(errors="replace") for line in lines)
-
-
-def at_once(sources: Sequence[Callable[[], Iterator[str]]]) -> Iterator[str]:
-    """The lines of all sources as they come, each read in a thread; raises the first error after them.
-
-    A source that is still read when nobody listens any more ends with its next line.
-    """
-    queue: Queue[str] = Queue(MAX_WAITING)
-    closed = Event()
-    failures: list[ConvoyError] = []
-
-    def put(line: str) -> None:
-        while not closed.is_set():
-            try:
-                return queue.put(line, timeout=_LOOK_SECONDS)
-            except Full:
-                continue
-
-    def read(source: Callable[[], Iterator[str]]) -> None:
-        try:
-            for line in source():
-                put(line)
-                if closed.is_set():
-                    return
-        except ConvoyError as error:
-            failures.append(error)
-
-    threads = [Thread(target=read, args=(source,), daemon=True) for source in sources]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads) or not queue.empty():
-            try:
-                yield queue.get(timeout=_LOOK_SECONDS)
-            except Empty:
-                continue
-    finally:
-        closed.set()
-    if failures:
-        raise failures[0]
-
-
-def one_by_one(sources: Sequence[Callable[[], Iterator[str]]]) -> Iterator[str]:
-    """The lines of the sources, one source after the other."""
-    for source in sources:
-        yield from source()
