@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from convoy_crds.meta import Condition
 from convoy_crds.terms import ConditionType, Reason, Reasons
@@ -35,6 +35,15 @@ def step(job: TrainingJob) -> str:
     if not progress:
         return "-"
     return f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
+
+
+def restarts_in_window(job: TrainingJob, now: datetime) -> int:
+    """Counted restarts within the last `recovery.windowSeconds`.
+
+    `status.restarts.inWindow` is written at a restart alone, and grows old with it.
+    """
+    start = now - timedelta(seconds=job.spec.recovery.window_seconds)
+    return sum(time > start for time in job.status.restarts.times)
 
 
 def trouble(job: TrainingJob) -> str:

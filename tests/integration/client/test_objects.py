@@ -26,7 +26,7 @@ from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.trainingjob import TrainingJob
 
-from .conftest import SPEC, Report, condition
+from .conftest import SINCE, SPEC, Report, condition
 
 
 def test_a_job_lives_and_is_steered(client: Client, report: Report) -> None:
@@ -147,10 +147,33 @@ def test_a_log_that_the_server_cannot_give_is_an_error(
         "metadata": {"name": "gpt-worker-0", "labels": {"convoy.dev/job": "gpt", "convoy.dev/index": "0"}},
         "spec": {"nodeName": "client-gone", "containers": [{"name": "worker", "image": "i"}]},
     }
-    control_plane.request("POST", f"/api/v1/namespaces/{client.namespace}/pods", pod)
-    for follow in (False, True):
-        with pytest.raises(ApiError, match="client-gone"):
-            list(client.training_jobs.logs("gpt", follow=follow))
+    path = f"/api/v1/namespaces/{client.namespace}/pods"
+    control_plane.request("POST", path, pod)
+    with pytest.raises(ApiError, match="client-gone"):
+        list(client.training_jobs.logs("gpt"))
+
+    state = {
+        "name": "worker", "image": "i", "imageID": "i", "ready": True, "restartCount": 0,
+        "state": {"running": {"startedAt": SINCE}},
+    }  # fmt: skip
+    running = {"status": {"phase": "Running", "containerStatuses": [state]}}
+    said: list[str] = []
+
+    def tell(sentence: str) -> None:
+        said.append(sentence)
+        if "not started yet" in sentence:
+            control_plane.request(
+                "PATCH", f"{path}/gpt-worker-0/status", running, "application/merge-patch+json"
+            )
+        else:
+            report("gpt", phase="Succeeded")
+
+    with pytest.raises(ApiError, match="client-gone"):
+        list(client.training_jobs.logs("gpt", follow=True, tell=tell))
+    assert [sentence.partition(":")[0] for sentence in said] == [
+        "not started yet, and read as soon as they are",
+        "the log of gpt-worker-0 cannot be read now, and is tried again",
+    ]
     report("gpt", phase="Running", incarnation=2, conditions=[condition("Running")])
     with pytest.raises(Refused, match="has no rank 2"):
         client.training_jobs.logs("gpt", rank=2)

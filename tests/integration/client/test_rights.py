@@ -42,6 +42,7 @@ def test_the_role_is_enough_for_jobs(limited: Client, report: Report) -> None:
     with pytest.raises(Refused, match="has no pods now"):
         jobs.logs("gpt")
     assert jobs.pods("gpt") == [] and jobs.events(jobs.get("gpt").metadata.uid) == []
+    assert jobs.pod_events() == ({}, True)
     assert [one.metadata.name for one in jobs.list()] == ["gpt"]
     jobs.delete("gpt")
 

@@ -79,7 +79,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         "progress": running(200, 60_000, 40),
         "checkpoint": checkpoint(18_350, minutes=1),
         "restarts": {
-            "total": 2, "counted": 2, "inWindow": 1,
+            "total": 2, "counted": 2, "inWindow": 1, "times": [at(minutes=47)],
             "last": {
                 "reason": "RankKilled", "rank": 2, "node": "node-02", "step": 14_210, "scope": "Process",
                 "message": "rank 2 on node node-02 was killed by signal 9 (the kernel: out of memory)",

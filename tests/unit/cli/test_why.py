@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy.cli.why import Said, event_lines, explanation, in_order
+from convoy.cli.why import CUT, Said, event_lines, explanation, in_order, pod_lines, why
 from convoy_crds.trainingjob import TrainingJob
 
 from .test_show import NOW, job
@@ -32,6 +32,15 @@ def event(message: str, second: int, version: int, kind: str = "Normal") -> Any:
     )
 
 
+def pod(index: int, phase: str = "Pending", node: str | None = None, waiting: str = "") -> Any:
+    state = SimpleNamespace(waiting=SimpleNamespace(reason=waiting) if waiting else None, terminated=None)
+    return SimpleNamespace(
+        metadata=SimpleNamespace(name=f"gpt-worker-{index}", uid=f"u{index}", deletion_timestamp=None),
+        spec=SimpleNamespace(node_name=node),
+        status=SimpleNamespace(phase=phase, container_statuses=[SimpleNamespace(state=state)]),
+    )
+
+
 def test_a_job_nobody_has_looked_at_says_so() -> None:
     assert "no operator has looked at it" in text(job())
 
@@ -45,11 +54,11 @@ def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
         job(
             phase="Restarting",
             conditions=[condition("Restarting", "True", "RankKilled", "rank 1 was killed")],
-            restarts={"total": 3, "inWindow": 2, "last": last},
+            restarts={"total": 3, "inWindow": 2, "times": [last["at"]], "last": last},
         )
     )
     assert "! Restarting=True for 60s: RankKilled" in found and "(! is in the way of the job)" in found
-    assert "rank 1 on node n2" in found and "2 of 10 counted restarts used" in found
+    assert "rank 1 on node n2" in found and "1 of 10 counted restarts used" in found
     assert "No checkpoints" in found
     assert found.count("rank 1 was killed") == 1
 
@@ -101,6 +110,72 @@ def test_checkpoints_are_no_matter_of_jobs_that_ended_or_never_began(
 def test_events_of_one_second_keep_the_order_in_which_they_were_stored() -> None:
     events = [event("third", 5, 101), event("first", 4, 999), event("second", 5, 100)]
     assert [one.message for one in in_order(events)] == ["first", "second", "third"]
+
+
+def no_room() -> list[Any]:
+    return [event("pulled", 3, 1), event("no room", 4, 2, "Warning")]
+
+
+def test_pods_of_which_the_same_is_to_be_said_are_told_once() -> None:
+    stuck = pod(3, node="n1", waiting="ImagePullBackOff")
+    gang = [(pod(index), no_room()) for index in range(512) if index != 3]
+    found = pod_lines([*gang[:3], (stuck, []), *gang[3:]])
+    assert [" ".join(line.split()) for line in found] == [
+        "gpt-worker-0 and 510 more Pending, not placed",
+        "Why: no room",
+        "gpt-worker-3 Pending, on n1, waiting: ImagePullBackOff",
+    ]
+
+
+def test_few_pods_have_a_line_each() -> None:
+    running = [(pod(index, "Running", f"n{index % 2}"), []) for index in range(8)]
+    found = pod_lines([*running, (pod(8), no_room()), (pod(9), [])])
+    assert [line.split()[0] for line in found] == [
+        *(f"gpt-worker-{index}" for index in range(9)),
+        "Why:",
+        "gpt-worker-9",
+    ]
+    assert pod_lines([*running, (pod(10, "Running", "n1"), [])])[1].startswith("  gpt-worker-1 and 4 more ")
+
+
+class Jobs:
+    """The answers of a server with a gang of pods; counts the requests for their events."""
+
+    def __init__(self, pods: list[Any], whole: bool = True) -> None:
+        self._pods, self._whole, self.asked = pods, whole, 0
+
+    def get(self, name: str) -> TrainingJob:
+        return job(phase="Pending")
+
+    def pods(self, name: str) -> list[Any]:
+        return self._pods
+
+    def events(self, uid: str) -> list[Any]:
+        return []
+
+    def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
+        self.asked += 1
+        return {"u0": no_room(), "u1": no_room()}, self._whole
+
+
+@pytest.mark.parametrize(
+    ("phase", "whole", "asked", "warnings", "cut"),
+    [("Pending", True, 1, 2, 0), ("Pending", False, 1, 2, 1), ("Running", True, 0, 0, 0)],
+)
+def test_events_of_pods_are_asked_for_once_and_where_one_waits(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    phase: str,
+    whole: bool,
+    asked: int,
+    warnings: int,
+    cut: int,
+) -> None:
+    jobs = Jobs([pod(0, phase), pod(1, phase)], whole)
+    monkeypatch.setattr("convoy.cli.why.connect", lambda *_: SimpleNamespace(training_jobs=jobs))
+    why("gpt")
+    shown = capsys.readouterr().out
+    assert (jobs.asked, shown.count("Why: no room"), shown.count(CUT)) == (asked, warnings, cut)
 
 
 def test_a_message_that_was_shown_is_not_shown_again() -> None:

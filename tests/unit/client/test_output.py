@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from functools import partial
-
 import pytest
 
-from convoy.client import Unreachable
-from convoy.client.output import MAX_WAITING, at_once, chosen, holding, no_pods, refusal
-from convoy_crds.trainingjob import TrainingJob
+from convoy.client.output import awaited, chosen, holding, no_pods, refusal
+from convoy_crds.trainingjob import Phase, TrainingJob
 
 LINES = ["convoy: starts", "[1/0] a", "[1/1] b", "[2/0] c", "[x/0] d"]
 
@@ -64,49 +59,69 @@ def test_why_there_are_no_logs() -> None:
     assert "`convoy why job`" in no_pods(job(1))
 
 
-@pytest.mark.parametrize(("rank", "pods"), [(None, {"job-worker-0", "job-worker-1"}), (1, {"job-worker-1"})])
-def test_only_pods_that_have_the_rank_are_read(rank: int | None, pods: set[str]) -> None:
-    assert holding(job(1), rank) == pods
+def shrunk(fewest: int | None = 1) -> TrainingJob:
+    """Incarnation 2 of two roles, with 2 ranks in each pod of the first, runs without a-1."""
+    return TrainingJob.model_validate(
+        {
+            "metadata": {"name": "job"},
+            "spec": {
+                "roles": [
+                    {"name": "a", "replicas": 3, "minReplicas": fewest, "processesPerReplica": 2},
+                    {"name": "b", "replicas": 1},
+                ]
+            },
+            "status": {"incarnation": 2, "roles": [{"name": "a", "desired": 3, "absent": [1]}]},
+        }
+    )
 
 
-def test_logs_that_are_followed_come_together_and_in_their_own_order() -> None:
-    def source(name: str) -> Iterator[str]:
-        yield from (f"{name}{number}" for number in range(3 * MAX_WAITING))
+@pytest.mark.parametrize(
+    ("about", "rank", "incarnation", "pods"),
+    [
+        (job(1), None, None, ["worker-0", "worker-1"]),
+        (job(1), 1, None, ["worker-1"]),
+        (job(2), 1, 1, ["worker-1"]),
+        (shrunk(), None, None, ["a-0", "a-1", "a-2", "b-0"]),
+        (shrunk(), 1, None, ["a-0"]),
+        (shrunk(), 2, None, ["a-2"]),
+        (shrunk(), 4, 2, ["b-0"]),
+        (shrunk(), 5, 2, []),
+        # Of an earlier one any two of the three may have been absent.
+        (shrunk(), 0, 1, ["a-0", "a-1", "a-2"]),
+        (shrunk(), 2, 1, ["a-1", "a-2", "b-0"]),
+        (shrunk(), 4, 1, ["a-2", "b-0"]),
+        (shrunk(), 6, 1, ["b-0"]),
+        (shrunk(2), 3, 1, ["a-1", "a-2"]),
+        (shrunk(None), 2, 1, ["a-1"]),
+    ],
+)
+def test_only_pods_that_may_have_the_rank_are_read(
+    about: TrainingJob, rank: int | None, incarnation: int | None, pods: list[str]
+) -> None:
+    assert [slot.pod for slot in holding(about, rank, incarnation)] == [f"job-{pod}" for pod in pods]
 
-    found = list(at_once([partial(source, "a"), partial(source, "b")]))
-    for name in "ab":
-        assert [one for one in found if one[0] == name] == list(source(name))
+
+@pytest.mark.parametrize(
+    ("rank", "incarnation", "words"),
+    [
+        (4, None, None),
+        (5, None, "has no rank 5: its ranks are 0 to 4, as it runs without 1 of its 4 pods"),
+        (5, 2, "has no rank 5: its ranks are 0 to 4, as it runs without 1 of its 4 pods"),
+        (6, 1, None),
+        (7, 1, "has no rank 7: its ranks are 0 to 6"),
+    ],
+)
+def test_a_rank_that_the_pods_there_are_do_not_have_is_refused(
+    rank: int, incarnation: int | None, words: str | None
+) -> None:
+    assert refusal(shrunk(), rank, incarnation) == (words and f"job {words}")
 
 
-def test_a_log_that_breaks_off_is_told_after_the_others() -> None:
-    gate = threading.Event()
-
-    def broken() -> Iterator[str]:
-        yield "first"
-        gate.set()
-        raise Unreachable("cut")
-
-    def whole() -> Iterator[str]:
-        assert gate.wait(10)
-        yield "second"
-
-    lines = at_once([broken, whole])
-    assert (next(lines), next(lines)) == ("first", "second")
-    with pytest.raises(Unreachable, match="cut"):
-        next(lines)
-
-
-def test_who_stops_listening_ends_the_readers() -> None:
-    ended = threading.Event()
-
-    def endless() -> Iterator[str]:
-        try:
-            while True:
-                yield "more"
-        finally:
-            ended.set()
-
-    lines = at_once([endless])
-    assert next(lines) == "more"
-    lines.close()  # type: ignore[attr-defined]
-    assert ended.wait(10)
+@pytest.mark.parametrize(
+    ("phase", "suspend", "come"),
+    [("", False, True), ("Restarting", False, True), ("Pending", True, False), ("Failed", False, False)],
+)
+def test_pods_come_by_themselves_while_a_job_means_to_run(phase: str, suspend: bool, come: bool) -> None:
+    about = job(1, suspend)
+    about.status.phase = Phase(phase) if phase else None
+    assert awaited(about) is come

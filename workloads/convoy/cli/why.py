@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +11,15 @@ import typer
 
 from convoy.cli.cluster import Context, Name, Namespace, connect
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.telling import NEW, age, in_the_way, straggler
+from convoy_crds.telling import NEW, age, in_the_way, restarts_in_window, straggler
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TERMINAL, TrainingJob
 
 NEWEST = 10
 """Events that are shown."""
+ALIKE = 4
+"""Pods with the same to say that have a line each; more than that have one together."""
+CUT = "  (the namespace has more events of pods than are read: kubectl describe pod has all of one)"
 
 
 def why(name: Name, namespace: Namespace = None, context: Context = None) -> None:
@@ -26,12 +30,13 @@ def why(name: Name, namespace: Namespace = None, context: Context = None) -> Non
     jobs = connect(namespace, context).training_jobs
     job = jobs.get(name)
     now = datetime.now(UTC)
-    pods = [
-        (pod, jobs.events(pod.metadata.uid) if pod.status.phase == "Pending" else [])
-        for pod in jobs.pods(name)
-    ]
+    pods = jobs.pods(name)
+    waiting = {pod.metadata.uid for pod in pods if pod.status.phase == "Pending"}
+    events, whole = jobs.pod_events() if waiting else ({}, True)
+    told = [(pod, events.get(pod.metadata.uid, []) if pod.metadata.uid in waiting else []) for pod in pods]
     said = Said()
-    lines = [*explanation(job, now, said), "", "Pods:", *(pod_lines(pods) or ["  none"])]
+    lines = [*explanation(job, now, said), "", "Pods:", *(pod_lines(told) or ["  none"])]
+    lines += [] if whole else [CUT]
     lines += ["", "Events:", *(event_lines(jobs.events(job.metadata.uid), now, said) or ["  none"])]
     for line in lines:
         typer.echo(line)
@@ -75,7 +80,7 @@ def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
         yield f"Last restart {age(last.at, now)} ago: {last.reason}{where}"
         yield from _indented(said.once(last.message), 2)
         yield (
-            f"  {restarts.in_window} of {recovery.max_restarts} counted restarts used "
+            f"  {restarts_in_window(job, now)} of {recovery.max_restarts} counted restarts used "
             f"in the last {recovery.window_seconds} s; {restarts.total} in all"
         )
     for offender in job.status.offenders:
@@ -114,13 +119,25 @@ def goodput(job: TrainingJob, now: datetime) -> list[str]:
 
 
 def pod_lines(pods: Iterable[tuple[Any, list[Any]]]) -> list[str]:
-    """Each pod in a few words, and the last warnings about one that does not start."""
-    lines = []
-    for pod, events in pods:
-        lines.append(f"  {pod.metadata.name:<40} {pod_words(pod)}")
-        warnings = [event for event in in_order(events)[-3:] if event.type == "Warning"]
-        lines += [f"    {event.reason}: {event.message}" for event in warnings]
+    """Each pod in a few words, and the last warnings about one that does not start; many alike together."""
+    told = [(pod.metadata.name, (pod_words(pod), *_warnings(events))) for pod, events in pods]
+    alike = Counter(said for _, said in told)
+    lines: list[str] = []
+    for name, said in told:
+        if (count := alike[said]) > ALIKE:
+            who, alike[said] = f"{name} and {count - 1} more", 0
+        elif count:
+            who = name
+        else:
+            continue
+        words, *warnings = said
+        lines += [f"  {who:<40} {words}", *warnings]
     return lines
+
+
+def _warnings(events: Iterable[Any]) -> list[str]:
+    newest = in_order(events)[-3:]
+    return [f"    {event.reason}: {event.message}" for event in newest if event.type == "Warning"]
 
 
 def pod_words(pod: Any) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from kubernetes.config import kube_config
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
@@ -19,6 +21,8 @@ TIMEOUT_SECONDS = 30
 """For an answer. What is followed has no such limit."""
 MAX_LINE = 2**24
 """Bytes of one line of a stream: ten times what etcd takes for one object."""
+_MALFORMED = (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError)
+"""What the package kubernetes lets through of a kubeconfig that cannot be read, or has another form."""
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -36,13 +40,17 @@ class Api:
     def connect(
         cls, namespace: str | None = None, context: str | None = None, kubeconfig: str | Path | None = None
     ) -> Api:
-        """By kubeconfig, or from inside a pod; NoCluster when neither is there."""
+        """By kubeconfig, or from inside a pod; NoCluster where neither is there, or it is broken."""
         if kubeconfig is None and (missing := missing_kubeconfig(os.environ)):
             raise NoCluster(missing)
         settings = client.Configuration()
         try:
             default = _load(settings, context, kubeconfig)
-        except (ConfigException, TypeError) as error:
+        except _MALFORMED as error:
+            path = kubeconfig or kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+            why = " ".join(str(error).split())
+            raise NoCluster(f"no cluster: the kubeconfig {path} cannot be read: {why}") from error
+        except ConfigException as error:
             if context or kubeconfig or "KUBERNETES_SERVICE_HOST" not in os.environ:
                 raise NoCluster(f"no cluster: {error}") from error
             default = _load_from_pod(settings)
@@ -94,7 +102,7 @@ def _load(settings: Any, context: str | None, kubeconfig: str | Path | None) -> 
     config.load_kube_config(config_file=path, context=context, client_configuration=settings)
     contexts, active = config.list_kube_config_contexts(config_file=path)
     chosen = {entry["name"]: entry for entry in contexts}[context] if context else active
-    return str(chosen.get("context", {}).get("namespace", "default"))
+    return str(chosen["context"].get("namespace") or "default")
 
 
 def _load_from_pod(settings: Any) -> str:

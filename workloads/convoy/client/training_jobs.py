@@ -13,11 +13,15 @@ from convoy.client import output, steering, waiting
 from convoy.client.api import Api
 from convoy.client.collection import Writable
 from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitTimeout
+from convoy.client.following import Follower, Seen
+from convoy.client.reading import Tell, log_lines, log_of, one_by_one
 from convoy.client.watch import follow as changes
 from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import TERMINAL, TrainingJob
 
 WAIT_SECONDS = 3600.0
+EVENTS_PAGE, EVENT_PAGES = 500, 10
+"""Events of one answer, and answers that are read at most."""
 
 
 class TrainingJobs(Writable[TrainingJob]):
@@ -77,32 +81,34 @@ class TrainingJobs(Writable[TrainingJob]):
         rank: int | None = None,
         incarnation: int | None = None,
         follow: bool = False,
+        tell: Tell = lambda _: None,
     ) -> Iterator[str]:
         """The lines that the ranks wrote, each with `[incarnation/rank] ` before it; of all ranks and
         incarnations where none is named, and then the launcher's lines too.
 
-        Logs are those of the pods there are. `follow` goes on until their containers end. Refused when there
-        is no such rank or incarnation, or no pod.
+        Logs are those of the pods there are; a rank without an incarnation is read where it is now. `follow`
+        goes on until the job has ended, or the incarnation where one is named: pods that start or are
+        replaced later are read from then on. `tell` takes a sentence at once about each log that cannot be
+        read now; the first error is raised after all that can be read. Refused when there is no such rank or
+        incarnation, or no pod and none to wait for.
         """
         job = self.get(name)
         if why := output.refusal(job, rank, incarnation):
             raise Refused(why)
-        wanted = output.holding(job, rank)
-        pods = [pod for pod in self.pods(name) if pod.metadata.name in wanted]
-        if not pods:
+        pods = self._holding(job, rank, incarnation)
+        follow = follow and not output.past(job, incarnation)
+        if not pods and not (follow and output.awaited(job)):
             raise Refused(output.no_pods(job))
-        if len(pods) > output.MAX_PODS:
-            raise Refused(f"{len(pods)} pods are too many to read at once: choose one rank")
-        sources = [partial(output.log_lines, self._api, pod, follow) for pod in pods]
-        lines = output.at_once(sources) if follow else output.one_by_one(sources)
+        if follow:
+            lines: Iterator[str] = Follower(partial(self._seen, job, rank, incarnation), tell).lines()
+        else:
+            sources = {pod.metadata.name: partial(log_lines, self._api, pod) for pod in pods}
+            lines = one_by_one(sources, tell)
         return output.chosen(lines, rank, incarnation)
 
     def pods(self, name: str) -> list[Any]:
         """The pods of a job in their order, as objects of the package kubernetes."""
-        found = self._api.call(
-            self._api.core.list_namespaced_pod, self._api.namespace, label_selector=f"{LABEL_JOB}={name}"
-        )
-        return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
+        return self._pods(f"{LABEL_JOB}={name}")
 
     def events(self, uid: str) -> list[Any]:
         """The Events about a job or pod of that uid, in no order, as objects of the package kubernetes."""
@@ -112,6 +118,58 @@ class TrainingJobs(Writable[TrainingJob]):
             field_selector=f"involvedObject.uid={uid}",
         )
         return list(found.items)
+
+    def pod_events(self) -> tuple[dict[str, list[Any]], bool]:
+        """The Events about the namespace's pods by uid of the pod, in no order, and whether these are all.
+
+        A busy namespace may have more than `EVENTS_PAGE * EVENT_PAGES`; then some are left out.
+        """
+        found: dict[str, list[Any]] = {}
+        further: dict[str, str] = {}
+        for _ in range(EVENT_PAGES):
+            page = self._api.call(
+                self._api.core.list_namespaced_event,
+                self._api.namespace,
+                field_selector="involvedObject.kind=Pod",
+                limit=EVENTS_PAGE,
+                **further,
+            )
+            for event in page.items:
+                found.setdefault(event.involved_object.uid, []).append(event)
+            if not page.metadata._continue:
+                return found, True
+            further = {"_continue": page.metadata._continue}
+        return found, False
+
+    def _pods(self, selector: str) -> list[Any]:
+        found = self._api.call(
+            self._api.core.list_namespaced_pod, self._api.namespace, label_selector=selector
+        )
+        return sorted(found.items, key=lambda pod: int(pod.metadata.labels.get(LABEL_INDEX, 0)))
+
+    def _holding(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> list[Any]:
+        """The pods to be read; Refused when they are too many."""
+        wanted = {slot.pod: str(slot.index) for slot in output.holding(job, rank, incarnation)}
+        if not wanted:
+            return []
+        selector = f"{LABEL_JOB}={job.metadata.name}"
+        if rank is not None and len(wanted) <= output.MAX_PODS:
+            selector += f",{LABEL_INDEX} in ({','.join(wanted.values())})"
+        pods = [pod for pod in self._pods(selector) if pod.metadata.name in wanted]
+        if rank is None and len(pods) > output.MAX_PODS:
+            raise Refused(f"{len(pods)} pods are too many to read at once: choose one rank")
+        return pods
+
+    def _seen(self, job: TrainingJob, rank: int | None, incarnation: int | None) -> Seen:
+        """What is there now to be followed."""
+        try:
+            here = self.get(job.metadata.name)
+        except NotFound:
+            return Seen((), True)
+        if here.metadata.uid != job.metadata.uid or output.past(here, incarnation):
+            return Seen((), True)
+        logs = tuple(log_of(self._api, pod) for pod in self._holding(here, rank, incarnation))
+        return Seen(logs, here.status.phase in TERMINAL)
 
     def _check(self, name: str, verb: str) -> None:
         if why := steering.refusal(self.get(name), verb):

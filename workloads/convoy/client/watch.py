@@ -22,7 +22,8 @@ PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 HASTY_SECONDS = 1.0
 """A list and its watch take at least so long: one that ends at once is not begun anew in a rush."""
 _GONE = 410
-_BUSY = frozenset({429, 500, 502, 503, 504})
+BUSY = frozenset({429, 500, 502, 503, 504})
+"""Statuses of an answer after which the server is asked again."""
 
 
 def follow(
@@ -48,7 +49,7 @@ def follow(
                 if clock() >= deadline:
                     return
         except (Unreachable, ApiError) as error:
-            if isinstance(error, ApiError) and error.status not in _BUSY:
+            if isinstance(error, ApiError) and error.status not in BUSY:
                 raise
             last = error
         rest = HASTY_SECONDS - (clock() - begun)

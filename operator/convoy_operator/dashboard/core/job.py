@@ -9,7 +9,7 @@ from datetime import datetime
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
-from convoy_crds.telling import in_the_way
+from convoy_crds.telling import in_the_way, restarts_in_window
 from convoy_crds.trainingjob import TERMINAL, Progress, TrainingJob
 from convoy_operator.dashboard.core.jobs import done, goodput
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -82,7 +82,8 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
     steps = "-"
     if progress:
         steps = f"{progress.step:,}" + (f" of {progress.total_steps:,}" if progress.total_steps else "")
-    counted = f"{restarts.total} ({restarts.in_window} of {job.spec.recovery.max_restarts} in the window)"
+    recent = restarts_in_window(job, now)
+    counted = f"{restarts.total} ({recent} of {job.spec.recovery.max_restarts} in the window)"
     point = status.checkpoint
     return [
         Fact("Step", steps),
@@ -93,7 +94,7 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
         Fact("Ends", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"),
         Fact("Ranks ready", status.ready or "-"),
         Fact("Incarnation", str(status.incarnation)),
-        Fact("Restarts", counted, Tone.WARN if restarts.in_window else Tone.PLAIN),
+        Fact("Restarts", counted, Tone.WARN if recent else Tone.PLAIN),
         Fact("Goodput", f"{ratio:.1%}" if ratio is not None else "-"),
         Fact("Checkpoint", f"step {point.step:,}, {point.tier}, {ago(point.time, now)}" if point else "-"),
         Fact("Made", ago(job.metadata.creation_timestamp, now)),

@@ -7,7 +7,7 @@ from datetime import datetime
 from shlex import quote
 
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.telling import NEW, TROUBLE, age, step
+from convoy_crds.telling import NEW, TROUBLE, age, restarts_in_window, step
 from convoy_crds.terms import MANAGED_BY
 from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
 from convoy_operator.dashboard.core.objects import Kept
@@ -119,7 +119,7 @@ def row(kept: Kept[TrainingJob], now: datetime) -> Row:
         Cell(f"{age(point.time, now)} ago, {point.tier}", order=-point.time.timestamp())
         if point
         else Cell("-"),
-        Cell(str(restarts), Tone.WARN if status.restarts.in_window else Tone.PLAIN, order=float(restarts)),
+        Cell(str(restarts), Tone.WARN if restarts_in_window(job, now) else Tone.PLAIN, order=float(restarts)),
         Cell(f"{ratio:.0%}", order=ratio) if ratio is not None else Cell("-"),
         Cell(age(created, now), order=-created.timestamp() if created else None),
         Cell(why(job)),

@@ -114,6 +114,16 @@ def test_a_loss_that_is_no_number_stands_out(progress: dict[str, Any], text: str
     assert (found["Loss"].text, found["Loss"].tone) == (text, tone)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "text", "tone"),
+    [(59, "3 (1 of 10 in the window)", Tone.WARN), (61, "3 (0 of 10 in the window)", Tone.PLAIN)],
+)
+def test_restarts_leave_the_window_by_themselves(minutes: int, text: str, tone: Tone) -> None:
+    model = training(restarts={"total": 3, "inWindow": 1, "times": [ago(minutes=minutes)]})
+    (found,) = (fact for fact in job.facts(model, NOW) if fact.label == "Restarts")
+    assert (found.text, found.tone) == (text, tone)
+
+
 def event(reason: str, when: str | None, **more: Any) -> dict[str, Any]:
     return {"reason": reason, "message": "m", "type": "Normal", "lastTimestamp": when, **more}
 

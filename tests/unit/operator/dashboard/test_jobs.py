@@ -24,7 +24,7 @@ def test_a_running_job_in_a_row() -> None:
             ready="2/2",
             progress={"step": 300, "totalSteps": 1200},
             checkpoint={"incarnation": 1, "step": 250, "tier": "peer", "time": ago(minutes=7)},
-            restarts={"total": 3, "inWindow": 1},
+            restarts={"total": 3, "inWindow": 2, "times": [ago(minutes=61), ago(minutes=59)]},
             goodput={
                 "seconds": {"productive": 2700, "restart": 600},
                 "cause": "productive",
@@ -47,6 +47,11 @@ def test_a_running_job_in_a_row() -> None:
     ]
     assert (row.cells[0].href, row.group, row.cells[4].share) == ("/jobs/team/gpt", "Running", 0.25)
     assert row.cells[6].tone is Tone.WARN
+
+
+def test_restarts_that_the_window_has_left_are_no_warning() -> None:
+    row = jobs.row(kept(restarts={"total": 1, "inWindow": 1, "times": [ago(minutes=61)]}), NOW)
+    assert (row.cells[6].text, row.cells[6].tone) == ("1", Tone.PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,40 @@
+"""`convoy logs`: lines on stdout, and what cannot be read on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from convoy.cli.__main__ import app
+from convoy.client import Unreachable
+
+
+@pytest.mark.parametrize(
+    ("lines", "failure", "code", "stderr"),
+    [
+        (["[1/0] a", "[1/0] b"], None, 0, "gpt-worker-1 waits\n"),
+        (["[1/0] a"], Unreachable("cut"), 1, "gpt-worker-1 waits\nerror: cut\n"),
+        ([], None, 0, "gpt-worker-1 waits\nno such line is in the logs of the pods that there are now\n"),
+    ],
+)
+def test_what_cannot_be_read_is_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], failure: Exception | None, code: int, stderr: str
+) -> None:
+    asked: list[Any] = []
+
+    def logs(name: str, *, tell: Any, **chosen: Any) -> Iterator[str]:
+        asked.append((name, chosen))
+        tell("gpt-worker-1 waits")
+        yield from lines
+        if failure:
+            raise failure
+
+    jobs = SimpleNamespace(training_jobs=SimpleNamespace(logs=logs))
+    monkeypatch.setattr("convoy.cli.logs.connect", lambda *_: jobs)
+    done = CliRunner().invoke(app, ["logs", "gpt", "-f", "--rank", "0"])
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "".join(f"{one}\n" for one in lines), stderr)
+    assert asked == [("gpt", {"rank": 0, "incarnation": None, "follow": True})]

@@ -1,0 +1,398 @@
+"""Logs of pods that are followed together: of some that start later, fail, break off or are replaced."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import count
+from threading import Condition, Event
+
+import pytest
+
+from convoy.client import ApiError, ConvoyError, Forbidden, Refused, Unreachable
+from convoy.client.following import (
+    BRIEF_SECONDS,
+    END_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    MAX_WAITING,
+    OUTAGE_SECONDS,
+    Follower,
+    Reading,
+    Seen,
+    few,
+    stamped,
+    unfinished,
+)
+from convoy.client.reading import Log
+
+CUT = Unreachable("cut")
+NOT_YET = ApiError("waiting to start", 400)
+
+
+class Pod:
+    """A pod whose log a test writes. Each reading gets it from its first line on."""
+
+    def __init__(self, name: str, uid: str = "", begun: bool = True) -> None:
+        self.name, self.uid = name, uid or name
+        self.begun, self.ended, self.left = begun, False, 0
+        self._lines: list[str] = []
+        self._faults: deque[ConvoyError | None] = deque()
+        self._changed = Condition()
+        self.after: Callable[[int], object] = lambda _: None
+        """Is told how many readings have ended, when one has."""
+
+    def write(self, *texts: str) -> None:
+        with self._changed:
+            for text in texts:
+                self._lines.append(f"2026-01-01T00:00:00.{len(self._lines):09}Z {text}")
+            self._changed.notify_all()
+
+    def fault(self, *errors: ConvoyError | None) -> None:
+        """The next readings end so after the lines that are there; None: without an error."""
+        with self._changed:
+            self._faults += errors
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
+
+    def read(self) -> Iterator[str]:
+        try:
+            for number in count():
+                if (line := self._line(number)) is None:
+                    return
+                yield line
+        finally:
+            self.left += 1
+            self.after(self.left)
+
+    def _line(self, number: int) -> str | None:
+        def known() -> bool:
+            return number < len(self._lines) or bool(self._faults) or self.ended
+
+        with self._changed:
+            assert self._changed.wait_for(known, timeout=30)
+            if number < len(self._lines):
+                return self._lines[number]
+            if self._faults and (error := self._faults.popleft()):
+                raise error
+            return None
+
+
+class World:
+    """What looks find, and what was told."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pods, self.job_ended, self.said = list(pods), False, list[str]()
+        self.errors: deque[ConvoyError | None] = deque()
+        """What the next looks are answered with; None: what is there."""
+        self.turns: deque[Callable[[], object]] = deque()
+        """What happens before each look."""
+        self.ahead = self.step = 0.0
+        """Seconds by which the clock is ahead, and by which each look puts it on."""
+        self.hear: Callable[[str], object] = lambda _: None
+
+    def look(self) -> Seen:
+        self.ahead += self.step
+        if self.turns:
+            self.turns.popleft()()
+        if self.errors and (error := self.errors.popleft()):
+            raise error
+        logs = tuple(Log(pod.uid, pod.name, pod.begun, pod.ended, pod.read) for pod in self.pods)
+        return Seen(logs, self.job_ended)
+
+    def tell(self, sentence: str) -> None:
+        self.said.append(sentence)
+        self.hear(sentence)
+
+    def lines(self) -> Generator[str, None, None]:
+        return Follower(self.look, self.tell, lambda: time.monotonic() + self.ahead, every=0.01).lines()
+
+    def end(self) -> None:
+        for pod in self.pods:
+            pod.end()
+        self.job_ended = True
+
+
+def test_logs_come_together_and_each_in_its_own_order() -> None:
+    pods = [Pod("a"), Pod("b")]
+    texts = {pod.name: [f"{pod.name}{number}" for number in range(2 * MAX_WAITING)] for pod in pods}
+    for pod in pods:
+        pod.write(*texts[pod.name])
+    world = World(*pods)
+    world.end()
+    found = list(world.lines())
+    for name in "ab":
+        assert [one for one in found if one[0] == name] == texts[name]
+    assert world.said == []
+
+
+def test_a_pod_that_waits_to_start_is_told_of_once_and_read_from_its_first_line() -> None:
+    runs, waits = Pod("a"), Pod("b", begun=False)
+    world = World(runs, waits)
+    runs.write("a0")
+    waits.write("b0", "b1")
+
+    def start() -> None:
+        waits.begun = True
+
+    world.turns += [lambda: None, lambda: None, lambda: None, start]
+    lines = world.lines()
+    assert next(lines) == "a0" and world.said == ["not started yet, and read as soon as they are: b"]
+    assert [next(lines), next(lines)] == ["b0", "b1"]
+    world.end()
+    assert list(lines) == [] and len(world.said) == 1
+
+
+def test_a_job_without_pods_is_waited_for() -> None:
+    world = World()
+
+    def start(_: str) -> None:
+        pod = Pod("a")
+        pod.write("a0")
+        world.pods = [pod]
+        world.end()
+
+    world.hear = start
+    assert list(world.lines()) == ["a0"]
+    assert world.said == ["not started yet, and read as soon as they are: the job's pods"]
+
+
+def test_a_log_that_fails_is_told_of_at_once_and_tried_again() -> None:
+    runs, fails = Pod("a"), Pod("b")
+    fails.fault(NOT_YET, NOT_YET, NOT_YET)
+    world = World(runs, fails)
+    fails.after = lambda left: fails.write("b0") if left == 3 else None
+    # Nothing comes of `a`, which has not ended.
+    lines = world.lines()
+    assert next(lines) == "b0"
+    assert world.said == ["the log of b cannot be read now, and is tried again: waiting to start"]
+    world.end()
+    assert list(lines) == []
+
+
+def test_a_pod_in_the_place_of_another_is_followed() -> None:
+    first, second = Pod("a", "u1"), Pod("a", "u2")
+    world = World(first)
+    first.write("old")
+    lines = world.lines()
+    assert next(lines) == "old"
+    second.write("new")
+    world.pods = [second]
+    assert next(lines) == "new"
+    first.write("last")
+    first.end()
+    assert next(lines) == "last"
+    world.end()
+    assert list(lines) == [] and world.said == []
+
+
+@pytest.mark.parametrize(("fault", "told"), [(CUT, 1), (None, 0)])
+def test_a_log_that_breaks_off_goes_on_where_it_stopped(fault: ConvoyError | None, told: int) -> None:
+    pod = Pod("a")
+    world = World(pod)
+    pod.write("0", "1")
+    pod.fault(fault)
+    broken = Event()
+    pod.after = lambda _: broken.set()
+    lines = world.lines()
+    assert [next(lines), next(lines)] == ["0", "1"]
+    assert broken.wait(30)
+    pod.write("2")
+    assert next(lines) == "2" and len(world.said) == told
+    world.end()
+    assert list(lines) == []
+
+
+def test_what_was_written_before_the_job_s_end_is_read_after_it() -> None:
+    pod = Pod("a")
+    world = World(pod)
+    pod.write("0")
+    lines = world.lines()
+    assert next(lines) == "0"
+    world.job_ended = True
+    pod.write("1")
+    assert next(lines) == "1"
+    pod.write("2")
+    pod.end()
+    assert list(lines) == ["2"] and world.said == []
+
+
+def test_what_could_not_be_read_is_raised_after_all_the_rest() -> None:
+    pods = [Pod(name) for name in "abc"]
+    pods[1].fault(*[CUT] * 5)
+    pods[2].fault(*[NOT_YET] * 5)
+    pods[0].write("a0")
+    world = World(*pods)
+    world.job_ended = True
+    pods[0].ended = True
+    found: list[str] = []
+    with pytest.raises(Unreachable, match="cut"):
+        found.extend(world.lines())
+    assert world.said == ["the log of c could not be read: waiting to start"]
+    assert [pod.left for pod in pods] == [1, 1, 1]
+
+
+def test_a_container_that_runs_on_after_its_job_is_left_in_time() -> None:
+    pod = Pod("a")
+    world = World(pod)
+    pod.write("0")
+    lines = world.lines()
+    assert next(lines) == "0"
+    world.job_ended, world.step = True, END_SECONDS / 10
+    assert list(lines) == []
+    assert world.said == [f"not read to the end {END_SECONDS:g} s after the job's: a"]
+    assert END_SECONDS <= world.ahead < 2 * END_SECONDS
+
+
+def test_a_server_that_is_away_for_a_while_is_asked_again() -> None:
+    pod = Pod("a")
+    world = World(pod)
+    world.errors += [Unreachable("away"), ApiError("busy", 503), None, Unreachable("lost")]
+    world.turns += [lambda: None] * 4 + [world.end]
+    pod.write("0")
+    assert list(world.lines()) == ["0"]
+    again = f"; it is asked again for {OUTAGE_SECONDS:g} s"
+    assert world.said == [f"away{again}", f"lost{again}"]
+
+
+def test_but_not_for_ever() -> None:
+    world = World()
+    world.errors += [Unreachable("away")] * 20
+    world.step = OUTAGE_SECONDS / 10
+    with pytest.raises(Unreachable, match="away"):
+        next(world.lines())
+    assert len(world.said) == 1 and 8 <= len(world.errors) <= 10
+
+
+@pytest.mark.parametrize("error", [Forbidden("no", 403), ApiError("odd", 400), Refused("too many pods")])
+def test_what_a_look_is_refused_is_raised(error: ConvoyError) -> None:
+    world = World(Pod("a"))
+    world.errors += [error]
+    with pytest.raises(type(error), match=str(error)):
+        next(world.lines())
+
+
+def test_who_may_read_no_logs_is_told_at_once() -> None:
+    pods = [Pod("a"), Pod("b")]
+    pods[1].fault(Forbidden("you may not", 403))
+    with pytest.raises(Forbidden, match="you may not"):
+        next(World(*pods).lines())
+
+
+def test_a_reader_that_breaks_down_is_no_end_of_the_log() -> None:
+    def broken() -> Iterator[str]:
+        raise AttributeError("odd")
+        yield ""
+
+    seen = Seen((Log("u", "a", True, True, broken),), True)
+    with pytest.raises(ConvoyError, match="odd"):
+        next(Follower(lambda: seen, print, every=0.01).lines())
+
+
+def test_who_stops_listening_ends_the_readers() -> None:
+    pod = Pod("a")
+    world = World(pod)
+    pod.write(*["more"] * 3 * MAX_WAITING)
+    lines = world.lines()
+    left = Event()
+    pod.after = lambda _: left.set()
+    assert next(lines) == "more"
+    lines.close()
+    assert left.wait(30)
+
+
+LOG = Log("u", "a", True, False, partial(iter, ()))
+OVER = Log("u", "a", True, True, LOG.read)
+WAITS = Log("u", "a", False, False, LOG.read)
+
+
+@pytest.mark.parametrize(
+    ("log", "reading", "job_ended", "due", "settled"),
+    [
+        (WAITS, Reading("a"), False, False, True),
+        (LOG, Reading("a"), False, True, False),
+        (LOG, Reading("a", running=True), True, False, False),
+        (LOG, Reading("a", again=11), False, False, False),
+        (LOG, Reading("a", again=11), True, True, False),
+        (LOG, Reading("a", clean=True), False, True, False),
+        (OVER, Reading("a", clean=True), False, False, True),
+        (OVER, Reading("a", error=CUT), False, True, False),
+        (OVER, Reading("a", error=CUT, last=True), True, False, True),
+        (OVER, Reading("a", running=True, last=True), True, False, False),
+    ],
+)
+def test_when_a_log_is_read_and_when_it_is_done(
+    log: Log, reading: Reading, job_ended: bool, due: bool, settled: bool
+) -> None:
+    assert (reading.due(log, 10, job_ended), reading.settled(log)) == (due, settled)
+
+
+RUNS = Reading("a", running=True)
+DONE = Reading("a", clean=True)
+FAILED = Reading("a", error=CUT)
+
+
+@pytest.mark.parametrize(
+    ("logs", "readings", "at_first", "late"),
+    [
+        ((), {}, False, False),
+        ((OVER,), {"u": DONE}, False, False),
+        ((LOG,), {"u": RUNS}, True, False),
+        ((LOG,), {"u": DONE}, True, False),
+        ((OVER,), {"u": RUNS}, True, True),
+        ((OVER,), {"u": FAILED}, True, False),
+        ((), {"gone": RUNS}, True, False),
+        ((OVER,), {"u": DONE, "gone": RUNS}, True, False),
+    ],
+)
+def test_what_is_waited_for_after_the_job_s_end(
+    logs: tuple[Log, ...], readings: dict[str, Reading], at_first: bool, late: bool
+) -> None:
+    found = [unfinished(logs, readings, late=is_late) for is_late in (False, True)]
+    assert found == [at_first, late]
+
+
+@pytest.mark.parametrize(
+    ("failures", "lasted", "error", "pause", "told"),
+    [
+        (0, 1, None, 3, False),
+        (0, 1, CUT, 6, True),
+        (1, 1, CUT, 12, False),
+        (10_000, 1, CUT, LONGEST_PAUSE_SECONDS, False),
+        (5, 1, None, 3, False),
+        (0, BRIEF_SECONDS, CUT, 3, False),
+    ],
+)
+def test_how_soon_a_log_is_tried_again_and_whether_that_is_told(
+    failures: int, lasted: float, error: ConvoyError | None, pause: float, told: bool
+) -> None:
+    reading = Reading("a", begun_at=100 - lasted, running=True, failures=failures)
+    assert reading.end(error, 100, every=3) is told
+    assert (reading.again, reading.running, reading.clean) == (100 + pause, False, error is None)
+
+
+@pytest.mark.parametrize(
+    ("line", "time_and_text"),
+    [
+        ("2026-01-01T00:00:00.123456789Z [1/0] step 1", ("2026-01-01T00:00:00.123456789Z", "[1/0] step 1")),
+        ("2026-01-01T00:00:00+02:00  two", ("2026-01-01T00:00:00+02:00", " two")),
+        ("2026-01-01T00:00:00Z ", ("2026-01-01T00:00:00Z", "")),
+        ("2026-01-01T00:00:00Z", ("2026-01-01T00:00:00Z", "")),
+        ("unable to retrieve container logs", ("", "unable to retrieve container logs")),
+    ],
+)
+def test_lines_lose_their_times(line: str, time_and_text: tuple[str, str]) -> None:
+    assert stamped(line) == time_and_text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (["a", "b", "c", "d"], "a, b, c and 1 more")],
+)
+def test_few_are_named(names: list[str], text: str) -> None:
+    assert few(names) == text

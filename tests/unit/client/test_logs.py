@@ -1,0 +1,138 @@
+"""`training_jobs.logs`: which pods it asks for, how it reads them, and when it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy.client import NotFound, Refused
+from convoy.client.api import Api
+from convoy.client.output import MAX_PODS
+from convoy.client.training_jobs import TrainingJobs
+from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
+
+
+def pod(index: int) -> Any:
+    """One that has ended."""
+    state = SimpleNamespace(running=None, terminated=True)
+    return SimpleNamespace(
+        metadata=SimpleNamespace(
+            name=f"gpt-worker-{index}", namespace="team", uid=f"u{index}", labels={LABEL_INDEX: str(index)}
+        ),
+        spec=SimpleNamespace(containers=[SimpleNamespace(name="worker")]),
+        status=SimpleNamespace(container_statuses=[SimpleNamespace(name="worker", state=state)]),
+    )
+
+
+class Server(Api):
+    """An API server with a job of four pods; each wrote a line in incarnation 1, all but the first in 2."""
+
+    def __init__(self, replicas: int = 4, pods: int = 4, **status: Any) -> None:
+        self.namespace, self.selectors, self.read = "team", list[str](), list[Any]()
+        self.custom = SimpleNamespace(get_namespaced_custom_object="get")
+        self.core = SimpleNamespace(list_namespaced_pod="pods", read_namespaced_pod_log="log")
+        self.body: dict[str, Any] | None = {
+            "metadata": {"name": "gpt", "uid": "one"},
+            "spec": {"roles": [{"name": "worker", "replicas": replicas, "minReplicas": 1}]},
+            "status": {"incarnation": 2, "phase": "Succeeded", **status},
+        }
+        self._pods = [pod(index) for index in range(pods)]
+
+    def call(self, verb: Any, *arguments: Any, **options: Any) -> Any:
+        if verb == "get":
+            if self.body is None:
+                raise NotFound("gone", 404)
+            return self.body
+        assert verb == "pods"
+        self.selectors.append(selector := options["label_selector"])
+        found = re.search(rf"{LABEL_INDEX} in \((.*)\)", selector)
+        wanted = found[1].split(",") if found else None
+        return SimpleNamespace(
+            items=[one for one in self._pods if not wanted or one.metadata.labels[LABEL_INDEX] in wanted]
+        )
+
+    def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
+        assert verb == "log" and options["follow"] == options["timestamps"]
+        name = arguments[0]
+        self.read.append((name, options["follow"]))
+        for number in (1, 2):
+            if (rank := int(name.rpartition("-")[2]) - (number == 2)) < 0:
+                continue
+            stamp = f"2026-01-01T00:00:0{number}Z " if options["timestamps"] else ""
+            yield f"{stamp}[{number}/{rank}] x".encode()
+
+
+SHRUNK = {"roles": [{"name": "worker", "desired": 4, "absent": [0]}]}
+ALL = ["[1/0] x", "[1/1] x", "[2/0] x", "[1/2] x", "[2/1] x", "[1/3] x", "[2/2] x"]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(
+    ("chosen", "lines", "selector"),
+    [
+        ({"rank": 0}, ["[2/0] x"], f",{LABEL_INDEX} in (1)"),
+        ({"rank": 2, "incarnation": 2}, ["[2/2] x"], f",{LABEL_INDEX} in (3)"),
+        ({"rank": 2, "incarnation": 1}, ["[1/2] x"], f",{LABEL_INDEX} in (2,3)"),
+        ({"incarnation": 1}, ["[1/0] x", "[1/1] x", "[1/2] x", "[1/3] x"], ""),
+    ],
+)
+def test_a_rank_is_read_from_the_pod_that_has_it(
+    follow: bool, chosen: dict[str, int], lines: list[str], selector: str
+) -> None:
+    server = Server(**SHRUNK)
+    assert sorted(TrainingJobs(server).logs("gpt", follow=follow, **chosen)) == lines
+    assert set(server.selectors) == {f"{LABEL_JOB}=gpt{selector}"}
+    # An earlier incarnation writes no more.
+    followed = follow and chosen.get("incarnation") != 1
+    assert {how for _, how in server.read} == {followed}
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_job_that_has_ended_is_read_to_its_end(follow: bool) -> None:
+    server = Server(**SHRUNK)
+    found = list(TrainingJobs(server).logs("gpt", follow=follow))
+    assert sorted(found) == sorted(ALL) and (follow or found == ALL)
+    assert len(server.read) == 4
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(
+    ("server", "rank", "words"),
+    [
+        (Server(**SHRUNK), 3, "has no rank 3: its ranks are 0 to 2"),
+        (Server(pods=0), None, "has no pods now"),
+        (Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1), None, "65 pods are too many to read at once"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(server: Server, rank: int | None, words: str, follow: bool) -> None:
+    with pytest.raises(Refused, match=words):
+        TrainingJobs(server).logs("gpt", rank=rank, follow=follow)
+
+
+def test_of_many_pods_one_rank_may_be_read() -> None:
+    server = Server(replicas=MAX_PODS + 1, pods=MAX_PODS + 1)
+    jobs = TrainingJobs(server)
+    assert list(jobs.logs("gpt", rank=64)) == ["[1/64] x"]
+    # In incarnation 1 any of them may have had rank 0.
+    assert list(jobs.logs("gpt", rank=0, incarnation=1)) == ["[1/0] x"]
+    assert len(server.read) == 1 + MAX_PODS + 1
+
+
+def test_a_job_that_is_gone_or_another_is_not_followed() -> None:
+    for later in (None, {"metadata": {"name": "gpt", "uid": "two"}}):
+        server = Server(phase="Running")
+        lines = TrainingJobs(server).logs("gpt", follow=True)
+        server.body = later and {**(server.body or {}), **later}
+        assert list(lines) == [] and server.read == []
+
+
+def test_an_incarnation_is_followed_until_the_next_one() -> None:
+    server = Server(phase="Running")
+    lines = TrainingJobs(server).logs("gpt", incarnation=2, follow=True)
+    assert server.body
+    server.body["status"]["incarnation"] = 3
+    assert list(lines) == []

@@ -1,0 +1,94 @@
+"""What there is to be read of pods, and reading it one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy.client import ApiError, Forbidden, Unreachable
+from convoy.client.reading import log_of, one_by_one
+
+
+def source(*lines: str, error: Exception | None = None) -> Callable[[], Iterator[str]]:
+    def read() -> Iterator[str]:
+        yield from lines
+        if error:
+            raise error
+
+    return read
+
+
+CUT, BUSY = Unreachable("cut"), ApiError("busy", 500)
+A_IS_CUT, C_IS_BUSY = "the log of a could not be read: cut", "the log of c could not be read: busy"
+
+
+@pytest.mark.parametrize(
+    ("sources", "read", "raised", "told"),
+    [
+        ({"a": source("1"), "b": source("2")}, ["1", "2"], None, []),
+        ({"a": source("1", error=CUT), "b": source("2")}, ["1", "2"], CUT, [A_IS_CUT]),
+        ({"a": source("1"), "b": source("2", error=BUSY)}, ["1", "2"], BUSY, []),
+        (
+            {"a": source(error=CUT), "b": source("2"), "c": source(error=BUSY)},
+            ["2"],
+            CUT,
+            [A_IS_CUT, C_IS_BUSY],
+        ),
+    ],
+)
+def test_all_are_read_and_the_first_error_is_raised_after_them(
+    sources: Any, read: list[str], raised: Exception | None, told: list[str]
+) -> None:
+    found: list[str] = []
+    said: list[str] = []
+    error: Exception | None = None
+    try:
+        for line in one_by_one(sources, said.append):
+            found.append(line)
+    except (Unreachable, ApiError) as caught:
+        error = caught
+    assert (found, error, said) == (read, raised, told)
+
+
+def test_a_failure_is_told_before_the_next_log_is_read() -> None:
+    said: list[str] = []
+    lines = one_by_one({"a": source(error=CUT), "b": source("2")}, said.append)
+    assert (next(lines), said) == ("2", [A_IS_CUT])
+
+
+def test_who_may_read_no_logs_is_told_once() -> None:
+    said: list[str] = []
+    with pytest.raises(Forbidden, match="you may not"):
+        next(one_by_one({"a": source(error=Forbidden("you may not")), "b": source("2")}, said.append))
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("states", "begun", "ended"),
+    [
+        (None, False, False),
+        ({"worker": "waiting"}, False, False),
+        ({"other": "running"}, False, False),
+        ({"worker": "running"}, True, False),
+        ({"other": "terminated", "worker": "running"}, True, False),
+        ({"worker": "terminated", "other": "running"}, True, True),
+    ],
+)
+def test_a_log_begins_and_ends_with_the_first_container(
+    states: dict[str, str] | None, begun: bool, ended: bool
+) -> None:
+    def state(given: str) -> Any:
+        return SimpleNamespace(**{kind: kind == given or None for kind in ("running", "terminated")})
+
+    statuses = states and [SimpleNamespace(name=name, state=state(one)) for name, one in states.items()]
+    pod = SimpleNamespace(
+        metadata=SimpleNamespace(name="p", uid="u"),
+        spec=SimpleNamespace(containers=[SimpleNamespace(name="worker"), SimpleNamespace(name="other")]),
+        status=SimpleNamespace(container_statuses=statuses),
+    )
+    nobody: Any = None
+    found = log_of(nobody, pod)
+    assert (found.uid, found.name, found.begun, found.ended) == ("u", "p", begun, ended)
