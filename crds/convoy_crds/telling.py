@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from convoy_crds.meta import Condition
 from convoy_crds.terms import ConditionType, Reason, Reasons
@@ -42,8 +42,7 @@ def restarts_in_window(job: TrainingJob, now: datetime) -> int:
 
     `status.restarts.inWindow` is written at a restart alone, and grows old with it.
     """
-    start = now - timedelta(seconds=job.spec.recovery.window_seconds)
-    return sum(time > start for time in job.status.restarts.times)
+    return len(job.status.restarts.within(job.spec.recovery.window_seconds, now))
 
 
 def trouble(job: TrainingJob) -> str:

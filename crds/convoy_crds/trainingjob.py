@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -379,7 +379,7 @@ class Restarts(StatusModel):
     counted: int = 0
     """Those that count against `recovery.maxRestarts`."""
     in_window: int = 0
-    """Counted ones within the last `recovery.windowSeconds`."""
+    """Counted ones within the last `recovery.windowSeconds` before the latest restart."""
     times: Annotated[list[datetime], Field(max_length=1024)] = Field(default_factory=list)
     """When the counted ones of the window happened, oldest first."""
     identical: int = 0
@@ -391,6 +391,11 @@ class Restarts(StatusModel):
     not_before: datetime | None = None
     """The next incarnation forms no earlier."""
     last: LastRestart | None = None
+
+    def within(self, seconds: float, now: datetime) -> list[datetime]:
+        """When the counted ones of the last so many seconds happened."""
+        start = now - timedelta(seconds=seconds)
+        return [time for time in self.times if time > start]
 
 
 class Offender(StatusModel):

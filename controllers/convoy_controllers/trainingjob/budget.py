@@ -17,17 +17,11 @@ ECHO_WINDOW_SECONDS = 2.0
 """How long before the last sign of a node's agent its ranks may already have been gone."""
 
 
-def in_window(times: list[datetime], recovery: Recovery, now: datetime) -> list[datetime]:
-    """Those of the counted restarts that the window still holds."""
-    start = now - timedelta(seconds=recovery.window_seconds)
-    return [time for time in times if time > start]
-
-
 def exceeded(restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime) -> bool:
     """Whether one more restart for this fault would pass `maxRestarts`."""
     if not fault.counted:
         return False
-    return len(in_window(restarts.times, recovery, now)) + 1 > recovery.max_restarts
+    return len(restarts.within(recovery.window_seconds, now)) + 1 > recovery.max_restarts
 
 
 def forgive(restarts: Restarts, lost_at: float) -> Restarts:
@@ -63,7 +57,7 @@ def after(
     restarts: Restarts, fault: Fault, recovery: Recovery, now: datetime, step: int | None = None
 ) -> Restarts:
     """The record once a restart for this fault is decided; `step`: the furthest the job has come."""
-    times = in_window(restarts.times, recovery, now) + ([now] if fault.counted else [])
+    times = restarts.within(recovery.window_seconds, now) + ([now] if fault.counted else [])
     row = escalation.stalled(restarts, fault, step, now)
     return Restarts(
         total=restarts.total + 1,

@@ -165,7 +165,7 @@ def _verdict(
     if budget.exceeded(status.restarts, fault, recovery, now):
         reason = Reasons.MAX_RESTARTS
         return reason, reason.format(
-            count=status.restarts.in_window + 1,
+            count=len(status.restarts.within(recovery.window_seconds, now)) + 1,
             window=recovery.window_seconds,
             limit=recovery.max_restarts,
             why=fault.message,
