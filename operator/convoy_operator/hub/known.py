@@ -24,6 +24,8 @@ UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 """What it may say: a message counts as one unit, and as one more for each `_UNIT` bytes. A pod of 64 ranks
 that flaps, with all that they wrote to stderr, is told of twenty times a second, which is 700.
 """
+_WINDOWS = 4
+"""Of steps, that count as one unit more. A node has some ranks, each of which tells of one a second."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,9 @@ class Known:
 
     def spend(self, message: wire.AgentMessage) -> None:
         """A message of its was read."""
-        self.pace.reserve(1 + message.ByteSize() / _UNIT)
+        told = message.telemetry.pods
+        windows = sum(len(pod.windows) for pod in told[:MOST_PODS])
+        self.pace.reserve(1 + message.ByteSize() / _UNIT + len(told) / _WINDOWS + windows / _WINDOWS)
 
     def fits(self, report: wire.PodReport) -> bool:
         """Whether what a report tells is remembered beside the others."""

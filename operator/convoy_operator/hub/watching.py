@@ -6,6 +6,7 @@ stored with them.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import defaultdict, deque
@@ -31,6 +32,7 @@ from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.views import Parent, Pod
@@ -42,13 +44,22 @@ _MOST_WINDOWS = 4096
 """Of one pod in one message: 64 ranks with 32 each, and as many again."""
 _MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
 """Of one window. Whoever tells of more makes it up."""
+_AT_ONCE = 64
+"""Windows that are taken in before others have a turn, if no table is complete before."""
+_TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
+"""Of one job. Ranks fold their steps into windows of a second; a hub that was away gets 32 of each."""
+_SHARE, _SECONDS_AT_ONCE = 0.5, 5
+"""Of the event loop's time, for all jobs together: a table of 10,000 ranks takes hundredths of a second."""
+_MADE_SECONDS = 1.0
+"""After which a job is looked at once more that could not be watched."""
 
 
 class _Job:
     """One incarnation of a job."""
 
-    def __init__(self, key: Key, uid: str, incarnation: int, standing: Standing) -> None:
+    def __init__(self, key: Key, uid: str, incarnation: int, standing: Standing, tables: TokenBucket) -> None:
         self.key = key
+        self.tables = tables
         self.uid = uid
         self.incarnation = incarnation
         self.standing = standing
@@ -74,6 +85,7 @@ class _Job:
         """Takes one window in; the report on the newest table that it completes."""
         report = None
         for table in self.gather.take(self.incarnation, window):
+            self.tables.reserve()
             self.canary.take(self.state, table, now)
             self.state, report = advance(self.state, table)
             found = [(self.standing.by_node(finding.ranks), finding) for finding in report.findings]
@@ -137,6 +149,10 @@ class Watches:
         """Called when another node is suspected for long, or one is no more."""
         self._jobs: dict[str, _Job] = {}
         """By uid."""
+        self._tried: dict[str, float] = {}
+        """By uid of jobs that could not be watched, when that was tried."""
+        self._spent = TokenBucket(_SHARE, _SECONDS_AT_ONCE, clock)
+        """Seconds."""
         world.jobs.listen(self._changed)
 
     def view(self, uid: str) -> GuardView | None:
@@ -168,28 +184,41 @@ class Watches:
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
-    def heard(self, node: str, told: wire.PodTelemetry) -> None:
-        """Takes in what the ranks of a pod have done. It is believed what concerns its own ranks."""
+    def heard(self, node: str, told: wire.PodTelemetry, since: int = 0) -> int:
+        """Takes in what the ranks of a pod have done, from window `since` on. It is believed what concerns
+        its own ranks.
+
+        Ends after one look for stragglers, or some windows; returns where to go on, or 0 when all was heard.
+        """
         pod = self._world.pods.by_uid(told.pod_uid)
         if pod is None or pod.view.node != node:
-            return
+            return 0
         if (job := self._job(pod, told.incarnation)) is None:
-            return
+            return 0
         began = self._clock()
-        self._take(job, pod.name, told)
-        self._metrics.guard_seconds.inc(self._clock() - began)
+        end = self._take(job, pod.name, told, since)
+        seconds = self._clock() - began
+        self._metrics.guard_seconds.inc(seconds)
+        self._spent.reserve(seconds)
+        return end if end < min(len(told.windows), _MOST_WINDOWS) else 0
 
-    def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
+    def _take(self, job: _Job, pod: str, told: wire.PodTelemetry, since: int) -> int:
         own = job.standing.ranks.get(pod, range(0))
         size = job.standing.layout.size
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last
-        for window in told.windows[:_MOST_WINDOWS]:
+        end = since
+        for window in told.windows[since : min(since + _AT_ONCE, _MOST_WINDOWS)]:
+            end += 1
             if window.rank not in own or not _sensible(window):
                 continue
             self._metrics.guard_windows.inc()
+            if job.tables.debt or self._spent.debt:
+                self._metrics.guard_windows_dropped.inc()
+                continue
             if report := job.advance(_window(window, size), self._wall()):
                 job.view = _view(job, report)
+                break
         if _news(before, job.view):
             self._queue.add(job.key, 0.0)
         if job.canary.last is not seen:
@@ -198,6 +227,7 @@ class Watches:
                 log.warning("the detector is blind", job=f"{job.key.namespace}/{job.key.name}")
         if _lasting(job) != suspected:
             self.on_suspicion()
+        return end
 
     def _job(self, pod: Pod, incarnation: int) -> _Job | None:
         """The job of a pod, if that incarnation of it has formed."""
@@ -209,9 +239,13 @@ class Watches:
             return None
         known = self._jobs.get(parent.uid)
         if known is None or known.incarnation != incarnation:
+            if self._clock() < self._tried.get(parent.uid, -math.inf) + _MADE_SECONDS:
+                return None
             made = self._made(parent, incarnation)
             if made is None:
+                self._tried[parent.uid] = self._clock()
                 return None
+            self._tried.pop(parent.uid, None)
             known = self._jobs[parent.uid] = made
         return known
 
@@ -229,11 +263,13 @@ class Watches:
         found = (self._world.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB, parent.namespace, parent.name)
-        return _Job(key, parent.uid, incarnation, standing(slots, nodes, labels))
+        tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, self._clock)
+        return _Job(key, parent.uid, incarnation, standing(slots, nodes, labels), tables)
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):
             self._jobs.pop(before.uid, None)
+            self._tried.pop(before.uid, None)
 
 
 def _lasting(job: _Job) -> tuple[set[str], ...]:

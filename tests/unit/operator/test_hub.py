@@ -577,6 +577,23 @@ class TestAgents:
         self.now += 20
         assert not self.agents.owes("n0")
 
+    async def test_an_agent_pays_for_windows_of_steps_but_64_ranks_may_tell_all_that_they_have_saved_up(
+        self,
+    ) -> None:
+        def told(pods: int, windows: int) -> wire.AgentMessage:
+            one = wire.PodTelemetry(windows=[wire.StepWindow()] * windows)
+            return wire.AgentMessage(telemetry=wire.Telemetry(pods=[one] * pods))
+
+        self.agents.spend("n0", told(1, 64 * 32))
+        for _ in range(100):
+            self.agents.spend("n0", told(1, 64))
+            self.now += 1
+            assert not self.agents.owes("n0")
+        self.agents.spend("n0", told(64, 4096))
+        assert self.agents.owes("n0") > 50
+        self.agents.spend("n1", told(100_000, 0))
+        assert self.agents.owes("n1") > 15
+
     async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -634,13 +651,18 @@ class TestAgents:
         await its._listen(Context(), Stream("n0"), Caller("n0", inf))
         assert order == ["read", "beat 0", 1.0, "read", "beat 1", 2.0, "read", "beat 2", "read"]
 
-    async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
+    async def test_while_telemetry_is_taken_in_others_have_a_turn(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
         left = [wire.AgentMessage(telemetry=told)]
         order: list[str] = []
-        monkeypatch.setattr(self.agents.watches, "heard", lambda node, pod: order.append(pod.pod_uid))
+
+        def heard(node: str, pod: wire.PodTelemetry, since: int = 0) -> int:
+            order.append(f"{pod.pod_uid}{since}")
+            return 7 if pod.pod_uid == "a" and not since else 0
+
+        monkeypatch.setattr(self.agents.watches, "heard", heard)
 
         class Context:
             async def read(self) -> wire.AgentMessage | None:
@@ -652,11 +674,13 @@ class TestAgents:
         )
 
         async def other() -> None:
-            order.append("other")
+            for _ in range(3):
+                order.append("other")
+                await asyncio.sleep(0)
 
         listening = asyncio.create_task(its._listen(Context(), self.join("n0"), Caller("n0", inf)))
         await asyncio.gather(listening, asyncio.create_task(other()))
-        assert order == ["a", "other", "b"]
+        assert order == ["a0", "other", "a7", "other", "b0", "other"]
         assert metrics.agent_messages.labels("telemetry")._value.get() == 1
 
     @pytest.mark.parametrize(
