@@ -26,6 +26,8 @@ that flaps, with all that they wrote to stderr, is told of twenty times a second
 """
 _WINDOWS = 4
 """Of steps, that count as one unit more. A node has some ranks, each of which tells of one a second."""
+_ASKS = 8
+"""Agents that are asked for a pod's sake, that count as one unit more."""
 
 
 @dataclass(slots=True)
@@ -60,9 +62,10 @@ class Known:
 
     def spend(self, message: wire.AgentMessage) -> None:
         """A message of its was read."""
-        told = message.telemetry.pods
+        told, said = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
         windows = sum(len(pod.windows) for pod in told[:MOST_PODS])
-        self.pace.reserve(1 + message.ByteSize() / _UNIT + len(told) / _WINDOWS + windows / _WINDOWS)
+        asks = sum(min(len(pod.asks), _MOST_ASKED) for pod in said)
+        self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(told) + windows) / _WINDOWS + asks / _ASKS)
 
     def fits(self, report: wire.PodReport) -> bool:
         """Whether what a report tells is remembered beside the others."""

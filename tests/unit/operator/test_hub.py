@@ -758,10 +758,46 @@ class TestAgents:
         moved = stream.outbox.get_nowait().peer_moved
         assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:8472")
         self.agents.report("n0", asks)
+        assert stream.outbox.empty(), "it is on its way"
+        self.now += 2
+        self.agents.report("n0", asks)
         assert stream.outbox.get_nowait().HasField("peer_moved"), "it still says what is wrong"
+        self.agents.join(wire.Hello(node="n1", peer_address="n1:9"))
+        self.agents.look()
+        assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:9", "which is news"
+        self.agents.join(wire.Hello(node="n1", peer_address="n1:8472"))
         self.agents.report("n0", report(asks=[wire.Place(node="n1", peer_address="n1:8472")]))
         self.agents.look()
         assert stream.outbox.empty()
+
+    async def test_who_has_all_addresses_wrong_is_told_once_of_each_and_no_more_than_fits(self) -> None:
+        def hello(nodes: list[str]) -> wire.Hello:
+            asks = [wire.Place(node=node, peer_address="wrong") for node in nodes]
+            pods = [report(pod_uid=f"u{number}", asks=asks) for number in range(512)]
+            return wire.Hello(node="n0", peer_address="n0:8472", pods=pods)
+
+        dropped = self.agents._metrics.commands_dropped._value
+        stream = self.agents.join(hello(["n0"] * 64))
+        assert stream.outbox.qsize() == 512 and not stream.superseded.is_set()
+        for number in range(64):
+            self.join(f"n{number}")
+        stream = self.agents.join(hello([f"n{number}" for number in range(64)]))
+        assert stream.outbox.full() and stream.superseded.is_set()
+        assert dropped.get() == 1, "it is not gone on with"
+
+    async def test_an_agent_pays_for_what_it_asks_but_110_pods_may_tell_at_once(self) -> None:
+        asks = [wire.Place(node=f"n{number}") for number in range(64)]
+        hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks[:6]) for number in range(110)])
+        for _ in range(20):
+            self.agents.spend("n0", wire.AgentMessage(hello=hello))
+        assert not self.agents.owes("n0")
+        for _ in range(3):
+            hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks) for number in range(512)])
+            self.agents.spend("n1", wire.AgentMessage(hello=hello))
+        assert self.agents.owes("n1") > 3
+        for _ in range(2000):
+            self.agents.spend("n2", wire.AgentMessage(pod=report(asks=asks)))
+        assert self.agents.owes("n2") > 9
 
     async def test_a_new_leader_corrects_what_a_hello_says(self) -> None:
         self.join("n1")
