@@ -200,7 +200,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
     async def _watch(self, node: str, telemetry: wire.Telemetry) -> None:
         for told in telemetry.pods[:MOST_PODS]:
             more = self._agents.watches.heard(node, told)
-            # A look for stragglers among 10,000 ranks takes some hundredths of a second.
+            # A look for stragglers takes milliseconds, and among 10,000 ranks a fifth of a second.
             await asyncio.sleep(0)
             while more:
                 more = self._agents.watches.heard(node, told, more)

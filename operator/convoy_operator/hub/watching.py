@@ -49,7 +49,9 @@ _AT_ONCE = 64
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
 """Of one job. Ranks fold their steps into windows of a second; a hub that was away gets 32 of each."""
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
-"""Of the event loop's time, for all jobs together: a table of 10,000 ranks takes hundredths of a second."""
+"""Of a processor, for the tables of all jobs together. One of 10,000 ranks with all that they tell of
+communicators takes a fifth of a second.
+"""
 _MADE_SECONDS = 1.0
 """After which a job is looked at once more that could not be watched."""
 
@@ -139,12 +141,14 @@ class Watches:
         *,
         clock: Callable[[], float] = time.perf_counter,
         wall: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._world = world
         self._queue = queue
         self._metrics = metrics
         self._clock = clock
         self._wall = wall
+        self._cpu = cpu
         self.on_suspicion: Callable[[], None] = lambda: None
         """Called when another node is suspected for long, or one is no more."""
         self._jobs: dict[str, _Job] = {}
@@ -197,9 +201,7 @@ class Watches:
             return 0
         began = self._clock()
         end = self._take(job, pod.name, told, since)
-        seconds = self._clock() - began
-        self._metrics.guard_seconds.inc(seconds)
-        self._spent.reserve(seconds)
+        self._metrics.guard_seconds.inc(self._clock() - began)
         return end if end < min(len(told.windows), _MOST_WINDOWS) else 0
 
     def _take(self, job: _Job, pod: str, told: wire.PodTelemetry, since: int) -> int:
@@ -216,7 +218,9 @@ class Watches:
             if job.tables.debt or self._spent.debt:
                 self._metrics.guard_windows_dropped.inc()
                 continue
+            began = self._cpu()
             if report := job.advance(_window(window, size), self._wall()):
+                self._spent.reserve(self._cpu() - began)
                 job.view = _view(job, report)
                 break
         if _news(before, job.view):

@@ -36,11 +36,14 @@ class Hub:
         self.replicas = replicas
         queue: Any = self.queue
         self.now, self.metrics = 0.0, Metrics()
-        self.watches = Watches(self.world, queue, self.metrics, clock=lambda: self.now)
+        self.watches = Watches(self.world, queue, self.metrics, clock=self.time, cpu=self.time)
         for number in range(replicas):
             self.world.nodes.upsert(views.node({"metadata": {"name": f"n{number}", "uid": f"n{number}"}}))
             self.world.pods.upsert(views.pod(self._pod(number)))
         self.form(1)
+
+    def time(self) -> float:
+        return self.now
 
     def _pod(self, number: int) -> dict[str, Any]:
         return {
