@@ -10,7 +10,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.guard.canary import SETTLE, TABLES
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
-from convoy_operator.hub import watching
+from convoy_operator.hub import watched
 from convoy_operator.hub.watching import Watches
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
@@ -258,13 +258,13 @@ def test_what_an_incarnation_held_ends_with_it() -> None:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """First steps of the tables that were looked at."""
     found: list[int] = []
-    advance = watching.advance
+    advance = watched.advance
 
     def noted(state: Any, table: Any) -> Any:
         found.append(table.first)
         return advance(state, table)
 
-    monkeypatch.setattr(watching, "advance", noted)
+    monkeypatch.setattr(watched, "advance", noted)
     return found
 
 
@@ -319,7 +319,7 @@ def test_others_have_a_turn_after_each_look_and_after_some_windows(looks: list[i
 
 def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     hub, seconds = Hub(), 1.0
-    began, looks, advance = hub.now, 0, watching.advance
+    began, looks, advance = hub.now, 0, watched.advance
 
     def slow(state: Any, table: Any) -> Any:
         nonlocal looks
@@ -327,7 +327,7 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
         hub.now += seconds
         return advance(state, table)
 
-    monkeypatch.setattr(watching, "advance", slow)
+    monkeypatch.setattr(watched, "advance", slow)
     for step in range(1, 200):
         more, told = 0, spans(1, step)
         while more := hub.watches.heard("n0", told, more):
