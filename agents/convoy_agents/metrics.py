@@ -127,6 +127,11 @@ TELEMETRY_DROPPED = Counter(
     "Windows of steps that made room for later ones while the hub was away.",
     registry=REGISTRY,
 )
+PEER_REFUSED = Counter(
+    "convoy_agent_peer_calls_refused",
+    "Calls of other agents that were one too many of their node, or whose request did not come.",
+    registry=REGISTRY,
+)
 
 # The kubelet.
 

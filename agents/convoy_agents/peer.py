@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import structlog
 
+from convoy_agents import metrics
 from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
 from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import Enrolment, describe
@@ -19,6 +20,7 @@ from convoy_agents.tiercheck.vault import Facts
 from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_agents.wire.bounds import Bounds
 from convoy_agents.wire.callers import agent_of
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
@@ -29,6 +31,10 @@ MAX_CHANNELS = 128
 """Peers this agent keeps a channel to; the least used one makes room."""
 MAX_CALLS = 8192
 """Calls of other agents held at once: a few generations of a job of 1,000 slots, and room for Vouch."""
+MOST_OF_ONE = MAX_CALLS // 8
+"""Of them, by one node: a few generations at each tier, for some hundred slots."""
+REQUEST_SECONDS = 15.0
+"""For the request of a call to come, once the call has; keepalive gives up a link in the same time."""
 
 TO_WIRE = {
     Verdict.COMMITTED: hub_pb2.CommitReply.COMMITTED,
@@ -155,7 +161,10 @@ class PeerServer:
         credentials = grpc.dynamic_ssl_server_credentials(
             _configuration(self._first), self._refresh, require_client_authentication=True
         )
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+        bounds = Bounds(agent_of, MOST_OF_ONE, MAX_CALLS, metrics.PEER_REFUSED.inc, REQUEST_SECONDS)
+        self._server = grpc.aio.server(
+            options=SERVER_OPTIONS, interceptors=[bounds], maximum_concurrent_rpcs=MAX_CALLS
+        )
         hub_pb2_grpc.add_PeerServicer_to_server(self._service, self._server)
         hub_pb2_grpc.add_ShardsServicer_to_server(self._shards, self._server)
         hub_pb2_grpc.add_PairsServicer_to_server(self._pairs, self._server)

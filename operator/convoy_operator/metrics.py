@@ -264,6 +264,11 @@ class Metrics:
         self.guard_windows = Counter(
             "convoy_guard_windows", "Windows of steps that ranks have told of.", registry=registry
         )
+        self.guard_windows_dropped = Counter(
+            "convoy_guard_windows_dropped",
+            "Windows of these that came faster than they can be looked at, and were passed over.",
+            registry=registry,
+        )
         self.guard_seconds = Counter(
             "convoy_guard_detector_seconds", "Time spent on looking for stragglers.", registry=registry
         )

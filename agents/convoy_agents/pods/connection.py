@@ -26,10 +26,18 @@ class Partial:
 class Connection:
     """Owns a stream. `incarnation` and `rank` are set once a rank has said hello."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, partial: Partial) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        partial: Partial,
+        pace: limits.Pace,
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._partial = partial
+        self.pace = pace
+        """All connections of the pod that say the like have the same."""
         self.incarnation = 0
         self.rank = -1
 
@@ -48,10 +56,9 @@ class Connection:
         """Frames until the other end closes. FrameError for a stream that is none of ours."""
         decoder = Decoder()
         held = 0
-        clock = asyncio.get_running_loop().time
-        bucket = limits.Bucket(limits.FRAMES_PER_SECOND, limits.FRAMES_BURST, clock())
         try:
             while data := await self._reader.read(READ_BYTES):
+                await self.pace.turn(len(data) / limits.BYTES_PER_FRAME)
                 frames = decoder.feed(data)
                 self._partial.bytes += decoder.held - held
                 held = decoder.held
@@ -60,10 +67,8 @@ class Connection:
                         f"more than {limits.MAX_PARTIAL} bytes of unfinished frames from this pod"
                     )
                 for frame in frames:
+                    await self.pace.turn(limits.weight(frame))
                     yield frame
-                pause = bucket.take(len(frames) + len(data) / limits.BYTES_PER_FRAME, clock())
-                if pause:
-                    await asyncio.sleep(pause)
         except (ConnectionError, OSError):
             return
         finally:

@@ -63,6 +63,8 @@ class PodSession:
         self._memories: set[Connection] = set()
         self._open: set[Connection] = set()
         self._partial = Partial()
+        self._said = limits.Pace(limits.FRAMES_PER_SECOND, limits.FRAMES_BURST)
+        self._asked = limits.Pace(limits.QUESTIONS_PER_SECOND, limits.QUESTIONS_BURST)
         now = asyncio.get_running_loop().time()
         self._dials = limits.Bucket(limits.DIALS_PER_SECOND, limits.DIALS_BURST, now)
         self._complaints = limits.Bucket(limits.LOGS_PER_SECOND, limits.LOGS_BURST, now)
@@ -137,7 +139,7 @@ class PodSession:
             metrics.RANK_EXITS.labels(kind).inc()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(reader, writer, self._partial)
+        connection = Connection(reader, writer, self._partial, self._said)
         if len(self._open) >= limits.MAX_CONNECTIONS:
             metrics.POD_PROTOCOL_ERRORS.labels("connections").inc()
             connection.close()
@@ -203,6 +205,9 @@ class PodSession:
 
     def _hear_rank(self, hello: RankHello, frame: Mapping[str, Any]) -> None:
         if frame["type"] == "telemetry":
+            plan = self.state.assignment
+            if plan is None or plan.incarnation != hello.incarnation or hello.rank not in plan.ranks:
+                return  # nobody waits for it
             self._hooks.telemetry(self.state.uid, hello.incarnation, windows.parse(frame, hello.rank))
         elif frame["type"] == "progress":
             said = FromRank(hello.incarnation, hello.rank, parse_progress(frame))
@@ -217,6 +222,7 @@ class PodSession:
         if sum(one.rank == hello.rank for one in self._memories) >= limits.MAX_LINES:
             raise MessageError("too many lines to memory")
         connection.incarnation, connection.rank = hello.incarnation, hello.rank
+        connection.pace = self._asked
         self._memories.add(connection)
         try:
             with connection.raw() as raw:

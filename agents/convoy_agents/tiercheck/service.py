@@ -135,6 +135,7 @@ class ShardService:
             piece: hub_pb2.Piece | None = first
             try:
                 while piece is not None:
+                    await agent_of(context)
                     await holding.put(first.id, piece.index, piece.data)
                     piece = await _piece(requests)
                 await holding.use(lambda vault: vault.admit(first.id))
@@ -158,6 +159,7 @@ class ShardService:
         packs = hub_pb2.Piece.PLANES in request.encodings
         async with self._takes.of(shown.node):
             for index in request.chunks:
+                await agent_of(context)
                 try:
                     data = await holding.read(request.id, index)
                 except (Damaged, OSError) as error:

@@ -4,7 +4,7 @@ A report is believed only for a pod that the API server says runs on the reporti
 the report is used, not when it comes: a report may be faster than the watch.
 
 An agent that comes back may answer its peers elsewhere. Every report says where its pod's commits are asked
-for; when that is not where the agent of that node is, the reporter is told, again with every report until it
+for; when that is not where the agent of that node is, the reporter is told, again with later reports until it
 says so itself. Nothing of it is kept: a new leader learns both sides from the Hellos.
 """
 
@@ -275,7 +275,7 @@ class Agents:
             log.info("no agent to tell", node=command.node, command=type(command).__name__)
             return
         incarnation = 0 if isinstance(command, Shutdown) else command.incarnation
-        if agent.stream.repeats((type(command).__name__, command.pod_uid, incarnation), self._clock()):
+        if agent.stream.repeats((type(command).__name__, command.pod_uid, str(incarnation)), self._clock()):
             return
         if isinstance(command, Assign) and command.memory and command.memory.store:
             self.stores.ensure(command.node, command.memory.store.name)
@@ -355,11 +355,18 @@ class Agents:
 
     def _correct(self, agent: Known, uid: str) -> None:
         """Tells an agent where those are that it asks for a pod's sake, if it has that wrong."""
+        stream = agent.stream
+        if stream is None:
+            return
         for node, known in agent.asks[uid]:
+            if stream.superseded.is_set():
+                return
             address = self.peer_address(node)
-            if agent.stream is not None and address and address != known:
-                log.info("peer moved", node=agent.stream.node, pod_uid=uid, asked=node, address=address)
-                self._put(agent.stream, messages.peer_moved(uid, node, address))
+            if not address or address == known:
+                continue
+            if not stream.repeats(("PeerMoved", uid, node, address), self._clock()):
+                log.debug("peer moved", node=stream.node, pod_uid=uid, asked=node, address=address)
+                self._put(stream, messages.peer_moved(uid, node, address))
 
     def _known(self, node: str) -> Known:
         if node not in self._agents:

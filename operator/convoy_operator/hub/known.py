@@ -24,6 +24,10 @@ UNITS_PER_SECOND, UNITS_AT_ONCE = 1000.0, 8192
 """What it may say: a message counts as one unit, and as one more for each `_UNIT` bytes. A pod of 64 ranks
 that flaps, with all that they wrote to stderr, is told of twenty times a second, which is 700.
 """
+_WINDOWS = 4
+"""Of steps, that count as one unit more. A node has some ranks, each of which tells of one a second."""
+_ASKS = 8
+"""Agents that are asked for a pod's sake, that count as one unit more."""
 
 
 @dataclass(slots=True)
@@ -58,7 +62,10 @@ class Known:
 
     def spend(self, message: wire.AgentMessage) -> None:
         """A message of its was read."""
-        self.pace.reserve(1 + message.ByteSize() / _UNIT)
+        told, said = message.telemetry.pods, [message.pod, *message.hello.pods[:MOST_PODS]]
+        windows = sum(len(pod.windows) for pod in told[:MOST_PODS])
+        asks = sum(min(len(pod.asks), _MOST_ASKED) for pod in said)
+        self.pace.reserve(1 + message.ByteSize() / _UNIT + (len(told) + windows) / _WINDOWS + asks / _ASKS)
 
     def fits(self, report: wire.PodReport) -> bool:
         """Whether what a report tells is remembered beside the others."""

@@ -15,6 +15,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import Caller, caller
 from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.known import MOST_PODS
 from convoy_operator.hub.streams import Stream
 from convoy_operator.metrics import Metrics
 
@@ -197,10 +198,13 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         return message
 
     async def _watch(self, node: str, telemetry: wire.Telemetry) -> None:
-        for told in telemetry.pods:
-            self._agents.watches.heard(node, told)
-            # What a pod's ranks have saved up while nobody led may take a tenth of a second.
+        for told in telemetry.pods[:MOST_PODS]:
+            more = self._agents.watches.heard(node, told)
+            # A look for stragglers takes milliseconds, and among 10,000 ranks a fifth of a second.
             await asyncio.sleep(0)
+            while more:
+                more = self._agents.watches.heard(node, told, more)
+                await asyncio.sleep(0)
 
 
 async def _read(context: Context) -> wire.AgentMessage | None:

@@ -23,12 +23,13 @@ class Stream:
     )
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the same node's agent has dialled again."""
-    told: dict[tuple[str, str, int], float] = field(default_factory=dict)
-    """When the commands of the last seconds were given to it, by kind, pod and incarnation."""
+    told: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """When commands of the last seconds were given to it, by kind, pod and what they say; oldest first."""
 
-    def repeats(self, command: tuple[str, str, int], now: float) -> bool:
+    def repeats(self, command: tuple[str, ...], now: float) -> bool:
         """Whether a command was given a moment ago; it counts as given now if it was not."""
-        self.told = {known: at for known, at in self.told.items() if now - at < _REPEAT_SECONDS}
+        while self.told and now - self.told[oldest := next(iter(self.told))] >= _REPEAT_SECONDS:
+            del self.told[oldest]
         if command in self.told:
             return True
         self.told[command] = now

@@ -6,31 +6,27 @@ stored with them.
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
-import numpy as np
 import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.guard.canary import Canary, Sight
-from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Finding, Report, Verdict
-from convoy_controllers.guard.gather import Gather
-from convoy_controllers.guard.placing import Standing, standing
-from convoy_controllers.guard.state import State, begin
-from convoy_controllers.guard.suspicions import Held, held, noticeable
+from convoy_controllers.guard.placing import standing
+from convoy_controllers.guard.suspicions import Held
 from convoy_controllers.guard.telemetry import Collective, Window, members
 from convoy_controllers.nodehealth.observed import Suspicion
-from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
+from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.hub.watched import WatchedJob
 from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.views import Parent, Pod
@@ -42,78 +38,14 @@ _MOST_WINDOWS = 4096
 """Of one pod in one message: 64 ranks with 32 each, and as many again."""
 _MOST_MICRO, _MOST_COLLECTIVES = 4096, 64
 """Of one window. Whoever tells of more makes it up."""
-
-
-class _Job:
-    """One incarnation of a job."""
-
-    def __init__(self, key: Key, uid: str, incarnation: int, standing: Standing) -> None:
-        self.key = key
-        self.uid = uid
-        self.incarnation = incarnation
-        self.standing = standing
-        self.gather = Gather(standing.layout.size, incarnation)
-        self.state: State = begin(standing.layout)
-        self.view: GuardView | None = None
-        """As its plan last saw it."""
-        self.held: dict[str, Held] = {}
-        """By node."""
-        self.noticed: dict[str, Held] = {}
-        """By node, what may lie in it and need not."""
-        self.canary = Canary()
-        self._windows = 0
-        self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
-        """Seconds of a step, of the last windows."""
-
-    @property
-    def blind(self) -> bool:
-        """Whether a rank that was made up to be slow was not found."""
-        return self.canary.last is Sight.BLIND
-
-    def advance(self, window: Window, now: float) -> Report | None:
-        """Takes one window in; the report on the newest table that it completes."""
-        report = None
-        for table in self.gather.take(self.incarnation, window):
-            self.canary.take(self.state, table, now)
-            self.state, report = advance(self.state, table)
-            found = [(self.standing.by_node(finding.ranks), finding) for finding in report.findings]
-            size = self.standing.layout.size
-            self.held = held(self.held, found, size, table.steps, now)
-            self.noticed = held(self.noticed, found, size, table.steps, now, noticeable)
-            if not np.isnan(table.wall).all():
-                self._windows += 1
-                self._walls.append(float(np.nanmax(table.wall - np.nan_to_num(table.save))) / table.steps)
-        return report
-
-    @property
-    def pace(self) -> JobPace | None:
-        """How fast it is; None before it was seen to step."""
-        if not self._walls:
-            return None
-        return JobPace(
-            self.uid,
-            self.incarnation,
-            statistics.median(self._walls),
-            error(self._walls),
-            self._windows,
-            self.standing.layout.size,
-            frozenset(self.standing.nodes),
-            tuple(
-                Slow(frozenset(one.ranks), one.cause.value, one.gain)
-                for one in self.held.values()
-                if one.lasting
-            ),
-        )
-
-    def suspicion(self, node: str, one: Held) -> Suspicion:
-        """What is held against a node, in the words of its life cycle."""
-        since, seen = (datetime.fromtimestamp(time, UTC) for time in (one.since, one.seen))
-        job = f"{self.key.namespace}/{self.key.name}"
-        beside = tuple(other for other, held in self.held.items() if held.lasting and other != node)
-        slowdown, cause = 1 + one.slowdown, one.cause.value
-        return Suspicion(
-            job, since, seen, slowdown, one.loss, cause, gain=one.gain, beside=beside, ranks=one.ranks
-        )
+_AT_ONCE = 64
+"""Windows that are taken in before others have a turn, if no table is complete before."""
+_SHARE, _SECONDS_AT_ONCE = 0.5, 5
+"""Of a processor, for the tables of all jobs together. One of 10,000 ranks with all that they tell of
+communicators takes a fifth of a second.
+"""
+_MADE_SECONDS = 1.0
+"""After which a job is looked at once more that could not be watched."""
 
 
 class Watches:
@@ -127,16 +59,22 @@ class Watches:
         *,
         clock: Callable[[], float] = time.perf_counter,
         wall: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._world = world
         self._queue = queue
         self._metrics = metrics
         self._clock = clock
         self._wall = wall
+        self._cpu = cpu
         self.on_suspicion: Callable[[], None] = lambda: None
         """Called when another node is suspected for long, or one is no more."""
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, WatchedJob] = {}
         """By uid."""
+        self._tried: dict[str, float] = {}
+        """By uid of jobs that could not be watched, when that was tried."""
+        self._spent = TokenBucket(_SHARE, _SECONDS_AT_ONCE, clock)
+        """Seconds."""
         world.jobs.listen(self._changed)
 
     def view(self, uid: str) -> GuardView | None:
@@ -152,7 +90,9 @@ class Watches:
         """By node, what jobs see of it that may lie in it and need not."""
         return self._suspicions(lambda job: job.noticed)
 
-    def _suspicions(self, which: Callable[[_Job], Mapping[str, Held]]) -> Mapping[str, tuple[Suspicion, ...]]:
+    def _suspicions(
+        self, which: Callable[[WatchedJob], Mapping[str, Held]]
+    ) -> Mapping[str, tuple[Suspicion, ...]]:
         found: dict[str, list[Suspicion]] = defaultdict(list)
         for uid, job in self._jobs.items():
             known = self._world.jobs.get(job.key.namespace, job.key.name)
@@ -168,28 +108,41 @@ class Watches:
         found = ((job.key, job.pace) for job in self._jobs.values())
         return {f"{key.namespace}/{key.name}": pace for key, pace in found if pace is not None}
 
-    def heard(self, node: str, told: wire.PodTelemetry) -> None:
-        """Takes in what the ranks of a pod have done. It is believed what concerns its own ranks."""
+    def heard(self, node: str, told: wire.PodTelemetry, since: int = 0) -> int:
+        """Takes in what the ranks of a pod have done, from window `since` on. It is believed what concerns
+        its own ranks.
+
+        Ends after one look for stragglers, or some windows; returns where to go on, or 0 when all was heard.
+        """
         pod = self._world.pods.by_uid(told.pod_uid)
         if pod is None or pod.view.node != node:
-            return
+            return 0
         if (job := self._job(pod, told.incarnation)) is None:
-            return
+            return 0
         began = self._clock()
-        self._take(job, pod.name, told)
+        end = self._take(job, pod.name, told, since)
         self._metrics.guard_seconds.inc(self._clock() - began)
+        return end if end < min(len(told.windows), _MOST_WINDOWS) else 0
 
-    def _take(self, job: _Job, pod: str, told: wire.PodTelemetry) -> None:
+    def _take(self, job: WatchedJob, pod: str, told: wire.PodTelemetry, since: int) -> int:
         own = job.standing.ranks.get(pod, range(0))
         size = job.standing.layout.size
         before, suspected = job.view, _lasting(job)
         seen = job.canary.last
-        for window in told.windows[:_MOST_WINDOWS]:
+        end = since
+        for window in told.windows[since : min(since + _AT_ONCE, _MOST_WINDOWS)]:
+            end += 1
             if window.rank not in own or not _sensible(window):
                 continue
             self._metrics.guard_windows.inc()
+            if job.tired or self._spent.debt:
+                self._metrics.guard_windows_dropped.inc()
+                continue
+            began = self._cpu()
             if report := job.advance(_window(window, size), self._wall()):
+                self._spent.reserve(self._cpu() - began)
                 job.view = _view(job, report)
+                break
         if _news(before, job.view):
             self._queue.add(job.key, 0.0)
         if job.canary.last is not seen:
@@ -198,8 +151,9 @@ class Watches:
                 log.warning("the detector is blind", job=f"{job.key.namespace}/{job.key.name}")
         if _lasting(job) != suspected:
             self.on_suspicion()
+        return end
 
-    def _job(self, pod: Pod, incarnation: int) -> _Job | None:
+    def _job(self, pod: Pod, incarnation: int) -> WatchedJob | None:
         """The job of a pod, if that incarnation of it has formed."""
         parent = self._world.jobs.get(pod.namespace, pod.job)
         if parent is None or parent.uid != pod.view.owner_uid:
@@ -209,13 +163,17 @@ class Watches:
             return None
         known = self._jobs.get(parent.uid)
         if known is None or known.incarnation != incarnation:
+            if self._clock() < self._tried.get(parent.uid, -math.inf) + _MADE_SECONDS:
+                return None
             made = self._made(parent, incarnation)
             if made is None:
+                self._tried[parent.uid] = self._clock()
                 return None
+            self._tried.pop(parent.uid, None)
             known = self._jobs[parent.uid] = made
         return known
 
-    def _made(self, parent: Parent, incarnation: int) -> _Job | None:
+    def _made(self, parent: Parent, incarnation: int) -> WatchedJob | None:
         try:
             slots = present(TrainingJob.model_validate(parent.raw))
         except ValidationError:
@@ -229,14 +187,15 @@ class Watches:
         found = (self._world.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
         key = Key(TRAINING_JOB, parent.namespace, parent.name)
-        return _Job(key, parent.uid, incarnation, standing(slots, nodes, labels))
+        return WatchedJob(key, parent.uid, incarnation, standing(slots, nodes, labels), self._clock)
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or ended(after)):
             self._jobs.pop(before.uid, None)
+            self._tried.pop(before.uid, None)
 
 
-def _lasting(job: _Job) -> tuple[set[str], ...]:
+def _lasting(job: WatchedJob) -> tuple[set[str], ...]:
     return tuple({node for node, one in which.items() if one.lasting} for which in (job.held, job.noticed))
 
 
@@ -272,7 +231,7 @@ def _window(told: wire.StepWindow, size: int) -> Window:
     )
 
 
-def _view(job: _Job, report: Report) -> GuardView:
+def _view(job: WatchedJob, report: Report) -> GuardView:
     return GuardView(
         incarnation=job.incarnation,
         judged=bool((report.verdicts != Verdict.TOO_FEW_PEERS).any()),
@@ -281,8 +240,8 @@ def _view(job: _Job, report: Report) -> GuardView:
     )
 
 
-def _slow(job: _Job, finding: Finding, steps: int) -> SlowView:
-    whole = job.pace.seconds * steps if job.pace is not None else 0.0
+def _slow(job: WatchedJob, finding: Finding, steps: int) -> SlowView:
+    whole = job.step_seconds * steps
     return SlowView(
         cause=finding.cause.value,
         place=finding.place,

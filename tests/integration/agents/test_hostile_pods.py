@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 from tests.integration.agents.memory_job import SIZE, MemoryJob, saved, state
 
+from convoy_agents.guard import windows
 from convoy_agents.pods import limits
 from convoy_agents.pods.state import Decided
 from convoy_controllers.checkpoint.commit import Verdict
@@ -133,6 +136,103 @@ async def test_a_flood_is_slowed_and_the_neighbour_is_not(host: Host, hub: FakeH
     assert progress.step < 20_000
     flood.close()
     launcher.close()
+
+
+DEAR: dict[str, Any] = {
+    "type": "telemetry",
+    "windows": [{"first": n + 1, "last": n + 1, "micro": [0] * windows.MAX_MICRO} for n in range(32)],
+}
+"""Nothing that is as short takes an agent as long to read."""
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ranks whose telemetry was read, once for each frame."""
+    found: list[int] = []
+    parse = windows.parse
+
+    def noted(frame: Mapping[str, Any], rank: int) -> Any:
+        found.append(rank)
+        return parse(frame, rank)
+
+    monkeypatch.setattr(windows, "parse", noted)
+    return found
+
+
+async def test_a_flood_on_all_connections_is_slowed_as_one(
+    make_host: HostMaker, hub: FakeHub, read: list[int]
+) -> None:
+    host = await make_host("one")
+    await host.publish(UID)
+    await host.publish("neighbour")
+    launcher = await host.launcher(UID)
+    await hub.report(UID, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 64)]))
+    await launcher.hear()
+    ranks = [await host.rank(UID, number, 2) for number in range(64)]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for rank in ranks:
+        for _ in range(50):
+            rank.say(**DEAR)
+    neighbour = await host.launcher("neighbour")
+    await hub.report("neighbour", lambda report: report.launcher_connected)
+    await eventually(lambda: len(read) >= 200)
+    allowed = limits.FRAMES_BURST + (loop.time() - began) * limits.FRAMES_PER_SECOND
+    assert len(read) * limits.weight(DEAR) <= allowed
+    assert len(set(read)) == 64
+    for pod in (*ranks, launcher, neighbour):
+        pod.close()
+
+
+async def test_64_ranks_that_tell_what_they_have_saved_up_are_not_slowed(
+    make_host: HostMaker, hub: FakeHub, read: list[int]
+) -> None:
+    """As after the restart of an agent."""
+    host = await make_host("one")
+    await host.publish(UID)
+    launcher = await host.launcher(UID)
+    await hub.report(UID, lambda report: report.launcher_connected)
+    hub.send("one", assignment=assignment("job", 2, 0, [(UID, host, 64)]))
+    await launcher.hear()
+    session = host.agent.pods.get(UID)
+    assert session
+    pauses: list[float] = []
+    take = session._said._bucket.take
+
+    def noted(cost: float, now: float) -> float:
+        pauses.append(take(cost, now))
+        return pauses[-1]
+
+    session._said._bucket.take = noted  # type: ignore[method-assign]
+    for number in range(64):
+        rank = await host.rank(UID, number, 2)
+        rank.say(type="telemetry", windows=[{"first": n + 1, "last": n + 1, "wall": 1.5} for n in range(32)])
+        rank.say(type="progress", step=32)
+        host.pods.append(rank)
+    await eventually(lambda: len(session.state.ranks) == 64)
+    assert len(read) == 64 and not any(pauses)
+
+
+@pytest.mark.parametrize("incarnation", [0, 2])
+async def test_what_ranks_tell_of_their_steps_is_for_the_incarnation_that_the_hub_has_assigned(
+    make_host: HostMaker, hub: FakeHub, read: list[int], incarnation: int
+) -> None:
+    """Until then a pod may call its ranks whatever it likes."""
+    host = await make_host("one")
+    await host.publish(UID)
+    if incarnation:
+        launcher = await Pod.dial(host.target(UID) / "agent.sock", role="launcher", incarnation=incarnation)
+        host.pods.append(launcher)
+        await hub.report(UID, lambda report: report.launcher_connected)
+    rank = await host.rank(UID, 77, incarnation)
+    rank.say(**DEAR)
+    rank.say(type="progress", step=1)
+    session = host.agent.pods.get(UID)
+    assert session
+    await eventually(lambda: 77 in session.state.ranks)
+    assert read == [] and not host.agent._telemetry._pods
+    rank.close()
 
 
 async def test_one_that_reads_nothing_is_cut_off(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import Authority, FakeHub, Host, assignment, eventually
 
+from convoy_agents import metrics, peer
 from convoy_agents.channels import Identity, dial
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_controllers.checkpoint.generation import Tier
@@ -62,6 +63,59 @@ async def test_a_stranger_prepares_nothing(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await ask(one, identity)
     assert caught.value.code() is code
+
+
+KINDS = ["/convoy.wire.Peer/Vouch", "/convoy.wire.Shards/Take", "/convoy.wire.Shards/Give"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_who_sends_no_request_keeps_nobody_s_calls_out(
+    make_host: HostMaker, hub: FakeHub, authority: Authority, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(peer, "MAX_CALLS", 60)
+    monkeypatch.setattr(peer, "MOST_OF_ONE", 40)
+    one, _ = await coordinator(make_host, hub)
+    refused = metrics.PEER_REFUSED._value.get()
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+    own = one.settings.ca_file.read_bytes()
+    async with dial(address, name, own, authority.identity("three")) as channel:
+        silent: list[Any] = [channel.stream_unary(kind)() for _ in range(80)]
+        for call in silent:
+            await call.wait_for_connection()
+        await eventually(lambda: sum(call.done() for call in silent) == 40)
+        assert metrics.PEER_REFUSED._value.get() - refused == 40
+        codes = [await call.code() for call in silent if call.done()]
+        assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 40
+        assert await vouches(one, authority.identity("two"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await vouches(one, authority.identity("three"))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in silent:
+            call.cancel()
+    async with asyncio.timeout(10):
+        while not await answered(one, authority.identity("three")):
+            pass  # not all of them have gone
+
+
+async def answered(host: Host, identity: Identity) -> bool:
+    try:
+        await vouches(host, identity)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
+async def test_a_request_that_does_not_come_is_not_waited_for(
+    make_host: HostMaker, hub: FakeHub, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "REQUEST_SECONDS", 0.1)
+    one, _ = await coordinator(make_host, hub)
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+    async with dial(address, name, one.settings.ca_file.read_bytes(), authority.identity("two")) as channel:
+        for kind in KINDS[:2]:
+            call: Any = channel.stream_unary(kind)(timeout=5)
+            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert "no request came" in await call.details()
 
 
 async def test_a_node_speaks_for_its_own_slots_alone(

@@ -110,7 +110,8 @@ async def test_no_key_token_or_credential_is_logged_or_told(
     authority = await installation.call("GET", f"{good.secrets}/{CA_SECRET}")
     pem = base64.b64decode(authority["data"]["tls.key"]).decode().splitlines()[1]
     confidential = {"the agent's token": token, "the operator's": installation.token, "a key": "PRIVATE KEY"}
-    confidential |= {"the authority's key": pem}
+    # As the Secret has it, which the operator reads: base64 of the whole.
+    confidential |= {"the authority's key": pem, "the authority's Secret": authority["data"]["tls.key"]}
     for number, one in enumerate((first, second)):
         confidential |= {f"{name} {number}": text for name, text in one.items()}
     confidential |= {

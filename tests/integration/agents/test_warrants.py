@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -176,6 +177,47 @@ async def test_who_brings_nothing_keeps_nobody_s_copies_out(
         assert lanes.full("three")
         for call in (*silent, *stalled):
             call.cancel()
+
+
+async def test_a_copy_ends_with_the_certificate_of_who_brings_it(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, two = await make_host("one"), await make_host("two")
+    await saved(await job.begin(1, [(A, one), (B, two)]), 1, 10)
+    mine, parts = hub.warrant("three", JOB, 1, 7), (b"x" * MAX_CHUNK, b"y")
+    chunks = tuple(Chunk(digest(part), len(part)) for part in parts)
+    copy = Manifest(Generation(1, 20), "7", chunks, sum(map(len, parts)))
+    stolen = hub.authority.identity("three", seconds=3)
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+    async with dial(address, name, one.settings.ca_file.read_bytes(), stolen) as channel:
+        stub = hub_pb2_grpc.ShardsStub(channel)
+        assert (await offer(mine, 1, copy)(stub)).answer == hub_pb2.OfferReply.WANTED
+        call = stub.Give()
+        await call.write(hub_pb2.Piece(job_uid=JOB, id=copy.id, index=0, data=parts[0], warrant=mine))
+        lanes = one.agent._peer_server._shards._gives
+        await eventually(lambda: lanes._users["three"] == 1)
+        await eventually(lambda: time.time() > stolen.expires)
+        await call.write(hub_pb2.Piece(index=1, data=parts[1]))
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_what_is_read_ends_with_the_certificate_of_who_reads_it(
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+) -> None:
+    one, manifest = await running(make_host, job)
+    stolen = hub.authority.identity("two", seconds=3)
+    address, name = f"127.0.0.1:{one.agent.peer_port}", terms.agent_server_name("one")
+    async with dial(address, name, one.settings.ca_file.read_bytes(), stolen) as channel:
+        request = hub_pb2.TakeRequest(
+            job_uid=JOB, id=manifest.id, chunks=[0, 1, 2] * 20, warrant=hub.warrant("two", JOB, 1, 1)
+        )
+        call = hub_pb2_grpc.ShardsStub(channel).Take(request, timeout=60)
+        assert await call.read() != grpc.aio.EOF
+        await eventually(lambda: time.time() > stolen.expires)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            while await call.read() != grpc.aio.EOF:
+                pass
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_who_reads_nothing_keeps_nobody_from_reading(

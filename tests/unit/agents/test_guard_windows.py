@@ -135,3 +135,25 @@ def test_while_no_hub_listens_the_oldest_is_dropped() -> None:
     assert [last for rank, last in windows if rank == 1] == list(range(11, MAX_WINDOWS + 11))
     assert len(windows) == 2 * MAX_WINDOWS
     assert metrics.TELEMETRY_DROPPED._value.get() - dropped == 20
+
+
+def test_what_waits_for_a_hub_is_bounded_and_each_rank_keeps_its_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("convoy_agents.guard.outgoing.MAX_BYTES", 10 * window(1, 1).ByteSize())
+    outgoing = Outgoing()
+    for last in range(1, 9):
+        outgoing.put("a", 1, (window(1, last),))
+    for last in range(1, 9):
+        outgoing.put("b", 1, (window(1, last),))
+    outgoing.put("c", 1, (window(1, 1),))
+    outgoing.put("a", 1, (window(1, 9),))
+    found = {uid: [last for _, last in windows] for uid, (_, windows) in sent(outgoing).items()}
+    assert found == {"a": [2, 3, 4, 5, 6, 7, 8, 9], "b": [7, 8], "c": []}
+    # What was sent, dropped or is gone takes no room any more.
+    for uid in "cd":
+        outgoing.put(uid, 1, (window(1, 5),) * 10)
+        outgoing.gone(uid)
+    outgoing.put("e", 1, (window(1, 5),) * 10)
+    outgoing.put("e", 2, tuple(window(1, last) for last in range(1, 11)))
+    assert sent(outgoing) == {"e": (2, [(1, last) for last in range(1, 11)])}

@@ -579,6 +579,23 @@ class TestAgents:
         self.now += 20
         assert not self.agents.owes("n0")
 
+    async def test_an_agent_pays_for_windows_of_steps_but_64_ranks_may_tell_all_that_they_have_saved_up(
+        self,
+    ) -> None:
+        def told(pods: int, windows: int) -> wire.AgentMessage:
+            one = wire.PodTelemetry(windows=[wire.StepWindow()] * windows)
+            return wire.AgentMessage(telemetry=wire.Telemetry(pods=[one] * pods))
+
+        self.agents.spend("n0", told(1, 64 * 32))
+        for _ in range(100):
+            self.agents.spend("n0", told(1, 64))
+            self.now += 1
+            assert not self.agents.owes("n0")
+        self.agents.spend("n0", told(64, 4096))
+        assert self.agents.owes("n0") > 50
+        self.agents.spend("n1", told(100_000, 0))
+        assert self.agents.owes("n1") > 15
+
     async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -636,13 +653,18 @@ class TestAgents:
         await its._listen(Context(), Stream("n0"), Caller("n0", inf))
         assert order == ["read", "beat 0", 1.0, "read", "beat 1", 2.0, "read", "beat 2", "read"]
 
-    async def test_between_the_telemetry_of_two_pods_others_have_a_turn(
+    async def test_while_telemetry_is_taken_in_others_have_a_turn(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
         left = [wire.AgentMessage(telemetry=told)]
         order: list[str] = []
-        monkeypatch.setattr(self.agents.watches, "heard", lambda node, pod: order.append(pod.pod_uid))
+
+        def heard(node: str, pod: wire.PodTelemetry, since: int = 0) -> int:
+            order.append(f"{pod.pod_uid}{since}")
+            return 7 if pod.pod_uid == "a" and not since else 0
+
+        monkeypatch.setattr(self.agents.watches, "heard", heard)
 
         class Context:
             async def read(self) -> wire.AgentMessage | None:
@@ -654,11 +676,13 @@ class TestAgents:
         )
 
         async def other() -> None:
-            order.append("other")
+            for _ in range(3):
+                order.append("other")
+                await asyncio.sleep(0)
 
         listening = asyncio.create_task(its._listen(Context(), self.join("n0"), Caller("n0", inf)))
         await asyncio.gather(listening, asyncio.create_task(other()))
-        assert order == ["a", "other", "b"]
+        assert order == ["a0", "other", "a7", "other", "b0", "other"]
         assert metrics.agent_messages.labels("telemetry")._value.get() == 1
 
     @pytest.mark.parametrize(
@@ -736,10 +760,46 @@ class TestAgents:
         moved = stream.outbox.get_nowait().peer_moved
         assert (moved.pod_uid, moved.node, moved.peer_address) == ("u", "n1", "n1:8472")
         self.agents.report("n0", asks)
+        assert stream.outbox.empty(), "it is on its way"
+        self.now += 2
+        self.agents.report("n0", asks)
         assert stream.outbox.get_nowait().HasField("peer_moved"), "it still says what is wrong"
+        self.agents.join(wire.Hello(node="n1", peer_address="n1:9"))
+        self.agents.look()
+        assert stream.outbox.get_nowait().peer_moved.peer_address == "n1:9", "which is news"
+        self.agents.join(wire.Hello(node="n1", peer_address="n1:8472"))
         self.agents.report("n0", report(asks=[wire.Place(node="n1", peer_address="n1:8472")]))
         self.agents.look()
         assert stream.outbox.empty()
+
+    async def test_who_has_all_addresses_wrong_is_told_once_of_each_and_no_more_than_fits(self) -> None:
+        def hello(nodes: list[str]) -> wire.Hello:
+            asks = [wire.Place(node=node, peer_address="wrong") for node in nodes]
+            pods = [report(pod_uid=f"u{number}", asks=asks) for number in range(512)]
+            return wire.Hello(node="n0", peer_address="n0:8472", pods=pods)
+
+        dropped = self.agents._metrics.commands_dropped._value
+        stream = self.agents.join(hello(["n0"] * 64))
+        assert stream.outbox.qsize() == 512 and not stream.superseded.is_set()
+        for number in range(64):
+            self.join(f"n{number}")
+        stream = self.agents.join(hello([f"n{number}" for number in range(64)]))
+        assert stream.outbox.full() and stream.superseded.is_set()
+        assert dropped.get() == 1, "it is not gone on with"
+
+    async def test_an_agent_pays_for_what_it_asks_but_110_pods_may_tell_at_once(self) -> None:
+        asks = [wire.Place(node=f"n{number}") for number in range(64)]
+        hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks[:6]) for number in range(110)])
+        for _ in range(20):
+            self.agents.spend("n0", wire.AgentMessage(hello=hello))
+        assert not self.agents.owes("n0")
+        for _ in range(3):
+            hello = wire.Hello(pods=[report(pod_uid=f"u{number}", asks=asks) for number in range(512)])
+            self.agents.spend("n1", wire.AgentMessage(hello=hello))
+        assert self.agents.owes("n1") > 3
+        for _ in range(2000):
+            self.agents.spend("n2", wire.AgentMessage(pod=report(asks=asks)))
+        assert self.agents.owes("n2") > 9
 
     async def test_a_new_leader_corrects_what_a_hello_says(self) -> None:
         self.join("n1")

@@ -10,6 +10,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.guard.canary import SETTLE, TABLES
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
+from convoy_operator.hub import watched
 from convoy_operator.hub.watching import Watches
 from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
@@ -34,11 +35,15 @@ class Hub:
         self.world, self.queue = World(), Queue()
         self.replicas = replicas
         queue: Any = self.queue
-        self.watches = Watches(self.world, queue, Metrics())
+        self.now, self.metrics = 0.0, Metrics()
+        self.watches = Watches(self.world, queue, self.metrics, clock=self.time, cpu=self.time)
         for number in range(replicas):
             self.world.nodes.upsert(views.node({"metadata": {"name": f"n{number}", "uid": f"n{number}"}}))
             self.world.pods.upsert(views.pod(self._pod(number)))
         self.form(1)
+
+    def time(self) -> float:
+        return self.now
 
     def _pod(self, number: int) -> dict[str, Any]:
         return {
@@ -70,6 +75,7 @@ class Hub:
         transfer: float = 0.0,
         members: str = "",
     ) -> None:
+        self.now += 1
         for number in range(self.replicas):
             compute = 1.0 + 0.003 * ((step * 7 + number * 5) % 4) + (slow or {}).get(number, 0.0)
             compute *= measured
@@ -247,3 +253,97 @@ def test_what_an_incarnation_held_ends_with_it() -> None:
     assert hub.watches.suspicions() and hub.watches.paces()["default/job"].slow
     hub.form(2)
     assert hub.watches.suspicions() == {}, "nothing was heard of the next one yet"
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """First steps of the tables that were looked at."""
+    found: list[int] = []
+    advance = watched.advance
+
+    def noted(state: Any, table: Any) -> Any:
+        found.append(table.first)
+        return advance(state, table)
+
+    monkeypatch.setattr(watched, "advance", noted)
+    return found
+
+
+def spans(count: int, since: int = 1) -> wire.PodTelemetry:
+    """What one rank says of windows that nobody else has: each of them completes another one's table."""
+    windows = [wire.StepWindow(rank=0, first=n, last=n, wall=2.0) for n in range(since, since + count)]
+    return wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=windows)
+
+
+def test_a_job_has_so_many_looks_and_then_two_a_second(looks: list[int]) -> None:
+    """Whatever its ranks say: a look takes some milliseconds of all agents' time."""
+    hub, more, told = Hub(), 0, spans(2048)
+    while more := hub.watches.heard("n0", told, more):
+        pass
+    assert 64 <= len(looks) < 70
+    assert hub.metrics.guard_windows_dropped._value.get() > 1900
+    hub.now += 10
+    told = spans(2048, 5000)
+    while more := hub.watches.heard("n0", told, more):
+        pass
+    assert 84 <= len(looks) < 95
+
+
+def test_who_tells_of_a_second_in_a_second_has_every_look(looks: list[int]) -> None:
+    hub = Hub()
+    for step in range(1, 300):
+        hub.tell(step)
+    assert len(looks) == 299 and not hub.metrics.guard_windows_dropped._value.get()
+
+
+def test_what_was_saved_up_while_nobody_led_is_looked_at(looks: list[int]) -> None:
+    hub = Hub(replicas=1)
+    assert hub.watches.heard("n0", spans(32)) == 1
+    for since in range(1, 32):
+        hub.watches.heard("n0", spans(32), since)
+    assert len(looks) == 32
+
+
+def test_others_have_a_turn_after_each_look_and_after_some_windows(looks: list[int]) -> None:
+    hub = Hub()
+    turns, more, told = 0, 0, spans(60)
+    while more := hub.watches.heard("n0", told, more):
+        turns += 1
+        assert len(looks) == turns
+    assert turns > 50
+    told = wire.PodTelemetry(pod_uid="p1", incarnation=1, windows=[wire.StepWindow(rank=0)] * 1000)
+    before, turns = len(looks), 0
+    while more := hub.watches.heard("n1", told, more):
+        turns += 1
+    assert len(looks) == before and turns == 15
+
+
+def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, seconds = Hub(), 1.0
+    began, looks, advance = hub.now, 0, watched.advance
+
+    def slow(state: Any, table: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        hub.now += seconds
+        return advance(state, table)
+
+    monkeypatch.setattr(watched, "advance", slow)
+    for step in range(1, 200):
+        more, told = 0, spans(1, step)
+        while more := hub.watches.heard("n0", told, more):
+            pass
+        hub.now += 0.1
+    assert 10 < looks < 5 + 0.6 * (hub.now - began)
+
+
+def test_a_job_that_cannot_be_watched_is_looked_at_once_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub()
+    tries: list[int] = []
+    monkeypatch.setattr(hub.watches, "_made", lambda parent, incarnation: tries.append(incarnation))
+    for _ in range(100):
+        hub.watches.heard("n0", spans(1))
+    assert len(tries) == 1
+    hub.now += 1
+    hub.watches.heard("n0", spans(1))
+    assert len(tries) == 2

@@ -1,0 +1,92 @@
+"""Calls of a gRPC server: so many at once of one caller, and their request comes soon or never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Bounds(grpc.aio.ServerInterceptor):
+    """Of all calls. Whoever is one too many gets RESOURCE_EXHAUSTED before a request is waited for, and who
+    sends none DEADLINE_EXCEEDED.
+
+    gRPC reads the one request of a call before it calls anybody, and waits for it as long as the caller
+    likes: so such a call is taken as a stream of one request, which is the same on the wire.
+    """
+
+    def __init__(
+        self,
+        who: Callable[[Context], Awaitable[str]],
+        of_one: int,
+        most: int,
+        refused: Callable[[], object],
+        seconds: float,
+    ) -> None:
+        """`who`: names a caller, or aborts. At once there are `of_one` calls of one, and `most` of all.
+        `refused`: told of each that is one too many, or late. `seconds`: for the request to come.
+        """
+        self._who = who
+        self._of_one = of_one
+        self._most = most
+        self._refused = refused
+        self._seconds = seconds
+        self._open: Counter[str] = Counter()
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The handler of a call, behind the bounds."""
+        handler = await continuation(details)
+        if handler is None:
+            return handler
+        perform: Any = (
+            handler.unary_unary or handler.stream_unary or handler.unary_stream or handler.stream_stream
+        )
+
+        async def bounded(requests: AsyncIterator[Any], context: Context) -> Any:
+            caller = await self._who(context)
+            if self._open[caller] >= self._of_one or self._open.total() >= self._most:
+                await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls at once")
+            with self._counted(caller):
+                said = requests if handler.request_streaming else await self._request(requests, context)
+                answers = perform(said, context)
+                if not hasattr(answers, "__aiter__"):
+                    return await answers
+                async for answer in answers:
+                    await context.write(answer)
+
+        make = grpc.stream_stream_rpc_method_handler
+        if not handler.response_streaming:
+            make = grpc.stream_unary_rpc_method_handler
+        return make(bounded, handler.request_deserializer, handler.response_serializer)
+
+    @contextmanager
+    def _counted(self, caller: str) -> Iterator[None]:
+        self._open[caller] += 1
+        try:
+            yield
+        finally:
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]
+
+    async def _request(self, requests: AsyncIterator[Any], context: Context) -> Any:
+        try:
+            async with asyncio.timeout(self._seconds):
+                request = await anext(requests, None)
+        except TimeoutError:
+            request = None
+        if request is None:
+            await self._refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, "no request came")
+        return request
+
+    async def _refuse(self, context: Context, code: grpc.StatusCode, words: str) -> None:
+        self._refused()
+        await context.abort(code, words)
