@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+_NOT_DISCOVERED = "cannot find RESTMapping"
+"""In a refusal by the API server's admission OwnerReferencesPermissionEnforcement: it has not yet seen the
+definition of the owner's kind, which was made a moment ago.
+"""
+
 
 class ApiError(Exception):
     """The API server answered with an error, or not at all (`code` 0)."""
@@ -44,7 +49,7 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server failed, timed out or could not be reached (5xx, 0)."""
+    """The server failed, timed out, could not be reached (5xx, 0), or does not know of a kind yet."""
 
 
 def of(code: int, message: str, reason: str = "", retry_after: float | None = None) -> ApiError:
@@ -52,7 +57,7 @@ def of(code: int, message: str, reason: str = "", retry_after: float | None = No
     kind: type[ApiError] = ApiError
     if code == 409:
         kind = AlreadyExists if reason == "AlreadyExists" else Conflict
-    elif code >= 500 or code == 0:
+    elif code >= 500 or code == 0 or (code == 403 and _NOT_DISCOVERED in message):
         kind = Unavailable
     else:
         kind = {

@@ -57,6 +57,18 @@ def test_charts_are_drawn(research: str, dashboard: Process, browser: Browser) -
         eventually(lambda number=number: browser.run(drawn) == [True] * number, what=f"charts of {path}")
 
 
+def test_charts_follow_the_window(research: str, dashboard: Process, browser: Browser) -> None:
+    beyond = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    wide = "return Math.max(...[...document.querySelectorAll('.chart canvas')].map((one) => one.clientWidth))"
+    browser.size(1600)
+    browser.open(dashboard.url + "/jobs/default/llama-8b")
+    eventually(lambda: browser.run(wide) > 1000, what="charts are drawn")
+    for width in (900, 390):
+        browser.size(width)
+        eventually(lambda: browser.run(beyond) == 0, what=f"all fits into {width} pixels")
+        eventually(lambda width=width: browser.run(wide) < width, what="charts are drawn anew")
+
+
 def test_what_is_not_there_is_said(research: str, dashboard: Process, browser: Browser) -> None:
     browser.open(dashboard.url + "/jobs/default/nobody")
     browser.sees("There is no such job, or you may not see it.")
