@@ -87,14 +87,16 @@ def finding(observed: Observed, status: TrainingJobStatus) -> Finding | None:
 def _troubles(observed: Observed, status: TrainingJobStatus) -> Iterator[Finding]:
     """What agents say of this incarnation, in the order of the slots."""
     point = status.checkpoint
-    saved = point is not None and point.incarnation == status.incarnation
+    # Where nothing was saved there is nothing to lose, though agents that are gone might know of more; once
+    # something of its own is saved, the loss is history.
+    unharmed = point is None or point.incarnation == status.incarnation
     for view in observed.slots.values():
         if view.incarnation != status.incarnation:
             continue
         for kind, why in view.troubles:
             reason = TROUBLES[kind]
-            if reason == Reasons.CHECKPOINTS_LOST and saved:
-                continue  # once something of its own is saved, the loss is history
+            if reason == Reasons.CHECKPOINTS_LOST and unharmed:
+                continue
             message = reason.format(
                 node=view.node,
                 why=why,

@@ -17,7 +17,9 @@ from convoy_crds.nodehealth import State
 from convoy_crds.terms import LABEL_NODE_HEALTH, Reason, Reasons
 
 BAD_PARAMS, BAD_DATA, STORE_AWAY, PREEMPTED, PEER_LOST = 10, 20, 69, 75, 76
-SIGKILL = 9
+SIGKILL, SIGTERM = 9, 15
+ASKED_TO_END = 128 + SIGTERM
+"""Exit code of a rank that ended by SIGTERM, which is the kubelet's when a pod is deleted."""
 _CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 """Signals that a program brings upon itself, by their Linux numbers."""
 _GIST = 400
@@ -110,6 +112,8 @@ def rank_fault(
     """
     if rank.state != "EXITED" or (rank.exit_code == 0 and rank.signal == 0):
         return None
+    if leaving and rank.exit_code in (ASKED_TO_END, 128 + SIGKILL) and not (rank.oom or rank.hung):
+        return None  # its pod's going away is the fault
     reason = _rank_reason(rank)
     if reason is Reasons.STORE_AWAY and not store_away:
         reason = Reasons.RANK_FAILED

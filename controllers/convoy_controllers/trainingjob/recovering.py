@@ -9,6 +9,7 @@ from convoy_controllers.plan import Plan, PodView
 from convoy_controllers.trainingjob import budget, escalation, formation, offenders
 from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.faults import (
+    ASKED_TO_END,
     Fault,
     ended,
     failed,
@@ -88,11 +89,13 @@ def fault(
 
 
 def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
-    """Seconds to wait for the cause behind a fault that is mostly another's echo; 0 for all others.
+    """Seconds to wait for the cause behind a fault that is mostly another's echo, or a rank's end by a signal
+    that the deletion of its pod sends; 0 for all others.
 
     `gone`: see `launcher_gone`.
     """
-    if not fault.policy.echo or not fault.at or fault.free:
+    cause_may_follow = fault.policy.echo or fault.exit_code == ASKED_TO_END
+    if not cause_may_follow or not fault.at or fault.free:
         return 0.0
     most = CONTAINER_SECONDS if gone else ECHO_SECONDS
     left = fault.at + most - now.timestamp()

@@ -289,6 +289,31 @@ def test_a_preempted_rank_of_a_pod_that_leaves_does_not_count(running: ToyCluste
     assert (running.job.status.restarts.total, running.job.status.restarts.counted) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("code", "signal", "late"),
+    [(143, 15, False), (143, 0, False), (137, 9, False), (143, 15, True), (143, 0, True)],
+)
+def test_a_rank_that_ends_because_its_pod_is_deleted_is_nobody_s_fault(
+    running: ToyCluster, code: int, signal: int, late: bool
+) -> None:
+    if late:  # the news of the deletion comes after that of the rank
+        running.exit(1, code, signal=signal, ended=running.now.timestamp()).settle()
+        assert running.job.status.restarts.total == 0
+    running.pod("job-worker-1", deleting=True)
+    if not late:
+        running.exit(1, code, signal=signal, ended=running.now.timestamp())
+    running.settle()
+    last = running.job.status.restarts.last
+    assert last is not None and (last.reason, last.rank) == ("PodDeleted", None)
+    assert running.job.status.restarts.counted == 0 and not running.job.status.offenders
+
+
+def test_a_rank_that_is_asked_to_end_while_its_pod_stays_was_killed(running: ToyCluster) -> None:
+    running.exit(1, 143, signal=15, ended=running.now.timestamp()).settle().wait(0.6).settle()
+    last = running.job.status.restarts.last
+    assert last is not None and last.reason == "RankKilled"
+
+
 def test_no_exit_code_restarts_a_job_as_fast_as_the_machine_can(running: ToyCluster) -> None:
     for _ in range(50):
         if running.job.status.phase in (Phase.RUNNING, Phase.RESTARTING):

@@ -212,6 +212,13 @@ def test_the_gravest_is_said_whoever_says_it(worst: int, apart: bool) -> None:
     assert f"why {kind}" in said.message
 
 
+def test_nothing_is_lost_where_nothing_was_saved() -> None:
+    cluster = job().settle()
+    uid = next(iter(cluster.views))
+    cluster.views[uid] = replace(cluster.views[uid], troubles=(("LOST", "nobody knows of any checkpoint"),))
+    assert cluster.settle().condition["Checkpointing"] == ("False", "NothingSaved")
+
+
 def test_what_has_no_copies_is_said_with_what_to_do() -> None:
     cluster = job().settle().commit(5, "peer").settle()
     uid = next(iter(cluster.views))
