@@ -16,7 +16,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 from e2e.cluster.state import all_states
 from e2e.images.build import Builder
-from e2e.images.recipes import RECIPES
+from e2e.images.recipes import RECIPES, chart_values
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -125,6 +125,7 @@ def images(
     if push:
         for address in builder.push(push, names or ()):
             print(address)
+        print(f"for helm: {chart_values(push, tag)}")
 
 
 @nodes_app.command("add")

@@ -41,6 +41,17 @@ RECIPES = (
 )
 
 
+def chart_values(prefix: str, tag: str) -> str:
+    """The flags by which helm finds images that were pushed as `<prefix>/<image>:<tag>`."""
+    registry, _, folder = prefix.rstrip("/").rpartition("/")
+    flags = [f"--set images.registry={registry or folder}", f"--set images.tag={tag}"]
+    if not registry or folder != "convoy":
+        below = f"{folder}/" if registry else ""
+        flags += [f"--set images.{name}={below}{name}" for name in ("operator", "agent", "workloads")]
+        flags.append(f"--set dashboard.image={below}dashboard")
+    return " ".join(flags)
+
+
 def distribution(requirement: str) -> str:
     """The normalised name in a requirement such as `Jinja2>=3; python_version > "3"`."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())

@@ -13,7 +13,7 @@ import pytest
 from e2e.cluster import downloads
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.oci import CONTAINERD_NAME, REF_NAME, Image, Store, full_name, layer
-from e2e.images.recipes import RECIPES, Recipe, distribution, requirements, wanted
+from e2e.images.recipes import RECIPES, Recipe, chart_values, distribution, requirements, wanted
 from e2e.setup import host
 
 PROJECT = {
@@ -169,3 +169,28 @@ def test_a_python_without_ensurepip_gets_the_package_that_has_it(
     monkeypatch.setattr(host, "makes_environments", lambda: makes)
     monkeypatch.setattr(host, "present", lambda names: True)
     assert host.missing_packages() == ([] if makes else ["python3-venv"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "values"),
+    [
+        ("registry.example.com/convoy", "--set images.registry=registry.example.com --set images.tag=v1"),
+        (
+            "registry.example.com/a/convoy/",
+            "--set images.registry=registry.example.com/a --set images.tag=v1",
+        ),
+        (
+            "registry.example.com/team",
+            "--set images.registry=registry.example.com --set images.tag=v1 --set images.operator=team/operator "
+            "--set images.agent=team/agent --set images.workloads=team/workloads "
+            "--set dashboard.image=team/dashboard",
+        ),
+        (
+            "localhost:5000",
+            "--set images.registry=localhost:5000 --set images.tag=v1 --set images.operator=operator "
+            "--set images.agent=agent --set images.workloads=workloads --set dashboard.image=dashboard",
+        ),
+    ],
+)
+def test_the_chart_finds_what_was_pushed(prefix: str, values: str) -> None:
+    assert chart_values(prefix, "v1") == values
