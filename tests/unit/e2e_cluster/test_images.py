@@ -174,14 +174,14 @@ def test_a_python_without_ensurepip_gets_the_package_that_has_it(
 @pytest.mark.parametrize(
     ("prefix", "values"),
     [
-        ("registry.example.com/convoy", "--set images.registry=registry.example.com --set images.tag=v1"),
+        ("host/convoy", "--set images.registry=host --set images.tag=v1"),
         (
-            "registry.example.com/a/convoy/",
-            "--set images.registry=registry.example.com/a --set images.tag=v1",
+            "host/a/convoy/",
+            "--set images.registry=host/a --set images.tag=v1",
         ),
         (
-            "registry.example.com/team",
-            "--set images.registry=registry.example.com --set images.tag=v1 --set images.operator=team/operator "
+            "host/team",
+            "--set images.registry=host --set images.tag=v1 --set images.operator=team/operator "
             "--set images.agent=team/agent --set images.workloads=team/workloads "
             "--set dashboard.image=team/dashboard",
         ),
