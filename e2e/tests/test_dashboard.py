@@ -78,7 +78,7 @@ def test_a_reader_sees_a_job_go_to_its_end_and_its_log(
     ):
         browser.open(dashboard)
         log_in(browser, token)
-        browser.sees(f"system:serviceaccount:{jobs.namespace}:reader")
+        browser.sees(f"{jobs.namespace}/reader")
         browser.run("window.stayed = true")
         params = {**SMALL, "steps": STEPS}
         role = {"name": "worker", "replicas": 2, "template": template}

@@ -75,7 +75,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_let_in(
     browser.sees("default/here")
     browser.sees(f"{other}/there")
     browser.sees("node-1")
-    browser.sees("system:serviceaccount:default:all-seeing")
+    browser.sees("default/all-seeing")
     cookie = browser.driver.get_cookie(f"convoy-session-{guarded.port}")
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict"
     assert token not in cookie["value"]

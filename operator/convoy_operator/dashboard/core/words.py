@@ -15,10 +15,18 @@ _UNSEEN = re.compile(
 """Controls, characters without width, and marks that turn the direction of writing: with them a text can look
 like another one."""
 
+_ACCOUNT = "system:serviceaccount:"
+
 
 def visible(text: str) -> str:
     """A text of whoever wrote an object, with signs in place of what cannot be seen."""
     return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def account(user: str) -> str:
+    """A user in few words: of a ServiceAccount, `namespace/name`."""
+    namespace, _, name = user.removeprefix(_ACCOUNT).partition(":")
+    return f"{namespace}/{name}" if user.startswith(_ACCOUNT) and name else user
 
 
 def shortened(text: str, most: int = 400) -> str:

@@ -9,7 +9,7 @@ from nicegui import ui
 from convoy_crds.telling import age
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core.words import clock
+from convoy_operator.dashboard.core.words import account, clock
 from convoy_operator.dashboard.pages.elements import box, put, say, show, text
 from convoy_operator.dashboard.settings import AuthMode
 
@@ -67,7 +67,7 @@ class Frame:
                     type="submit",
                     aria_label=f"Theme: {THEMES[theme]}. Change to {THEMES[following]}",
                 )
-            text("span", session.identity.user, "user", title=session.identity.user)
+            text("span", account(session.identity.user), "user", title=session.identity.user)
             if self._context.door.mode is AuthMode.TOKEN_REVIEW:
                 with box("form", method="post", action="/logout"):
                     text("button", "Log out", type="submit")

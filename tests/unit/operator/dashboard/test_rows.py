@@ -120,3 +120,16 @@ def test_of_many_names_a_few_are_told(names: list[str], said: str) -> None:
 def test_a_long_text_is_shortened() -> None:
     assert words.shortened("abcdef", 6) == "abcdef"
     assert words.shortened("abcdefg", 6) == "abcde…"
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [
+        ("system:serviceaccount:convoy-system:reader", "convoy-system/reader"),
+        ("system:serviceaccount:odd", "system:serviceaccount:odd"),
+        ("jane@example.com", "jane@example.com"),
+        ("oidc:team:jane", "oidc:team:jane"),
+    ],
+)
+def test_a_service_account_is_told_by_namespace_and_name(user: str, shown: str) -> None:
+    assert words.account(user) == shown
