@@ -99,7 +99,7 @@ def jobs(cluster: Cluster, research: str) -> None:
         ],
         "stragglers": [
             {"cause": "Thermal", "place": "rank", "ranks": [5], "nodes": ["node-06"], "sinceStep": 18_200,
-             "slowdown": 0.23, "persistent": True},
+             "slowdown": 0.23, "lost": 0.17, "persistent": True},
             {"cause": "CommonMode", "place": "job", "sinceStep": 17_000, "slowdown": 0.03},
         ],
     }  # fmt: skip

@@ -43,6 +43,7 @@ STRAGGLERS = (
     Column("Nodes", link=True),
     Column("Cause", badge=True),
     Column("Longer than peers", number=True),
+    Column("Time lost", number=True),
     Column("Since step", number=True),
     Column("Lasting", badge=True),
 )
@@ -181,6 +182,7 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
                 Cell(few(one.nodes) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""),
                 Cell(one.cause, Tone.WARN),
                 Cell(f"{one.slowdown:+.0%}", order=one.slowdown),
+                Cell(f"{one.lost:.0%}" if one.lost else "-", order=one.lost),
                 Cell(f"{one.since_step:,}", order=float(one.since_step)),
                 Cell("yes", Tone.WARN) if one.persistent else Cell("not yet"),
             ),

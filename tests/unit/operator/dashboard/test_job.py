@@ -92,10 +92,11 @@ def test_a_straggler_is_named_with_what_speaks_for_it_until_the_job_is_over() ->
         "nodes": ["n6"],
         "sinceStep": 900,
         "slowdown": 0.23,
+        "lost": 0.17,
         "persistent": True,
     }
     assert texts(job.straggler_rows(training(stragglers=[slow]))) == [
-        ["rank 5", "n6", "Thermal", "+23%", "900", "yes"]
+        ["rank 5", "n6", "Thermal", "+23%", "17%", "900", "yes"]
     ]
     assert job.straggler_rows(training(phase="Succeeded", stragglers=[slow])) == []
 
