@@ -64,8 +64,8 @@ def discovery(cluster: Cluster) -> Iterator[str]:
 def targets(endpoints: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Of an EndpointSlice: one for each port of each endpoint. A slice has the labels of its Service."""
     labels = endpoints["metadata"]["labels"]
-    for endpoint in endpoints["endpoints"] or ():
-        for port in endpoints["ports"] or ():
+    for endpoint in endpoints.get("endpoints") or ():
+        for port in endpoints.get("ports") or ():
             yield {
                 "targets": [f"{endpoint['addresses'][0]}:{port['port']}"],
                 "labels": {

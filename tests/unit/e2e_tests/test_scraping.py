@@ -96,11 +96,8 @@ def test_each_port_of_each_endpoint_is_a_target() -> None:
     }
 
 
-def test_a_service_without_endpoints_has_no_targets() -> None:
+@pytest.mark.parametrize("lists", [{"endpoints": None, "ports": None}, {}])
+def test_a_service_without_endpoints_has_no_targets(lists: dict[str, Any]) -> None:
     labels = {"kubernetes.io/service-name": "agents"}
-    empty = {
-        "metadata": {"name": "x", "namespace": "there", "labels": labels},
-        "endpoints": None,
-        "ports": None,
-    }
+    empty = {"metadata": {"name": "x", "namespace": "there", "labels": labels}, **lists}
     assert list(targets(empty)) == []
