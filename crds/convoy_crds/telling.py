@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from convoy_crds.meta import Condition
@@ -16,6 +17,12 @@ NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/na
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
 """Phases in which a job that does not run is as its owner wants it."""
 _BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.STRAGGLER_DETECTED})
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def age(since: datetime | None, now: datetime) -> str:

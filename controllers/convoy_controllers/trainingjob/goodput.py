@@ -170,17 +170,14 @@ class _Book:
         """Closes the open account at `at` (no earlier than it began) and opens another."""
         if cause is self.cause:
             return
-        at = min(max(at, self._since), self._now)
-        self._book(at)
+        self._close(min(max(at, self._since), self._now))
         self.value.cause = cause.value if cause else ""
-        self.value.since = self._since = at
         self.value.straggler = 0.0
 
     def slowed(self, lost: float) -> None:
         """From now on slow ranks cost this share of the time of steps."""
         if self.cause in _STEPPING and lost != self.value.straggler:
-            self._book(self._now)
-            self.value.since = self._since = max(self._now, self._since)
+            self._close(max(self._now, self._since))
             self.value.straggler = lost
 
     def closed(self) -> Goodput:
@@ -191,11 +188,13 @@ class _Book:
         self.value.ratio = round(found.get(Cause.PRODUCTIVE, 0.0) / whole, 4) if whole > 0 else None
         return self.value
 
-    def _book(self, at: datetime) -> None:
+    def _close(self, at: datetime) -> None:
+        """Books the open account up to `at`, from when on the next one counts."""
         if self.value.cause:
             self._hold(at)
             for cause, length in split(self.value, (at - self._since).total_seconds()).items():
                 self._add(Cause(cause), length)
+        self.value.since = self._since = at
 
     def _hold(self, at: datetime) -> None:
         """Books for how long checkpoints have held up the steps; what runs since then began so much later."""

@@ -21,7 +21,6 @@ from convoy.client.following import (
     Follower,
     Reading,
     Seen,
-    few,
     stamped,
     unfinished,
 )
@@ -388,11 +387,3 @@ def test_how_soon_a_log_is_tried_again_and_whether_that_is_told(
 )
 def test_lines_lose_their_times(line: str, time_and_text: tuple[str, str]) -> None:
     assert stamped(line) == time_and_text
-
-
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (["a", "b", "c", "d"], "a, b, c and 1 more")],
-)
-def test_few_are_named(names: list[str], text: str) -> None:
-    assert few(names) == text

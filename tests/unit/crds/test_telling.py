@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from convoy_crds.telling import restarts_in_window
+from convoy_crds.telling import few, restarts_in_window
 from convoy_crds.trainingjob import TrainingJob
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,3 +24,18 @@ def test_restarts_are_counted_while_the_window_holds_them(seconds_ago: list[int]
         "status": {"restarts": {"total": 9, "inWindow": 7, "times": times}},
     }
     assert restarts_in_window(TrainingJob.model_validate(body), NOW) == counted
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "said"),
+    [
+        ([], 2, ""),
+        (["a", "b"], 2, "a, b"),
+        (["a", "b", "c"], 2, "a, b and 1 more"),
+        (["a"], 3, "a"),
+        (["a", "b", "c"], 3, "a, b, c"),
+        (["a", "b", "c", "d"], 3, "a, b, c and 1 more"),
+    ],
+)
+def test_of_many_names_a_few_are_told(names: list[str], most: int, said: str) -> None:
+    assert few(names, most) == said

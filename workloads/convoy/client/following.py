@@ -16,6 +16,7 @@ from threading import Event, Thread
 from convoy.client.errors import ApiError, ConvoyError, Forbidden, Unreachable
 from convoy.client.reading import Log, Tell
 from convoy.client.watch import BUSY
+from convoy_crds.telling import few
 
 LOOK_SECONDS = 3.0
 """Between two looks."""
@@ -27,6 +28,8 @@ OUTAGE_SECONDS = 300.0
 """For so long looks may fail in a row."""
 END_SECONDS = 30.0
 """For so long after the job's end the end of its containers is waited for."""
+NAMED = 3
+"""Logs that a sentence names; of others it has the number."""
 MAX_WAITING = 1000
 """Lines of all logs together that nobody has taken yet; then the logs wait."""
 _LISTEN_SECONDS = 0.5
@@ -168,7 +171,7 @@ class Follower:
     def _await(self, waits: Mapping[str, str]) -> None:
         """Tells once of each log that has not begun; names by uid."""
         if names := [name for uid, name in waits.items() if uid not in self._waited_for]:
-            self._tell(f"not started yet, and read as soon as they are: {few(names)}")
+            self._tell(f"not started yet, and read as soon as they are: {few(names, NAMED)}")
         self._waited_for = set(waits)
 
     def _read(self, log: Log) -> None:
@@ -214,7 +217,7 @@ class Follower:
         """Says and raises what has not been read at the end."""
         readings = [self._readings[log.uid] for log in self._seen.logs]
         if cut := [reading.name for reading in readings if reading.running]:
-            self._tell(f"not read to the end {END_SECONDS:g} s after the job's: {few(cut)}")
+            self._tell(f"not read to the end {END_SECONDS:g} s after the job's: {few(cut, NAMED)}")
         failed = [reading for reading in readings if reading.error]
         for reading in failed[1:]:
             self._tell(f"the log of {reading.name} could not be read: {reading.error}")
@@ -239,9 +242,3 @@ def stamped(line: str) -> tuple[str, str]:
     """The time before a line of a log, empty where there is none, and the line without it."""
     found = _STAMP.match(line)
     return (found[1], line[found.end() :]) if found else ("", line)
-
-
-def few(names: Sequence[str]) -> str:
-    """Names in a sentence."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

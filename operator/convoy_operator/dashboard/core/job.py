@@ -9,7 +9,7 @@ from datetime import datetime
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
-from convoy_crds.telling import in_the_way, restarts_in_window
+from convoy_crds.telling import few, in_the_way, restarts_in_window
 from convoy_crds.trainingjob import TERMINAL, Progress, TrainingJob
 from convoy_operator.dashboard.core.jobs import done, goodput
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
@@ -17,7 +17,6 @@ from convoy_operator.dashboard.core.words import (
     ago,
     clock,
     duration,
-    few,
     figure,
     log_link,
     node_link,
@@ -179,7 +178,7 @@ def straggler_rows(job: TrainingJob) -> list[Row]:
             f"{number}",
             (
                 Cell(f"rank {ranges(one.ranks)}" if one.ranks else f"{one.place}: nobody to blame"),
-                Cell(few(one.nodes) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""),
+                Cell(few(one.nodes, 4) or "-", href=node_link(one.nodes[0]) if len(one.nodes) == 1 else ""),
                 Cell(one.cause, Tone.WARN),
                 Cell(f"{one.slowdown:+.0%}", order=one.slowdown),
                 Cell(f"{one.lost:.0%}" if one.lost else "-", order=one.lost),

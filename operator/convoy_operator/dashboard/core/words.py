@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
@@ -43,12 +43,6 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             found.append([number, number])
     return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in found)
-
-
-def few(names: Sequence[str], most: int = 4) -> str:
-    """`a, b and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def duration(seconds: float) -> str:

@@ -110,13 +110,6 @@ def test_ranks_are_told_in_ranges(numbers: list[int], said: str) -> None:
     assert words.ranges(numbers) == said
 
 
-@pytest.mark.parametrize(
-    ("names", "said"), [([], ""), (["a", "b"], "a, b"), (["a", "b", "c"], "a, b and 1 more")]
-)
-def test_of_many_names_a_few_are_told(names: list[str], said: str) -> None:
-    assert words.few(names, 2) == said
-
-
 def test_a_long_text_is_shortened() -> None:
     assert words.shortened("abcdef", 6) == "abcdef"
     assert words.shortened("abcdefg", 6) == "abcde…"
