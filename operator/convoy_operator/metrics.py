@@ -183,6 +183,11 @@ class Metrics:
             ),
             [*(one.name for one in wire.AgentMessage.DESCRIPTOR.oneofs_by_name["body"].fields), "unknown"],
         )
+        self.agent_streams_refused = Counter(
+            "convoy_agent_streams_refused",
+            "Streams of node agents that said too much, or had too many streams.",
+            registry=registry,
+        )
         self.enrolments = _all(
             Counter(
                 "convoy_enrolments", "Certificates asked for by outcome.", ["outcome"], registry=registry

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 _HELLO_BYTES = 16 * 1024 * 1024
 """A Hello carries all pods of a node with the tails of their ranks' stderr."""
 _ENROL_BYTES = 64 * 1024
+MOST_STREAMS = 8
+"""Of one connection at once. An agent has one, and for a while those that it has left."""
 _STOP_SECONDS = 1.0
 
 _OPTIONS: list[tuple[str, int]] = [
@@ -59,7 +61,13 @@ class HubServer:
             options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
             interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
         )
-        self._sessions = aio.server(options=[*_OPTIONS, ("grpc.max_receive_message_length", _HELLO_BYTES)])
+        self._sessions = aio.server(
+            options=[
+                *_OPTIONS,
+                ("grpc.max_receive_message_length", _HELLO_BYTES),
+                ("grpc.max_concurrent_streams", MOST_STREAMS),
+            ]
+        )
         hub_pb2_grpc.add_EnrolmentServicer_to_server(enrolment, self._enrolment)
         hub_pb2_grpc.add_HubServicer_to_server(sessions, self._sessions)
         self.enrolment_port = 0
