@@ -42,8 +42,8 @@ _AT_ONCE = 64
 """Windows that are taken in before others have a turn, if no table is complete before."""
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
 """Of a processor, for the tables of all jobs together. One of 10,000 ranks with all that they tell of
-communicators takes a fifth of a second. Where that is too little, jobs that take no more than their equal part
-of it go on as they are.
+communicators takes a fifth of a second. Where that is too little, jobs that take no more than their equal
+part of it go on as they are.
 """
 _MADE_SECONDS = 1.0
 """After which a job is looked at once more that could not be watched."""
