@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import grpc
 import structlog
 from grpc import aio
 
@@ -35,12 +32,6 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-def _credentials(
-    shown: Callable[[], grpc.ServerCertificateConfiguration], *, clients: bool
-) -> grpc.ServerCredentials:
-    return grpc.dynamic_ssl_server_credentials(shown(), shown, require_client_authentication=clients)
-
-
 class HubServer:
     """Both ports. `start` binds them, `stop` ends all streams."""
 
@@ -55,8 +46,8 @@ class HubServer:
         self._settings = settings
         metrics.certificate_expiry.labels("authority").set(authority.ends.timestamp())
         shown = ServerCertificate(authority, metrics.certificate_expiry.labels("hub").set)
-        self._enrolment_credentials = _credentials(shown.alone, clients=False)
-        self._session_credentials = _credentials(shown.with_clients, clients=True)
+        self._enrolment_credentials = shown.credentials(clients=False)
+        self._session_credentials = shown.credentials(clients=True)
         self._enrolment = aio.server(
             options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
             interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
