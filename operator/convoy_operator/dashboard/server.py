@@ -28,6 +28,7 @@ from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.gate import SESSION, Gate
 from convoy_operator.dashboard.auth.refusal import STYLE, refusal
 from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.connections import Connections
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
@@ -103,9 +104,11 @@ class Dashboard:
         # Of a gateway, reflectors list and watch alone.
         noted = cast(ApiGateway, NotedGateway(gateway, self.context.presence))
         self._reflectors = self.context.world.reflectors(noted, counted)
+        connections = Connections(self._app(), 2 * settings.most_pages)
         self.server = Server(
             uvicorn.Config(
-                self._app(),
+                connections,
+                http=connections.protocol(),
                 host=settings.pages_address,
                 port=settings.port,
                 log_config=None,
