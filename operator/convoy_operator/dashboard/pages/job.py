@@ -168,7 +168,8 @@ class JobPage:
 
     def _show_past(self, uid: str, model: TrainingJob, now: datetime) -> None:
         of, events = self._events
-        self._past.show(happenings.rows(happenings.timeline(model, events if of == uid else ()), now))
+        seen = self._context.world.restarts.of(uid)
+        self._past.show(happenings.rows(happenings.timeline(model, events if of == uid else (), seen), now))
 
     def _show(self, kept: Kept[TrainingJob], model: TrainingJob, now: datetime) -> None:
         world = self._context.world
