@@ -25,7 +25,7 @@ def research(cluster: Cluster, dashboard: Process) -> str:
 PAGES = (
     ("/", ["llama-8b", "Store not ready", "Breaker open", "Job failed", "Job stuck", "Detector blind",
            "Node quarantined", "10 nodes", "8 jobs"]),
-    ("/jobs/default/llama-8b", ["18,350", "rank 5", "Thermal", "straggler: ", "RankKilled", "Watched since",
+    ("/jobs/default/llama-8b", ["18,350", "rank 5", "Thermal", "straggler: ", "RankKilled", "Known since",
                                 "llama-8b-worker-2", "r2", "6-7", "in the way", "every 1 min 35 s"]),
     ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "under way", "Qualified → Suspect",
                         "default/llama-8b", "3,400 GPU-s"]),
