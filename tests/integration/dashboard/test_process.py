@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.integration.dashboard import machines, samples
+from tests.integration.dashboard import llama, machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
 from tests.integration.dashboard.cutting import Wire
 from tests.integration.dashboard.kubelet import Kubelet
@@ -135,7 +135,7 @@ def test_the_log_of_a_rank_is_read_and_followed(
     path = "/api/v1/nodes/node-06/status"
     empty.plane.request("PATCH", path, {"status": kubelet.status}, "application/merge-patch+json")
     empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
-    samples.pods(empty)
+    llama.pods(empty)
     process = starter()
     browser.open(process.url + "/jobs/default/llama-8b")
 
