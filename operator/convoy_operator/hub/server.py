@@ -23,6 +23,10 @@ _HELLO_BYTES = 16 * 1024 * 1024
 """A Hello carries all pods of a node with the tails of their ranks' stderr."""
 _ENROL_BYTES = 64 * 1024
 _STOP_SECONDS = 1.0
+HANDSHAKE_SECONDS = 5.0
+"""For a caller's handshake: whoever reaches a port may begin one."""
+IDLE_SECONDS = 30.0
+"""For which a connection without a call stays that asks for a certificate: nobody knows yet whose it is."""
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -55,11 +59,13 @@ class HubServer:
         shown = ServerCertificate(authority, metrics.certificate_expiry.labels("hub").set)
         self._enrolment_credentials = _credentials(shown.alone, clients=False)
         self._session_credentials = _credentials(shown.with_clients, clients=True)
+        options = [*_OPTIONS, ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS))]
+        idle = ("grpc.max_connection_idle_ms", round(1000 * IDLE_SECONDS))
         self._enrolment = aio.server(
-            options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
+            options=[*options, idle, ("grpc.max_receive_message_length", _ENROL_BYTES)],
             interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
         )
-        self._sessions = aio.server(options=[*_OPTIONS, ("grpc.max_receive_message_length", _HELLO_BYTES)])
+        self._sessions = aio.server(options=[*options, ("grpc.max_receive_message_length", _HELLO_BYTES)])
         hub_pb2_grpc.add_EnrolmentServicer_to_server(enrolment, self._enrolment)
         hub_pb2_grpc.add_HubServicer_to_server(sessions, self._sessions)
         self.enrolment_port = 0
