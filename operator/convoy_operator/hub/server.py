@@ -22,7 +22,7 @@ _ENROL_BYTES = 64 * 1024
 MOST_STREAMS = 8
 """Of one connection at once. An agent has one, and for a while those that it has left."""
 _STOP_SECONDS = 1.0
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS = 10.0
 """For a caller's handshake: whoever reaches a port may begin one."""
 IDLE_SECONDS = 30.0
 """For which a connection without a call stays that asks for a certificate: nobody knows yet whose it is."""
