@@ -159,9 +159,7 @@ class PeerServer:
     async def start(self) -> int:
         """Waits for an identity, then listens; the port. OSError when it is taken."""
         first = await self._enrolment.ready()
-        credentials = Shown(lambda: self._enrolment.current or first, _configuration).credentials(
-            clients=True
-        )
+        shown = Shown(lambda: self._enrolment.current or first, _configuration)
         bounds = Bounds(agent_of, MOST_OF_ONE, MAX_CALLS, metrics.PEER_REFUSED.inc, REQUEST_SECONDS)
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS, interceptors=[bounds], maximum_concurrent_rpcs=MAX_CALLS
@@ -170,7 +168,7 @@ class PeerServer:
         hub_pb2_grpc.add_ShardsServicer_to_server(self._shards, self._server)
         hub_pb2_grpc.add_PairsServicer_to_server(self._pairs, self._server)
         try:
-            port: int = self._server.add_secure_port(f"[::]:{self._port}", credentials)
+            port: int = self._server.add_secure_port(f"[::]:{self._port}", shown.credentials(clients=True))
         except RuntimeError as error:
             raise OSError(f"CONVOY_PEER_PORT: cannot listen on {self._port}: {error}") from error
         await self._server.start()

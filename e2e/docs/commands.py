@@ -18,6 +18,8 @@ NOT_PLAYED = {
     ("README.md", "kubectl wait --for=condition=Complete"): "the tutorial first-job has it",
     ("README.md", "kubectl apply -f examples/store.yaml"): "needs a bucket and a volume of one's own",
     ("README.md", f"{_IMAGES} TAG=v1"): "needs a registry and a cluster of one's own",
+    ("README.md", "python3 -m venv"): "installs what the tests have",
+    ("README.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release, and runs until one ends it",
     ("README.md", "kubectl -n NAMESPACE patch serviceaccount"): "needs a registry that wants a login",
     ("README.md", f"{_IMAGES} TAG=v2"): "needs a registry and a cluster of one's own",
     ("README.md", "kubectl create namespace convoy-system"): "comes before the installation",

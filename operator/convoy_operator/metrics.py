@@ -200,7 +200,7 @@ class Metrics:
         self.certificate_expiry = _all(
             Gauge(
                 "convoy_hub_certificate_expiry_timestamp_seconds",
-                "When the hub's certificate ends, which a restart makes anew, and its authority's.",
+                "When the hub's certificate ends, which it makes anew by itself, and its authority's.",
                 ["certificate"],
                 registry=registry,
             ),

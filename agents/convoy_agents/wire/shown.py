@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Shown(Generic[T]):
-    """Of one port. gRPC asks at each handshake, in threads of its own, whether there is something else to show.
+    """Of one port. gRPC asks at each handshake, in threads of its own, whether there is something else.
 
     It frees what it has shown before as it takes something else, while a thread that asked just before may
     still begin its handshake with that: the process ends by SIGSEGV (grpc/grpc#36693). So it is told of a
@@ -26,7 +26,9 @@ class Shown(Generic[T]):
     def __init__(
         self, current: Callable[[], T], configuration: Callable[[T], grpc.ServerCertificateConfiguration]
     ) -> None:
-        """`current`: what is to be shown, equal as long as it is the same; `configuration`: in gRPC's words."""
+        """`current`: what is to be shown, equal as long as it is the same; `configuration`: that in gRPC's
+        words.
+        """
         self._current = current
         self._configuration = configuration
         self._lock = threading.Lock()

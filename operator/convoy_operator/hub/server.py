@@ -22,6 +22,10 @@ _ENROL_BYTES = 64 * 1024
 MOST_STREAMS = 8
 """Of one connection at once. An agent has one, and for a while those that it has left."""
 _STOP_SECONDS = 1.0
+HANDSHAKE_SECONDS = 10.0
+"""For a caller's handshake: whoever reaches a port may begin one."""
+IDLE_SECONDS = 30.0
+"""For which a connection without a call stays that asks for a certificate: nobody knows yet whose it is."""
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -48,13 +52,15 @@ class HubServer:
         shown = ServerCertificate(authority, metrics.certificate_expiry.labels("hub").set)
         self._enrolment_credentials = shown.credentials(clients=False)
         self._session_credentials = shown.credentials(clients=True)
+        options = [*_OPTIONS, ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS))]
+        idle = ("grpc.max_connection_idle_ms", round(1000 * IDLE_SECONDS))
         self._enrolment = aio.server(
-            options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
+            options=[*options, idle, ("grpc.max_receive_message_length", _ENROL_BYTES)],
             interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
         )
         self._sessions = aio.server(
             options=[
-                *_OPTIONS,
+                *options,
                 ("grpc.max_receive_message_length", _HELLO_BYTES),
                 ("grpc.max_concurrent_streams", MOST_STREAMS),
             ]

@@ -33,6 +33,12 @@ def growing(step: float) -> str:
     return f"0+{step}x500"
 
 
+def windows(told: float, dropped: float) -> Series:
+    """Windows of steps a minute, those of them that were passed over too."""
+    name = f"convoy_guard_windows{{}}_total{{{{{OPERATOR}}}}}"
+    return {name.format(""): growing(told), name.format("_dropped"): growing(dropped)}
+
+
 def goodput(productive: float, lost: float, queue: float = 0.0) -> Series:
     """Seconds a minute by what they go to."""
     seconds = {"productive": productive, "recompute": lost, "queue": queue}
@@ -308,5 +314,8 @@ CASES = {
     ),
     "ConvoyDetectorBlind": Case(
         canaries("Blind"), {"it sees": canaries("Sees"), "nobody to judge": canaries("Untried")}
+    ),
+    "ConvoyGuardWindowsDropped": Case(
+        windows(60, 12), {"few": windows(60, 3), "nothing is told": windows(0, 0)}
     ),
 }

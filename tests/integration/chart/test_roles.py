@@ -1,7 +1,10 @@
-"""The ClusterRoles for people: what each allows, and into which of Kubernetes' own they are aggregated."""
+"""The roles of the chart: those for people and where they are aggregated, and those of its own accounts."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ EDITED_BY_ADMINISTRATORS = {
     "nodehealths",
 }
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+PAGE = CHART.parents[1] / "docs" / "security.md"
 SEE, CHANGE = {"get", "list", "watch"}, {"create", "update", "patch", "delete", "deletecollection"}
 
 
@@ -74,3 +78,25 @@ def test_the_operator_reads_secrets_by_name_and_in_its_own_namespace(
     assert {one.name for one in secrets if one.verb == "get"} == read
     assert {one.verb for one in secrets} == {"get", "create"}
     assert {one.namespace for one in secrets} == {NAMESPACE}
+
+
+def told(page: str) -> Iterator[rights.Right]:
+    """The rights that stand in the table of a page. ValueError for a row without what it is for."""
+    rows = re.findall(
+        r"^\| `(convoy-[a-z]+)` \| ([a-z-]+) \| ([a-z, ]+) \| (.+?) \|(.*)\|$", page, re.MULTILINE
+    )
+    for account, where, verbs, resources, why in rows:
+        if not why.strip():
+            raise ValueError(f"{account}: {verbs} {resources}: for what?")
+        namespace = {"everywhere": "", "own": NAMESPACE}.get(where, where)
+        kinds = re.findall(r"`([a-z/]+)\.?([a-z0-9.]*)`(?: named `([a-z-]+)`)?", resources)
+        for verb, (resource, group, name) in product(verbs.split(", "), kinds):
+            yield rights.Right(account, group, resource, verb, name, namespace)
+
+
+def test_each_right_stands_on_the_page_of_security_with_what_it_is_for(helm: Path) -> None:
+    bodies = render(helm, "dashboard.enabled=true")
+    accounts = [body["metadata"]["name"] for body in of_kind(bodies, "ServiceAccount")]
+    page = list(told(PAGE.read_text()))
+    assert set(map(str, page)) == set(map(str, rights.granted(bodies, accounts)))
+    assert len(page) == len(set(page)), "a right stands there twice"

@@ -114,6 +114,21 @@ def test_the_other_kinds(client: Client, control_plane: Any) -> None:
     assert client.engines.get("client-engine").spec.image == "i"
     assert not hasattr(client.engines, "create")
 
+    hardware = {
+        "apiVersion": "convoy.dev/v1alpha1", "kind": "HardwareClass", "metadata": {"name": "client-class"},
+        "spec": {},
+    }  # fmt: skip
+    path = "/apis/convoy.dev/v1alpha1/hardwareclasses"
+    control_plane.request("POST", path, hardware)
+    status = {"status": {"nodes": 3, "facts": {"cores": "8"}}}
+    control_plane.request("PATCH", f"{path}/client-class/status", status, "application/merge-patch+json")
+    assert client.hardware_classes.get("client-class").status.facts == {"cores": "8"}
+    assert "client-class" in [one.metadata.name for one in client.hardware_classes.list(everywhere=True)]
+    assert not hasattr(client.hardware_classes, "create")
+    client.hardware_classes.delete("client-class")
+    with pytest.raises(NotFound):
+        client.hardware_classes.get("client-class")
+
 
 def test_what_people_say_of_a_node(client: Client, control_plane: Any) -> None:
     path = "/apis/convoy.dev/v1alpha1/nodehealths"

@@ -9,6 +9,7 @@ from typing import Any
 from convoy import client
 from convoy.client import Client
 from convoy.client.api import Api
+from convoy_crds.generate import KINDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "python-client.md").read_text()
 
@@ -26,6 +27,7 @@ def test_the_table_of_methods_is_true() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", PAGE, re.M)
     collections = {name: value for name, value in vars(one).items() if name != "api"}
     assert {name for name, _, _ in rows} == set(collections)
+    assert sorted(kind for _, kind, _ in rows) == sorted(one.model.__name__ for one in KINDS)
     for name, kind, methods in rows:
         found = collections[name]
         assert found._model.__name__ == kind

@@ -24,6 +24,13 @@ def test_blocks_of_commands_are_marked_as_such(page: Path) -> None:
         assert [one.line for one in found if not one.runs] == []
 
 
+def test_the_readme_leads_to_the_dashboard_as_its_own_page_does() -> None:
+    texts = [one.text for one in commands(CHECKOUT / "README.md")]
+    (readme,) = (text for text in texts if "service/convoy-dashboard" in text)
+    page = "".join(one.text for one in commands(CHECKOUT / "docs" / "dashboard.md"))
+    assert page.startswith(readme)
+
+
 def test_a_reader_s_words_are_filled_in() -> None:
     given = {"JOB": "gpt", "NODE": "node-1", "R": "0"}
     assert filled("convoy logs JOB --rank R; describe node/NODE READY", given) == (

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from convoy.client.api import Api
-from convoy.client.collection import Collection, Writable
+from convoy.client.collection import Collection, Deletable, Writable
 from convoy.client.node_healths import NodeHealths
 from convoy.client.training_jobs import TrainingJobs
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.guardpolicy import GuardPolicy
+from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
 
 
@@ -41,6 +42,7 @@ class Client:
         self.checkpoint_stores: Writable[CheckpointStore] = Writable(self.api, CheckpointStore)
         self.guard_policies: Writable[GuardPolicy] = Writable(self.api, GuardPolicy)
         self.health_sweeps: Writable[HealthSweep] = Writable(self.api, HealthSweep)
+        self.hardware_classes: Deletable[HardwareClass] = Deletable(self.api, HardwareClass)
         self.node_healths = NodeHealths(self.api)
 
     @property

@@ -63,7 +63,15 @@ class Collection(Generic[M]):
         return self._model.model_validate(body, extra="ignore")
 
 
-class Writable(Collection[M]):
+class Deletable(Collection[M]):
+    """The objects of a kind that the operator makes, and users delete."""
+
+    def delete(self, name: str) -> None:
+        """Deletes an object; NotFound when there is none."""
+        self._ask("delete", name)
+
+
+class Writable(Deletable[M]):
     """The objects of a kind that users write."""
 
     def create(self, body: M | Mapping[str, Any]) -> M:
@@ -74,10 +82,6 @@ class Writable(Collection[M]):
         """
         wanted = manifest(self._model, body)
         return self._read(self._ask("create", wanted, field_validation="Strict"))
-
-    def delete(self, name: str) -> None:
-        """Deletes an object; NotFound when there is none."""
-        self._ask("delete", name)
 
 
 def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:

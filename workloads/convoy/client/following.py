@@ -6,15 +6,15 @@ reading that fails or breaks off is begun anew and goes on where it stopped, by 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, Full, Queue
 from threading import Event, Thread
 
 from convoy.client.errors import ApiError, ConvoyError, Forbidden, Unreachable
 from convoy.client.reading import Log, Tell
+from convoy.client.seam import Seam, stamped
 from convoy.client.watch import BUSY
 from convoy_crds.telling import few
 
@@ -34,7 +34,6 @@ MAX_WAITING = 1000
 """Lines of all logs together that nobody has taken yet; then the logs wait."""
 _LISTEN_SECONDS = 0.5
 """How often a reader that waits looks whether anybody still listens."""
-_STAMP = re.compile(r"^(\d{4}-\d\d-\d\dT\S+) ?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ class Reading:
     running: bool = False
     last: bool = False
     """It was begun when the job had ended: there will be no other."""
-    newest: str = ""
-    """Time of the newest line."""
+    seam: Seam = field(default_factory=Seam)
+    """Where it goes on."""
     clean: bool = False
     """The last try came to the end of the log."""
     error: ConvoyError | None = None
@@ -75,6 +74,11 @@ class Reading:
     def settled(self, log: Log) -> bool:
         """Whether a job that has ended need not be waited for because of this log."""
         return not log.begun or (not self.running and (self.last or (self.clean and log.ended)))
+
+    def begin(self, now: float, job_ended: bool) -> None:
+        """A try begins, with the log's first line."""
+        self.running, self.begun_at, self.last = True, now, job_ended
+        self.seam.begin()
 
     def end(self, error: ConvoyError | None, now: float, every: float) -> bool:
         """A try has ended; whether that is to be told of."""
@@ -153,7 +157,7 @@ class Follower:
         for log in seen.logs:
             reading = self._readings.setdefault(log.uid, Reading(log.name))
             if reading.due(log, now, seen.ended):
-                reading.running, reading.begun_at, reading.last = True, now, seen.ended
+                reading.begin(now, seen.ended)
                 Thread(target=self._read, args=(log,), daemon=True).start()
         if not seen.ended:
             waits = {log.uid: log.name for log in seen.logs if not log.begun}
@@ -200,10 +204,10 @@ class Follower:
     def _fresh(self, uid: str, line: str) -> str | None:
         """The text of a line that was not there before."""
         reading = self._readings[uid]
-        stamp, text = stamped(line)
-        if stamp and stamp <= reading.newest:
+        at, text = stamped(line)
+        if at is not None and not reading.seam.fresh(at):
             return None
-        reading.newest, reading.failures = stamp or reading.newest, 0
+        reading.failures = 0
         return text
 
     def _tried(self, uid: str, error: ConvoyError | None) -> None:
@@ -236,9 +240,3 @@ def unfinished(logs: Sequence[Log], readings: Mapping[str, Reading], late: bool)
     if late:
         return any(log.ended and reading.running for log, reading in left)
     return gone or bool(left)
-
-
-def stamped(line: str) -> tuple[str, str]:
-    """The time before a line of a log, empty where there is none, and the line without it."""
-    found = _STAMP.match(line)
-    return (found[1], line[found.end() :]) if found else ("", line)

@@ -18,7 +18,7 @@ from convoy_crds.nodehealth import MOST_EXEMPT_HOURS, NodeHealth
 
 
 class NodeHealths(Collection[NodeHealth]):
-    """The hardware of the nodes. The operator makes and deletes these objects.
+    """The hardware of the nodes. The operator makes these objects.
 
     A node is named by its own name, or by that of its NodeHealth. NotFound when nothing is known of it,
     Refused when several machines had that name and none has it now alone.
