@@ -37,7 +37,11 @@ class Shown(Generic[T]):
     def credentials(self, *, clients: bool) -> grpc.ServerCredentials:
         """For the port; `clients` says whether callers have to show certificates of their own."""
         first = self._configuration(self._shown)
-        return grpc.dynamic_ssl_server_credentials(first, self.changed, require_client_authentication=clients)
+        return grpc.dynamic_ssl_server_credentials(
+            first,
+            self.changed,  # type: ignore[arg-type]  # its stubs do not know that None is no change
+            require_client_authentication=clients,
+        )
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
         """What is shown from now on; None where that is what was shown before."""
