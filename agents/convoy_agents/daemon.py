@@ -25,7 +25,6 @@ from convoy_agents.guard.sweep.orders import Orders
 from convoy_agents.guard.sweep.pairing import Pairing
 from convoy_agents.guard.sweep.provenance import provenance
 from convoy_agents.guard.sweep.runner import Launch, Runner
-from convoy_agents.health import HealthServer
 from convoy_agents.hub import HubLink, Node
 from convoy_agents.isolation import Isolation, boottime
 from convoy_agents.negotiate import Negotiator
@@ -52,7 +51,7 @@ from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.warranting import WarrantCheck
 from convoy_agents.vouching import Vouching
-from convoy_agents.wire import hub_pb2
+from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
 """From SIGTERM to the end: less than the DaemonSet's terminationGracePeriodSeconds."""
@@ -150,7 +149,13 @@ class Agent:
         metrics.BUILD.labels(version()).set(1)
         for state in tally.STATES:
             metrics.RANKS.labels(state).set_function(partial(self.pods.ranks, state))
-        self._health = HealthServer(metrics.REGISTRY, self.not_ready)
+        self._health = http.HttpServer(
+            {
+                "/metrics": http.metrics(metrics.REGISTRY),
+                "/healthz": http.healthy,
+                "/readyz": http.ready(self.not_ready),
+            }
+        )
 
     def leave(self, reason: str) -> None:
         """Begins a planned exit."""

@@ -22,6 +22,7 @@ from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_agents.wire.bounds import Bounds
 from convoy_agents.wire.callers import agent_of
+from convoy_agents.wire.shown import Shown
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.commit import DEADLINE_SECONDS, Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -157,10 +158,8 @@ class PeerServer:
 
     async def start(self) -> int:
         """Waits for an identity, then listens; the port. OSError when it is taken."""
-        self._first = await self._enrolment.ready()
-        credentials = grpc.dynamic_ssl_server_credentials(
-            _configuration(self._first), self._refresh, require_client_authentication=True
-        )
+        first = await self._enrolment.ready()
+        shown = Shown(lambda: self._enrolment.current or first, _configuration)
         bounds = Bounds(agent_of, MOST_OF_ONE, MAX_CALLS, metrics.PEER_REFUSED.inc, REQUEST_SECONDS)
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS, interceptors=[bounds], maximum_concurrent_rpcs=MAX_CALLS
@@ -169,7 +168,7 @@ class PeerServer:
         hub_pb2_grpc.add_ShardsServicer_to_server(self._shards, self._server)
         hub_pb2_grpc.add_PairsServicer_to_server(self._pairs, self._server)
         try:
-            port: int = self._server.add_secure_port(f"[::]:{self._port}", credentials)
+            port: int = self._server.add_secure_port(f"[::]:{self._port}", shown.credentials(clients=True))
         except RuntimeError as error:
             raise OSError(f"CONVOY_PEER_PORT: cannot listen on {self._port}: {error}") from error
         await self._server.start()
@@ -179,10 +178,6 @@ class PeerServer:
         """Ends held calls: their agents ask again."""
         if self._server:
             await self._server.stop(grace=0.5)
-
-    def _refresh(self) -> grpc.ServerCertificateConfiguration:
-        """Called by gRPC at each handshake, in a thread of its own."""
-        return _configuration(self._enrolment.current or self._first)
 
 
 class PeerClient:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator, Mapping
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
@@ -21,6 +23,7 @@ MAY_BE_ABSENT = {
     'convoy_api_requests_total{code=~"0|429|5.."}': "the API server has answered all requests",
 }
 """Series that alerts and panels read, and why a sound cluster may have none."""
+PARTS = ("operator", "agent", "dashboard")
 SESSIONS = "tcp sport { 8470, 8471 }"
 """What the hub says to agents, as nft has it."""
 
@@ -53,6 +56,12 @@ def fires(jobs: Jobs, watched: Prometheus, name: str, seconds: float = 30, **lab
 def ends(jobs: Jobs, watched: Prometheus, name: str, seconds: float = 60, **labels: str) -> None:
     """Waits for its end."""
     jobs.wait(lambda: not firing(watched, name, labels), seconds, f"{name} ends")
+
+
+def label_values(text: str) -> set[str]:
+    """Of all series that a part tells, as it tells them: scrapers add labels of their own."""
+    families = text_string_to_metric_families(text)
+    return {value for family in families for one in family.samples for value in one.labels.values()}
 
 
 def test_whatever_has_metrics_is_scraped(cluster: Cluster, jobs: Jobs, watched: Prometheus) -> None:
@@ -105,6 +114,30 @@ def test_a_job_that_fails_is_told_of_until_it_is_gone(
         watched.ask("query", query=expression)
     jobs.delete("unlucky")
     ends(jobs, watched, "ConvoyJobsFailed")
+
+
+def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
+    cluster: Cluster, jobs: Jobs, watched: Prometheus
+) -> None:
+    name = "nobodys-business"
+    made = jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1s"))
+    jobs.wait(lambda: jobs.status(name).get("checkpoint"), 60, "a checkpoint")
+    pods = jobs.pods(name)
+    kill_rank(cluster, pods[1].spec.node_name, pods[1].metadata.uid, 1)
+    jobs.wait(lambda: jobs.status(name).get("restarts", {}).get("total"), 30, "a restart")
+    jobs.wait_phase(name, "Running", 60)
+    # It has started, saved, failed and restored: whatever is counted of a job has been counted of this one.
+    private = {name, jobs.namespace, made["metadata"]["uid"], *(pod.metadata.uid for pod in pods)}
+    nodes = {node.name for node in cluster.nodes}
+    parts = [found for found in watched.targets() if found["labels"]["job"] != "prometheus"]
+    assert {part["labels"]["job"] for part in parts} == {f"convoy-{part}-metrics" for part in PARTS}
+    for part in parts:
+        with urllib.request.urlopen(part["scrapeUrl"], timeout=20) as answer:
+            text = answer.read().decode()
+        assert "convoy_" in text
+        assert {one for one in private if one in text} == set(), part["scrapeUrl"]
+        assert nodes.isdisjoint(label_values(text)), part["scrapeUrl"]
+    jobs.delete(name)
 
 
 def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, watched: Prometheus) -> None:

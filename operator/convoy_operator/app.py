@@ -147,11 +147,11 @@ class Operator:
 
     async def run(self) -> None:
         """Runs until cancelled, or until any part of it ends: their lives are tied."""
-        bind, metrics = self.settings.http_bind, http.metrics_app(self.metrics, self._refresh)
+        bind, metrics = self.settings.http_bind, http.metrics_pages(self.metrics.registry, self._refresh)
         await together(
             [
                 http.serve(metrics, bind, self.settings.metrics_port),
-                http.serve(http.probe_app(self._checks()), bind, self.settings.probe_port),
+                http.serve(http.probe_pages(self._checks()), bind, self.settings.probe_port),
                 self._serve(),
             ]
         )

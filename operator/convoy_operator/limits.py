@@ -1,8 +1,9 @@
-"""Two budgets of the API client: requests per second, and retries per request."""
+"""Budgets: requests per second and retries of the API client, and what somebody has used lately."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
@@ -43,6 +44,29 @@ class TokenBucket:
     def refund(self) -> None:
         """Gives a token back that was not used."""
         self._tokens = min(self._burst, self._tokens + 1)
+
+
+class Usage:
+    """How much of something is used in a second, as a mean that forgets by half in `half` seconds."""
+
+    def __init__(self, half: float, clock: Callable[[], float] = monotonic) -> None:
+        self._mean = half / math.log(2)
+        self._clock = clock
+        self._sum = 0.0
+        self._at = clock()
+
+    def add(self, amount: float) -> None:
+        """So much was used just now."""
+        self._sum = self._left() + amount
+        self._at = self._clock()
+
+    @property
+    def rate(self) -> float:
+        """Per second, lately."""
+        return self._left() / self._mean
+
+    def _left(self) -> float:
+        return self._sum * math.exp((self._at - self._clock()) / self._mean)
 
 
 class FairLine:

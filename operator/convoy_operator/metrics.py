@@ -183,6 +183,11 @@ class Metrics:
             ),
             [*(one.name for one in wire.AgentMessage.DESCRIPTOR.oneofs_by_name["body"].fields), "unknown"],
         )
+        self.agent_streams_refused = Counter(
+            "convoy_agent_streams_refused",
+            "Streams of node agents that said too much, or had too many streams.",
+            registry=registry,
+        )
         self.enrolments = _all(
             Counter(
                 "convoy_enrolments", "Certificates asked for by outcome.", ["outcome"], registry=registry
@@ -195,7 +200,7 @@ class Metrics:
         self.certificate_expiry = _all(
             Gauge(
                 "convoy_hub_certificate_expiry_timestamp_seconds",
-                "When the hub's certificate ends, which a restart makes anew, and its authority's.",
+                "When the hub's certificate ends, which it makes anew by itself, and its authority's.",
                 ["certificate"],
                 registry=registry,
             ),

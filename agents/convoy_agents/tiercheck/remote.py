@@ -122,7 +122,7 @@ class Remotes:
         known = self._known.get(message.name)
         try:
             if known is not None and _place(known.message) == _place(message):
-                if isinstance(known.blobs, S3):
+                if isinstance(known.blobs, S3) and _credentials(known.message) != _credentials(message):
                     known.blobs.renew(_credentials(message))
                 known.message = message
             else:

@@ -168,17 +168,30 @@ class Restores:
         broken = [(self._node, key)] if any(place.node == self._node for place in places) else []
         order = restore.order([place.node for place in places], self._node, plan.slot)
         by_node = {place.node: place for place in places}
-        for node in order:
-            if node == self._node:
-                continue
-            if await self._gives(plan, holding, key, by_node[node]):
-                reading.fetched.add(key)
-                return broken
-            broken.append((node, key))
+        left = [by_node[node] for node in order if node != self._node]
+        deadline, pause = time.monotonic() + FETCH_SECONDS, Backoff(first=0.2, cap=5.0)
+        while left:
+            refused, why = [], ""
+            for place in left:
+                try:
+                    if await self._gives(plan, holding, key, place):
+                        reading.fetched.add(key)
+                        return broken
+                    broken.append((place.node, key))
+                except Denied as error:
+                    refused.append(place)
+                    why = str(error)
+            # Nothing is wrong with a shard that is refused: who signs may be news that is still on its way.
+            if refused and time.monotonic() > deadline:
+                raise Failed(why)
+            if left := refused:
+                await asyncio.sleep(pause.next())
         return broken
 
     async def _gives(self, plan: Assignment, holding: Holding, key: str, place: Place) -> bool:
-        """Whether a place, asked again for a while, has given a shard. Failed when none can give it now."""
+        """Whether a place, asked again for a while, has given a shard. Denied; Failed when none can give it
+        now.
+        """
         deadline = time.monotonic() + FETCH_SECONDS
         pause = Backoff(first=0.2, cap=5.0)
         while True:
@@ -191,10 +204,8 @@ class Restores:
             except Shortage as error:
                 why = f"no memory for shard {key[:12]} of what is restored: {error}"
                 raise Failed(why, memory=True) from error
-            except Denied as error:
-                # Nothing is wrong with the shard.
-                if time.monotonic() > deadline:
-                    raise Failed(str(error)) from error
+            except Denied:
+                raise
             except (Unreachable, StoreError) as error:
                 # An agent that is being replaced, or a store that stumbles, loses nobody a generation.
                 log.warning("shard not read", job=plan.job, node=place.node or "the store", why=str(error))

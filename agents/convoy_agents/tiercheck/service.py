@@ -129,6 +129,8 @@ class ShardService:
         holding = self._keeper.get(first.job_uid)
         if holding is None:
             return hub_pb2.GiveReply(whole=False, reason="the job is not here")
+        if shown.incarnation < holding.seen:
+            return hub_pb2.GiveReply(whole=False, reason="a later incarnation has begun")
         if self._gives.full(shown.node):
             return hub_pb2.GiveReply(whole=False, reason="too many copies come at once")
         async with self._gives.of(shown.node):

@@ -11,12 +11,10 @@ from typing import Any, cast
 
 import structlog
 import uvicorn
-from aiohttp import web
 from fastapi import FastAPI
 from kubernetes.aio.client import ApiClient
 from nicegui import Client, core, ui
 from nicegui import app as pages
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +28,7 @@ from convoy_operator.dashboard.auth.door import Door
 from convoy_operator.dashboard.auth.gate import SESSION, Gate
 from convoy_operator.dashboard.auth.refusal import STYLE, refusal
 from convoy_operator.dashboard.auth.sessions import Session
+from convoy_operator.dashboard.connections import Connections
 from convoy_operator.dashboard.context import Context
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.gateway import DashboardGateway
@@ -105,9 +104,11 @@ class Dashboard:
         # Of a gateway, reflectors list and watch alone.
         noted = cast(ApiGateway, NotedGateway(gateway, self.context.presence))
         self._reflectors = self.context.world.reflectors(noted, counted)
+        connections = Connections(self._app(), 2 * settings.most_pages)
         self.server = Server(
             uvicorn.Config(
-                self._app(),
+                connections,
+                http=connections.protocol(),
                 host=settings.pages_address,
                 port=settings.port,
                 log_config=None,
@@ -164,14 +165,15 @@ class Dashboard:
     async def run(self) -> None:
         """Runs until the server is told to stop, or until any part ends."""
         settings, context = self.context.settings, self.context
+        metrics = http.metrics_pages(context.metrics.registry, self._count)
         await together(
             [
                 self.server.serve(),
                 *(reflector.run() for reflector in self._reflectors.values()),
                 context.presence.run(),
                 context.door.run(),
-                http.serve(self._metrics_app(), settings.bind, settings.metrics_port),
-                http.serve(http.probe_app(self._checks()), settings.bind, settings.probe_port),
+                http.serve(metrics, settings.bind, settings.metrics_port),
+                http.serve(http.probe_pages(self._checks()), settings.bind, settings.probe_port),
             ]
         )
 
@@ -182,19 +184,11 @@ class Dashboard:
             "pages": lambda: self.server.started,
         }
 
-    def _metrics_app(self) -> web.Application:
+    def _count(self) -> None:
         context = self.context
-
-        async def show(request: web.Request) -> web.Response:
-            context.metrics.clients.set(len(context.feed))
-            context.metrics.sessions.set(len(context.door.sessions))
-            context.metrics.watch_lag.set(context.presence.lag)
-            body = generate_latest(context.metrics.registry)
-            return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-        app = web.Application()
-        app.router.add_get("/metrics", show)
-        return app
+        context.metrics.clients.set(len(context.feed))
+        context.metrics.sessions.set(len(context.door.sessions))
+        context.metrics.watch_lag.set(context.presence.lag)
 
 
 def owner(client_id: str) -> Session | None:

@@ -19,6 +19,7 @@ from convoy_operator.cache import Store
 from convoy_operator.dashboard.core.jobs import RowCache
 from convoy_operator.dashboard.core.nodes import by_node
 from convoy_operator.dashboard.core.objects import Kept, keeper
+from convoy_operator.dashboard.core.restarts import Histories
 from convoy_operator.dashboard.core.series import Curves
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.gateway import ApiGateway
@@ -38,7 +39,7 @@ from convoy_operator.views import Node, Pod
 
 
 class World:
-    """The stores of all watched resources, and the jobs' curves."""
+    """The stores of all watched resources, and the jobs' curves and restarts."""
 
     def __init__(self, feed: Feed) -> None:
         self.jobs: Store[Kept[TrainingJob]] = Store()
@@ -50,6 +51,7 @@ class World:
         self.policies: Store[Kept[GuardPolicy]] = Store()
         self.checkpoint_stores: Store[Kept[CheckpointStore]] = Store()
         self.curves = Curves()
+        self.restarts = Histories()
         self.rows = RowCache()
         self._feed = feed
         self.jobs.listen(self._job)
@@ -95,10 +97,11 @@ class World:
     def _job(self, before: Kept[TrainingJob] | None, after: Kept[TrainingJob] | None, own: bool) -> None:
         if after is None or (before is not None and before.uid != after.uid):
             gone = before.uid if before is not None else ""
-            self.curves.forget(gone)
-            self.rows.forget(gone)
+            for memory in (self.curves, self.restarts, self.rows):
+                memory.forget(gone)
         if after is not None and after.model is not None:
             self.curves.see(after.uid, after.model.status.progress, datetime.now(UTC))
+            self.restarts.see(after.uid, after.model.status)
         self._feed.ring()
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import grpc
 from cryptography import x509
 
+from convoy_agents.wire.shown import Shown
 from convoy_operator.hub.ca import Authority
 
 LIFE = timedelta(days=90)
@@ -33,15 +34,14 @@ class ServerCertificate:
         self._lock = threading.Lock()
         self._make()
 
-    def alone(self) -> grpc.ServerCertificateConfiguration:
-        """For a port whose callers have none."""
-        return grpc.ssl_server_certificate_configuration([self.pair()])
+    def credentials(self, *, clients: bool) -> grpc.ServerCredentials:
+        """For one port; `clients` says whether its callers show certificates of the authority's."""
+        roots = self._authority.certificate_pem if clients else None
 
-    def with_clients(self) -> grpc.ServerCertificateConfiguration:
-        """For a port whose callers show theirs."""
-        return grpc.ssl_server_certificate_configuration(
-            [self.pair()], root_certificates=self._authority.certificate_pem
-        )
+        def configuration(pair: tuple[bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+            return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
+
+        return Shown(self.pair, configuration).credentials(clients=clients)
 
     def pair(self) -> tuple[bytes, bytes]:
         """Key and chain, PEM. They are others when half of a life is over; none outlives the authority."""

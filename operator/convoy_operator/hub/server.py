@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import grpc
 import structlog
 from grpc import aio
 
@@ -22,7 +19,13 @@ log = structlog.get_logger(__name__)
 _HELLO_BYTES = 16 * 1024 * 1024
 """A Hello carries all pods of a node with the tails of their ranks' stderr."""
 _ENROL_BYTES = 64 * 1024
+MOST_STREAMS = 8
+"""Of one connection at once. An agent has one, and for a while those that it has left."""
 _STOP_SECONDS = 1.0
+HANDSHAKE_SECONDS = 10.0
+"""For a caller's handshake: whoever reaches a port may begin one."""
+IDLE_SECONDS = 30.0
+"""For which a connection without a call stays that asks for a certificate: nobody knows yet whose it is."""
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
@@ -31,12 +34,6 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0),
 ]
-
-
-def _credentials(
-    shown: Callable[[], grpc.ServerCertificateConfiguration], *, clients: bool
-) -> grpc.ServerCredentials:
-    return grpc.dynamic_ssl_server_credentials(shown(), shown, require_client_authentication=clients)
 
 
 class HubServer:
@@ -53,13 +50,21 @@ class HubServer:
         self._settings = settings
         metrics.certificate_expiry.labels("authority").set(authority.ends.timestamp())
         shown = ServerCertificate(authority, metrics.certificate_expiry.labels("hub").set)
-        self._enrolment_credentials = _credentials(shown.alone, clients=False)
-        self._session_credentials = _credentials(shown.with_clients, clients=True)
+        self._enrolment_credentials = shown.credentials(clients=False)
+        self._session_credentials = shown.credentials(clients=True)
+        options = [*_OPTIONS, ("grpc.server_handshake_timeout_ms", round(1000 * HANDSHAKE_SECONDS))]
+        idle = ("grpc.max_connection_idle_ms", round(1000 * IDLE_SECONDS))
         self._enrolment = aio.server(
-            options=[*_OPTIONS, ("grpc.max_receive_message_length", _ENROL_BYTES)],
+            options=[*options, idle, ("grpc.max_receive_message_length", _ENROL_BYTES)],
             interceptors=[Reception(lambda: metrics.enrolments.labels("crowded").inc())],
         )
-        self._sessions = aio.server(options=[*_OPTIONS, ("grpc.max_receive_message_length", _HELLO_BYTES)])
+        self._sessions = aio.server(
+            options=[
+                *options,
+                ("grpc.max_receive_message_length", _HELLO_BYTES),
+                ("grpc.max_concurrent_streams", MOST_STREAMS),
+            ]
+        )
         hub_pb2_grpc.add_EnrolmentServicer_to_server(enrolment, self._enrolment)
         hub_pb2_grpc.add_HubServicer_to_server(sessions, self._sessions)
         self.enrolment_port = 0

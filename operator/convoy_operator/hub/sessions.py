@@ -17,6 +17,7 @@ from convoy_agents.wire.callers import Caller, caller
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.known import MOST_PODS
 from convoy_operator.hub.streams import Stream
+from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -28,6 +29,10 @@ HOLD_SECONDS = 5.0
 _LOOK = 0.1
 MOST_STREAMS = 4
 """Of one agent at once: one, and those that it has left and that have not ended."""
+REFUSED_SECONDS = 1.0
+"""For which a stream that is one too many is left open, since a connection has few of them."""
+_WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE = 0.2, 20
+"""Of streams that are turned away, of all agents together."""
 _WRITE = 10.0
 """Seconds an agent may take to accept one message."""
 
@@ -59,6 +64,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         self._own_address = own_address
         self._open: Counter[str] = Counter()
         """Streams, by node."""
+        self._warnings = TokenBucket(_WARNINGS_PER_SECOND, _WARNINGS_AT_ONCE)
 
     async def Session(self, request_iterator: Any, context: Context) -> None:
         """One agent's stream, from its Hello to its end."""
@@ -67,8 +73,7 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
         if not node:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "the certificate is no agent's")
         if self._open[node] >= MOST_STREAMS or self._agents.owes(node) > 0:
-            log.warning("an agent says too much", node=node, streams=self._open[node])
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much was said: dial again later")
+            await self._turn_away(context, node)
         self._open[node] += 1
         try:
             if (stream := await self._joined(context, who)) is not None:
@@ -77,6 +82,15 @@ class Sessions(hub_pb2_grpc.HubServicer):  # type: ignore[misc]  # generated wit
             self._open[node] -= 1
             if not self._open[node]:
                 del self._open[node]
+
+    async def _turn_away(self, context: Context, node: str) -> None:
+        """Refuses a stream, and not at once: whoever dials as fast as they can is answered no faster."""
+        self._metrics.agent_streams_refused.inc()
+        if not self._warnings.debt:
+            self._warnings.reserve()
+            log.warning("an agent says too much", node=node, streams=self._open[node])
+        await asyncio.sleep(REFUSED_SECONDS)
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much was said: dial again later")
 
     async def _joined(self, context: Context, who: Caller) -> Stream | None:
         """The stream of an agent that is let in; None for one that is sent elsewhere, or has gone."""

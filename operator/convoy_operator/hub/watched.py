@@ -21,10 +21,12 @@ from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
 from convoy_controllers.plan import GuardView
 from convoy_operator.keys import Key
-from convoy_operator.limits import TokenBucket
+from convoy_operator.limits import TokenBucket, Usage
 
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64
 """Of one job. Ranks fold their steps into windows of a second; a hub that was away gets 32 of each."""
+_USAGE_SECONDS = 10.0
+"""In which half of what a job's looks have cost is forgotten."""
 
 
 class WatchedJob:
@@ -47,6 +49,8 @@ class WatchedJob:
         """By node, what may lie in it and need not."""
         self.canary = Canary()
         self._tables = TokenBucket(_TABLES_PER_SECOND, _TABLES_AT_ONCE, clock)
+        self.usage = Usage(_USAGE_SECONDS, clock)
+        """Of a processor, by its looks."""
         self._windows = 0
         self._walls: deque[float] = deque(maxlen=FEWEST_WINDOWS)
         """Seconds of a step, of the last windows."""

@@ -42,7 +42,8 @@ _AT_ONCE = 64
 """Windows that are taken in before others have a turn, if no table is complete before."""
 _SHARE, _SECONDS_AT_ONCE = 0.5, 5
 """Of a processor, for the tables of all jobs together. One of 10,000 ranks with all that they tell of
-communicators takes a fifth of a second.
+communicators takes a fifth of a second. Where that is too little, jobs that take no more than their equal
+part of it go on as they are.
 """
 _MADE_SECONDS = 1.0
 """After which a job is looked at once more that could not be watched."""
@@ -135,12 +136,14 @@ class Watches:
             if window.rank not in own or not _sensible(window):
                 continue
             self._metrics.guard_windows.inc()
-            if job.tired or self._spent.debt:
+            if job.tired or (self._spent.debt and job.usage.rate > _SHARE / len(self._jobs)):
                 self._metrics.guard_windows_dropped.inc()
                 continue
             began = self._cpu()
             if report := job.advance(_window(window, size), self._wall()):
-                self._spent.reserve(self._cpu() - began)
+                cost = self._cpu() - began
+                self._spent.reserve(cost)
+                job.usage.add(cost)
                 job.view = _view(job, report)
                 break
         if _news(before, job.view):

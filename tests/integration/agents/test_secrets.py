@@ -25,6 +25,9 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy, refuse
 
 from convoy_crds.terms import CA_SECRET
 
+MOST = 2**20
+"""Bytes of a file that is looked into: memory for checkpoints has nothing in it here."""
+
 __all__ = ["installation", "proxy", "quiet_logs", "server"]
 
 
@@ -56,7 +59,9 @@ async def operator(place: Installation, folder: Path) -> AsyncIterator[Replica]:
 async def agent(host: Host, log: Path) -> AsyncIterator[None]:
     """The process of a node's agent."""
     own = {one.metadata["env"]: str(getattr(host.settings, one.name)) for one in fields(host.settings)}
-    environment = {**own, "CONVOY_LOG_LEVEL": "DEBUG"}
+    scratch = host.root / "scratch"
+    scratch.mkdir()
+    environment = {**own, "CONVOY_LOG_LEVEL": "DEBUG", "TMPDIR": str(scratch)}
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "convoy_agents",
@@ -68,6 +73,15 @@ async def agent(host: Host, log: Path) -> AsyncIterator[None]:
     finally:
         process.terminate()
         await asyncio.wait_for(process.wait(), 20)
+
+
+def files(folder: Path) -> dict[str, str]:
+    """What lies there, by name; what is no text as good as it can be read."""
+    return {
+        str(path.relative_to(folder)): path.read_text(errors="replace")
+        for path in folder.rglob("*")
+        if path.is_file() and path.stat().st_size < MOST
+    }
 
 
 def keys() -> dict[str, str]:
@@ -105,6 +119,7 @@ async def test_no_key_token_or_credential_is_logged_or_told(
             await bad.keys(create=True, **second)
             await bad.create("*", s3={**s3, "credentialsSecret": bad.name})
             await bad.says("StoreUnreachable")
+            kept = files(short)
         status = f"{await good.status()} {await bad.status()}"
     logs = {"operator": replica.log.read_text(), "agent": agents_log.read_text(), "status": status}
     authority = await installation.call("GET", f"{good.secrets}/{CA_SECRET}")
@@ -121,6 +136,13 @@ async def test_no_key_token_or_credential_is_logged_or_told(
         (where, name) for where, log in logs.items() for name, text in confidential.items() if text in log
     ]
     assert found == []
+    # Its token is the kubelet's to keep there.
+    del confidential["the agent's token"]
+    found = [
+        (where, name) for where, text in kept.items() for name, one in confidential.items() if one in text
+    ]
+    assert found == [], "what it knows lies on no disk of its node"
+    assert f"{node}/token" in kept, "its folders were looked into"
     assert '"level": "debug"' in logs["operator"] or '"level":"debug"' in logs["operator"], (
         "it logs all it can"
     )

@@ -22,17 +22,25 @@ def condition(kind: str, status: str, reason: str, message: str = "", **ago: flo
     }
 
 
+SLOW_MINUTES = 13.0
+"""For so long node-06 has been slow."""
+COST = 1060
+"""GPU-seconds that this has cost the 8 ranks of its job, which lose 17 % of their time."""
 STATES = ("Qualified", "Qualified", "Qualified", "Quarantined", "Qualified", "Suspect", "Sweeping",
           "Repairing", "Probation", "Unverified")  # fmt: skip
 WORDS = {
     "Quarantined": "out of service: HealthSweep sweep-71 failed it: gemm-bf16 is 31 % below its class",
-    "Suspect": "1.23 times as slow as its peers (Thermal) in default/llama-8b; it has cost 3400 GPU-seconds",
+    "Suspect": "1.23 times as slow as its peers (Thermal) in default/llama-8b; it has cost "
+    f"{COST} GPU-seconds",
     "Sweeping": "HealthSweep sweep-74 is under way",
     "Repairing": "waits for manual to do step 1: Reboot",
     "Probation": "in service again, watched for 22 h more",
     "Unverified": "in service, but no sweep has passed it (GuardPolicy onJoin: Accept)",
     "Qualified": "HealthSweep sweep-70 passed it",
 }
+SINCE = {"Quarantined": 4.0, "Suspect": (SLOW_MINUTES - 2) / 60, "Sweeping": 0.2, "Repairing": 8.0,
+         "Probation": 2.0, "Unverified": 10.0, "Qualified": 48.0}  # fmt: skip
+"""Hours for which a node has been in its state."""
 
 
 def nodes(cluster: Cluster) -> None:
@@ -50,7 +58,7 @@ def nodes(cluster: Cluster) -> None:
             "metadata": {"name": HARDWARE[number]},
             "spec": {},
             "status": {
-                "state": state, "since": at(hours=number + 1), "message": WORDS[state], "policy": "default",
+                "state": state, "since": at(hours=SINCE[state]), "message": WORDS[state], "policy": "default",
                 "nodeRef": {"name": name, "rack": f"r{number % 2 + 1}", "driver": "570.124.06"},
                 "qualifiedUntil": at(days=-9), "swept": at(days=2), "conditions": [],
             },
@@ -69,14 +77,15 @@ def nodes(cluster: Cluster) -> None:
 
 def _suspected(name: str) -> dict[str, Any]:
     turns = (
-        ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is under way", 210),
-        ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed it", 209.7),
-        ("Qualified", "Suspect", "SlowerThanPeers", WORDS["Suspect"], 6),
+        ("Unverified", "Sweeping", "UnderTest", "HealthSweep sweep-64 is under way", 48.3),
+        ("Sweeping", "Qualified", "SweepPassed", "HealthSweep sweep-64 passed it", 48),
+        ("Qualified", "Suspect", "SlowerThanPeers", WORDS["Suspect"], SINCE["Suspect"]),
     )
     return {
         "evidence": [
-            {"kind": "Online", "source": "default/llama-8b", "cause": "Thermal", "since": at(hours=6),
-             "seen": at(minutes=1), "loss": 3400, "slowdown": 1.23, "message": "rank 5, clocks at 1.2 GHz"}
+            {"kind": "Online", "source": "default/llama-8b", "cause": "Thermal",
+             "since": at(minutes=SLOW_MINUTES - 1), "seen": at(minutes=1), "loss": COST,
+             "slowdown": 1.23, "message": "rank 5, clocks at 1.2 GHz"}
         ],
         "history": [
             {"at": at(hours=hours), "before": before, "after": after, "reason": reason, "message": message,
@@ -125,7 +134,7 @@ def hardware(cluster: Cluster) -> None:
         {"kind": "HardwareClass", "metadata": {"name": "h100-sxm-8"}, "spec": {},
          "status": {"nodes": 10, "metrics": metrics}},
     )  # fmt: skip
-    for name, verdict, hours in (("sweep-64", "Pass", 209.7), ("sweep-71", None, 0.1)):
+    for name, verdict, hours in (("sweep-64", "Pass", 48), ("sweep-75", None, 0.1)):
         one = {
             "node": "node-06",
             "hardware": HARDWARE[5],

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from tests.integration.dashboard import machines, samples, times
+from tests.integration.dashboard import llama, machines, samples, times
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
 from tests.integration.dashboard.cutting import Wire
 
@@ -17,18 +17,19 @@ from tests.integration.dashboard.cutting import Wire
 def research(cluster: Cluster, dashboard: Process) -> str:
     """The made-up cluster; the name of its second namespace."""
     cluster.clear()
-    name = samples.fill(cluster)
-    samples.curve(cluster, 12)
+    name = str(cluster.plane.namespace("research"))
+    samples.fill(cluster, name, 12)
     return name
 
 
 PAGES = (
     ("/", ["llama-8b", "Store not ready", "Breaker open", "Job failed", "Job stuck", "Detector blind",
            "Node quarantined", "10 nodes", "8 jobs"]),
-    ("/jobs/default/llama-8b", ["18,350", "rank 5", "Thermal", "straggler: ", "RankKilled", "Watched since",
-                                "llama-8b-worker-2", "r2", "6-7", "in the way", "every 1 min 35 s"]),
+    ("/jobs/default/llama-8b", [f"{llama.step(1):,}", "rank 5", "Thermal", "straggler: ", "RankKilled",
+                                "NodeLost", "Known since", "llama-8b-worker-2", "r2", "6-7", "in the way",
+                                "every 1 min 35 s"]),
     ("/nodes/node-06", ["Suspect", "gemm-bf16", "worse", "sweep-64", "under way", "Qualified → Suspect",
-                        "default/llama-8b", "3,400 GPU-s"]),
+                        "default/llama-8b", f"{machines.COST:,} GPU-s"]),
 )  # fmt: skip
 
 

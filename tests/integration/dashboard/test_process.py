@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.integration.dashboard import machines, samples
+from tests.integration.dashboard import llama, machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
 from tests.integration.dashboard.cutting import Wire
 from tests.integration.dashboard.kubelet import Kubelet
@@ -96,6 +99,28 @@ def test_it_is_there_for_ipv4_and_for_ipv6(empty: Cluster, starter: Starter) -> 
     process.stop()
 
 
+def test_probes_and_pages_are_answered_while_strangers_hold_connections(
+    empty: Cluster, starter: Starter
+) -> None:
+    process = starter("TokenReview")
+    # Fewer descriptors than the strangers would have of it.
+    resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE, (640, 640))
+    ports = [process.metrics_port, process.probe_port] * 200 + [process.port] * 800
+    own = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(own[1], max(own[0], 4096)), own[1]))
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, own)
+        for number, port in enumerate(ports):
+            stranger = f"127.0.3.{number % 250 + 1}"
+            held.enter_context(socket.create_connection(("127.0.0.1", port), 10, (stranger, 0)))
+        for _ in range(3):
+            assert process.ask("/healthz", process.probe_port) == "ok\n"
+            assert process.ask("/readyz", process.probe_port) == "ok\n"
+            assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port)
+            assert "<html" in process.ask("/login")
+    process.stop()
+
+
 def test_a_wrong_setting_is_named(starter: Starter) -> None:
     one = starter.begin("Nobody")
     assert one.process.wait(40) != 0
@@ -110,7 +135,7 @@ def test_the_log_of_a_rank_is_read_and_followed(
     path = "/api/v1/nodes/node-06/status"
     empty.plane.request("PATCH", path, {"status": kubelet.status}, "application/merge-patch+json")
     empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
-    samples.pods(empty)
+    llama.pods(empty)
     process = starter()
     browser.open(process.url + "/jobs/default/llama-8b")
 

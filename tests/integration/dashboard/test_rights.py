@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from e2e import rights
-from tests.integration.dashboard import machines, samples
+from tests.integration.dashboard import llama, machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
 from tests.integration.dashboard.kubelet import Kubelet
 from tests.integration.dashboard.test_auth import ALL, log_in
@@ -31,7 +31,7 @@ def test_every_right_is_used_and_nothing_is_refused(
         path = f"/api/v1/nodes/{node['metadata']['name']}/status"
         empty.plane.request("PATCH", path, {"status": kubelet.status}, "application/merge-patch+json")
     empty.make("trainingjobs", samples.training_job("llama-8b", replicas=4, processes=2))
-    samples.pods(empty)
+    llama.pods(empty)
     token = empty.account(NAME, chart_rules())
     process = starter("TokenReview", kubeconfig=empty.plane.kubeconfig(token))
     log_in(process, browser, empty.account("reader", ALL + LOGS))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
-import uuid
 from typing import Any
 
 import aiohttp
 import socketio
+from tests.integration.dashboard import sockets
 
-ACK_SECONDS = 3.0
-"""Between two acknowledgements, as NiceGUI's pages send them."""
 OPEN_SECONDS = 60.0
 
 
@@ -55,36 +52,14 @@ class Viewers:
             self._open.set()
 
     async def _page(self, session: aiohttp.ClientSession) -> socketio.AsyncClient:
-        async with session.get(self._url) as answer:
-            page = await answer.text()
-        found = re.search(r"['\"]client_id['\"]: ['\"]([0-9a-f-]+)", page)
-        assert found is not None, page[-2000:]
-        ids = {name: str(uuid.uuid4()) for name in ("document_id", "tab_id")}
-        asked = {"client_id": found[1], "next_message_id": "0", "implicit_handshake": "true", **ids}
-        query = "&".join(f"{name}={value}" for name, value in asked.items())
-        client = socketio.AsyncClient(handle_sigint=False, reconnection=False)
-        newest = 0
+        page = await sockets.load(session, self._url)
 
-        async def take(_: str, message: dict[str, Any] | None = None) -> None:
-            nonlocal newest
+        def take(_: str, message: dict[str, Any]) -> None:
             self.told += 1
-            newest = max(newest, (message or {}).get("_id", 0) + 1)
 
         async def lose(*_: object) -> None:
             self.lost += 1
 
-        async def acknowledge() -> None:
-            while client.connected:
-                await client.emit("ack", {"client_id": found[1], "next_message_id": newest})
-                await asyncio.sleep(ACK_SECONDS)
-
-        client.on("*", take)
+        client = await sockets.connect(self._url, page.id, self._headers, take)
         client.on("disconnect", lose)
-        await client.connect(
-            f"{self._url}?{query}",
-            headers={"Origin": self._url, **self._headers},
-            transports=["websocket"],
-            socketio_path="/_nicegui_ws/socket.io",
-        )
-        client.start_background_task(acknowledge)
         return client

@@ -12,8 +12,13 @@ from cryptography import x509
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import LABEL_AGENT_READY
+from convoy_operator.hub import enrolment, sessions
+from convoy_operator.hub.reception import MOST_OF_ONE
+from convoy_operator.hub.server import MOST_STREAMS
 
 from .conftest import FakeAgent, Installation, channel, eventually, running, signing_request
+
+ENROL = "/convoy.wire.Enrolment/Enrol"
 
 
 async def refused(call: Any) -> grpc.StatusCode:
@@ -87,6 +92,65 @@ async def test_a_stream_needs_a_certificate_of_ours_and_speaks_for_its_node_alon
         assert (
             await refused(hello(agent.key, agent.certificate, "another")) is grpc.StatusCode.PERMISSION_DENIED
         )
+
+
+async def test_who_asks_for_certificates_too_often_is_refused(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolment, "_PER_SECOND", 0.001)
+    monkeypatch.setattr(enrolment, "_AT_ONCE", 3)
+    async with running(installation, monkeypatch) as operator:
+        agent = FakeAgent(installation, operator.hub, "n")
+        codes = [await refused(agent.enrol("junk")) for _ in range(5)]
+    assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 3 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2
+
+
+async def test_who_asks_for_certificates_and_sends_no_request_is_bounded(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(installation, monkeypatch) as operator:
+        agent = FakeAgent(installation, operator.hub, "n")
+        async with channel(operator.hub.enrolment_port, await installation.ca()) as link:
+            silent = link.stream_unary(ENROL, wire.EnrolRequest.SerializeToString)
+            calls = [silent(timeout=60) for _ in range(MOST_OF_ONE)]
+            for call in calls:
+                await call.wait_for_connection()
+
+            async def crowded() -> bool:
+                return await refused(agent.enrol("junk")) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+            await eventually(crowded, what="all of them arrive")
+            # Nobody waits for their requests either.
+            assert {await call.code() for call in calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert await refused(agent.enrol("junk")) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_streams_that_are_too_many_wait_in_their_own_connection(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "REFUSED_SECONDS", 3600)
+    node = f"{installation.namespace}-n"
+    await installation.node(node)
+    async with running(installation, monkeypatch) as operator:
+        agent = FakeAgent(installation, operator.hub, node)
+        await agent.enrol()
+        await agent.dial()
+        await eventually(lambda: agent.last("welcome") is not None, what="it is let in")
+        stub = hub_pb2_grpc.HubStub(agent.link)
+        more = [stub.Session(timeout=60) for _ in range(40)]
+        turned_away = operator.metrics.agent_streams_refused._value.get
+        held = MOST_STREAMS - sessions.MOST_STREAMS
+        await eventually(lambda: turned_away() >= held, what="some are refused")
+        for number in (1, 2, 3):  # what comes later on the same connection
+            await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
+        await eventually(
+            lambda: any(one.HasField("pulse") and one.pulse.sent_unix_ms == 3 for one in agent.told),
+            what="heartbeats are answered meanwhile",
+        )
+        assert turned_away() == held
+        for call in more:
+            call.cancel()
+        await agent.hang_up()
 
 
 async def test_every_heartbeat_is_answered(

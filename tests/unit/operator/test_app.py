@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 from kubernetes.aio.client import Configuration
 
+from convoy_agents.wire import http
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator import app, views
 from convoy_operator.app import Operator
@@ -156,6 +158,43 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
         running.cancel()
         await asyncio.wait({running})
         await hub.stop()
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Returns when the server has ended a connection."""
+    with suppress(ConnectionError):
+        await reader.read(1)
+
+
+async def test_probes_are_answered_while_strangers_hold_connections(
+    api: FakeApi, unused_tcp_port_factory: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is their number that is bounded.
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 600.0)
+    probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
+    settings = Settings(namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics)
+    operator = Operator(settings, Mock())
+    operator.gateway = api  # type: ignore[assignment]  # in memory
+    running = asyncio.create_task(operator.run())
+    held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    try:
+        async with asyncio.timeout(30), aiohttp.ClientSession() as client:
+            for port, path in ((probes, "/healthz"), (metrics, "/metrics")):
+                assert (await asked(client, port, path))[0] == 200
+                held += [
+                    await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.2.{number}", 0))
+                    for number in range(1, 101)
+                ]
+                assert (await asked(client, port, path))[0] == 200
+            # What they hold are descriptors of the operator's: of each port it has so many.
+            waits = {asyncio.create_task(ended(reader)) for reader, _ in held}
+            while len(waits) > 2 * http.MAX_CLIENTS:
+                _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        for _, writer in held:
+            writer.transport.abort()
 
 
 class Takeover:

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.callers import Caller
@@ -600,6 +601,7 @@ class TestAgents:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.add_node("n0")
+        monkeypatch.setattr(sessions, "REFUSED_SECONDS", 0)
         monkeypatch.setattr(self.agents, "owes", lambda node: 1.0)
         context = await self.session(monkeypatch, "n0", 1.0)
         assert (context.written, context.code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -620,10 +622,15 @@ class TestAgents:
         silent = [Silent([]) for _ in range(sessions.MOST_STREAMS)]
         calls = [asyncio.create_task(its.Session(None, context)) for context in silent]
         await asyncio.sleep(0)
-        late = Silent([])
-        with pytest.raises(Aborted):
-            await its.Session(None, late)
-        assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        monkeypatch.setattr(sessions, "REFUSED_SECONDS", 0)
+        with capture_logs() as logged:
+            for _ in range(100):
+                late = Silent([])
+                with pytest.raises(Aborted):
+                    await its.Session(None, late)
+                assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        said = [one for one in logged if one["event"] == "an agent says too much"]
+        assert 20 <= len(said) <= 22, "who is turned away again and again fills no log"
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -644,6 +651,7 @@ class TestAgents:
 
         monkeypatch.setattr(sessions.asyncio, "sleep", sleep)
         monkeypatch.setattr(self.agents, "owes", lambda node: debts.pop(0))
+        monkeypatch.setattr(self.agents, "spend", lambda node, message: order.append(f"pays at {node}"))
         monkeypatch.setattr(
             self.agents, "beat", lambda stream, beat: order.append(f"beat {beat.sent_unix_ms}")
         )
@@ -651,7 +659,13 @@ class TestAgents:
             self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
         )
         await its._listen(Context(), Stream("n0"), Caller("n0", inf))
-        assert order == ["read", "beat 0", 1.0, "read", "beat 1", 2.0, "read", "beat 2", "read"]
+        pays = "pays at n0"
+        assert order == [
+            *("read", pays, "beat 0"),
+            *(1.0, "read", pays, "beat 1"),
+            *(2.0, "read", pays, "beat 2"),
+            "read",
+        ]
 
     async def test_while_telemetry_is_taken_in_others_have_a_turn(
         self, monkeypatch: pytest.MonkeyPatch

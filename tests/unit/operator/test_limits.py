@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_operator.limits import FLOW, FairLine, RetryBudget, TokenBucket, backoff
+from convoy_operator.limits import FLOW, FairLine, RetryBudget, TokenBucket, Usage, backoff
 
 
 async def _taking(line: FairLine, flow: str, into: list[str]) -> None:
@@ -92,3 +92,15 @@ def test_back_off_keeps_within_its_bounds(attempt: int, ceiling: float) -> None:
     waits = [backoff(attempt, 0.5, 60.0, random.Random(seed)) for seed in range(50)]
     assert all(ceiling / 2 <= wait <= ceiling for wait in waits)
     assert len(set(waits)) > 10
+
+
+def test_what_is_used_evenly_is_the_rate_and_half_of_it_is_forgotten_in_time() -> None:
+    now = 0.0
+    usage = Usage(10.0, lambda: now)
+    assert usage.rate == 0.0
+    for second in range(200):
+        now = float(second)
+        usage.add(0.25)
+    assert usage.rate == pytest.approx(0.25, rel=0.05)
+    before, now = usage.rate, now + 10
+    assert usage.rate == pytest.approx(before / 2)

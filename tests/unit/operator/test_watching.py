@@ -45,21 +45,27 @@ class Hub:
     def time(self) -> float:
         return self.now
 
-    def _pod(self, number: int) -> dict[str, Any]:
+    def beside(self, name: str) -> None:
+        """Another job, of one pod on the first node."""
+        self.world.pods.upsert(views.pod(self._pod(0, name, f"{name}-p")))
+        self.form(1, name, replicas=1)
+
+    def _pod(self, number: int, job: str = "job", uid: str = "p") -> dict[str, Any]:
         return {
             "metadata": {
-                "name": f"job-worker-{number}",
+                "name": f"{job}-worker-{number}",
                 "namespace": "default",
-                "uid": f"p{number}",
-                "labels": {"convoy.dev/job": "job"},
-                "ownerReferences": [{"controller": True, "uid": "uid-job"}],
+                "uid": f"{uid}{number}",
+                "labels": {"convoy.dev/job": job},
+                "ownerReferences": [{"controller": True, "uid": f"uid-{job}"}],
             },
             "spec": {"nodeName": f"n{number}"},
             "status": {"phase": "Running"},
         }
 
-    def form(self, incarnation: int, **status: Any) -> None:
-        raw = make_job(roles=[{"name": "worker", "replicas": self.replicas}]).to_dict()
+    def form(self, incarnation: int, name: str = "job", replicas: int = 0, **status: Any) -> None:
+        role = {"name": "worker", "replicas": replicas or self.replicas}
+        raw = make_job(name, roles=[role]).to_dict()
         raw["status"] = {"incarnation": incarnation, "membership": "m", "phase": "Running", **status}
         raw["metadata"]["resourceVersion"] = str(100 + incarnation)
         self.world.jobs.upsert(views.parent(raw))
@@ -269,10 +275,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def spans(count: int, since: int = 1) -> wire.PodTelemetry:
+def spans(count: int, since: int = 1, pod: str = "p0") -> wire.PodTelemetry:
     """What one rank says of windows that nobody else has: each of them completes another one's table."""
     windows = [wire.StepWindow(rank=0, first=n, last=n, wall=2.0) for n in range(since, since + count)]
-    return wire.PodTelemetry(pod_uid="p0", incarnation=1, windows=windows)
+    return wire.PodTelemetry(pod_uid=pod, incarnation=1, windows=windows)
 
 
 def test_a_job_has_so_many_looks_and_then_two_a_second(looks: list[int]) -> None:
@@ -335,6 +341,28 @@ def test_all_looks_together_take_half_of_the_time(monkeypatch: pytest.MonkeyPatc
             pass
         hub.now += 0.1
     assert 10 < looks < 5 + 0.6 * (hub.now - began)
+
+
+def test_a_job_that_takes_all_of_the_time_takes_it_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small job beside it has every look; it alone is passed over."""
+    hub, advance = Hub(), watched.advance
+    hub.beside("small")
+    looks = {"job": 0, "small": 0}
+
+    def costly(state: Any, table: Any) -> Any:
+        name = "job" if table.wall.size == RANKS else "small"
+        looks[name] += 1
+        hub.now += 2.0 if name == "job" else 0.001
+        return advance(state, table)
+
+    monkeypatch.setattr(watched, "advance", costly)
+    for step in range(1, 100):
+        for pod in ("small-p0", "p0"):
+            more, told = 0, spans(1, step, pod)
+            while more := hub.watches.heard("n0", told, more):
+                pass
+        hub.now += 0.1
+    assert looks["small"] >= 98 and looks["job"] < 50
 
 
 def test_a_job_that_cannot_be_watched_is_looked_at_once_in_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

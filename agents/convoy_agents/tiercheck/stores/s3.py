@@ -6,11 +6,13 @@ import base64
 import contextlib
 import email.utils
 import hashlib
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import ENOSPC
+from functools import cache
 from typing import Any, Literal
 
 import boto3
@@ -59,6 +61,16 @@ class Credentials:
     access_key: str = field(repr=False)
     secret_key: str = field(repr=False)
     session_token: str = field(default="", repr=False)
+
+
+_connecting = threading.Lock()
+"""A session makes one client at a time."""
+
+
+@cache
+def _session() -> boto3.session.Session:
+    """Of all clients: each session reads the description of S3 anew, 12 MiB of it and a tenth of a second."""
+    return boto3.session.Session()
 
 
 class S3:
@@ -207,15 +219,17 @@ class S3:
             yield from pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/")
 
     def _connect(self, credentials: Credentials) -> Any:
-        session = boto3.session.Session(
-            aws_access_key_id=credentials.access_key,
-            aws_secret_access_key=credentials.secret_key,
-            aws_session_token=credentials.session_token or None,
-            region_name=self._region,
-        )
-        return session.client(
-            "s3", endpoint_url=self._endpoint or None, verify=self._ca_file or None, config=self._config
-        )
+        with _connecting:
+            return _session().client(
+                "s3",
+                aws_access_key_id=credentials.access_key,
+                aws_secret_access_key=credentials.secret_key,
+                aws_session_token=credentials.session_token or None,
+                region_name=self._region,
+                endpoint_url=self._endpoint or None,
+                verify=self._ca_file or None,
+                config=self._config,
+            )
 
     def _put(self, key: str, body: bytes, checked: bytes, **more: str) -> None:
         """`checked`: the bytes whose checksum goes with the body."""

@@ -1,4 +1,4 @@
-"""A job's past: its Events and its last restart, newest first."""
+"""A job's past: its Events, and the restarts that are remembered, newest first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 
 from convoy_crds.telling import TROUBLE
 from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.dashboard.core.restarts import Restart, latest
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import ago, clock
 
 MOST = 50
-"""Happenings that are shown."""
+"""Events that are shown, besides those of restarts."""
 _SAME_SECONDS = 5.0
 """Between a restart in the status and its Event."""
+_HEAD = 256
+"""Characters by which messages are compared: both may have been cut off after these."""
 COLUMNS = (
     Column("When"),
     Column("What", badge=True),
@@ -71,29 +74,44 @@ def of_event(raw: Mapping[str, Any]) -> Happening | None:
     return Happening(at, reason, str(raw.get("message") or ""), Tone.WARN if warning else Tone.PLAIN, times)
 
 
-def timeline(job: TrainingJob, events: Iterable[Mapping[str, Any]]) -> list[Happening]:
-    """What became of a job, `MOST` at most, newest first."""
-    found = [one for one in map(of_event, events) if one is not None]
-    last = job.status.restarts.last
-    if last is not None and not any(
-        one.reason == last.reason and abs((one.at - last.at).total_seconds()) <= _SAME_SECONDS
-        for one in found
-    ):
-        # Events are kept for an hour; the last fault stays in the status.
-        found.append(Happening(last.at, last.reason, _fault(job), Tone.WARN))
-    return sorted(found, key=lambda one: one.at, reverse=True)[:MOST]
+def timeline(
+    job: TrainingJob, events: Iterable[Mapping[str, Any]], seen: Iterable[Restart] = ()
+) -> list[Happening]:
+    """What became of a job, newest first: its restarts, and of its Events `MOST` at most.
+
+    `seen`: the restarts that are remembered. One that has an Event as well is told once.
+    """
+    told = sorted(filter(None, map(of_event, events)), key=lambda one: one.at)
+    # As they were when they were first seen: the incarnation of a status grows without a restart, too.
+    known = {one.at: one for one in (latest(job.status), *seen) if one is not None}
+    found: list[Happening] = []
+    alone: list[Restart] = []
+    for _, one in sorted(known.items()):
+        own = next((event for event in told if _is_of(event, one)), None)
+        if own is None:
+            alone.append(one)
+            found.append(_restart(one, one.message))
+            continue
+        told.remove(own)
+        # What is said again within minutes gets no Event of its own: the next one counts it.
+        counted = [other for other in alone if _same(own, other)]
+        found.append(_restart(one, own.message, own.times - len(counted)))
+        alone = [other for other in alone if other not in counted]
+    return sorted((*found, *told[-MOST:]), key=lambda one: one.at, reverse=True)
 
 
-def _fault(job: TrainingJob) -> str:
-    last = job.status.restarts.last
-    if last is None:
-        return ""
-    words = [f"replaces: {last.scope}", "counted" if last.counted else "not counted"]
-    if last.step is not None:
-        words.insert(0, f"at step {last.step}")
-    if last.rank is not None and last.node:
-        words.insert(0, f"rank {last.rank} on {last.node}")
-    return f"{last.message} ({', '.join(words)})".strip()
+def _is_of(event: Happening, restart: Restart) -> bool:
+    """Whether an Event tells of that very restart."""
+    return event.reason == restart.reason and abs((event.at - restart.at).total_seconds()) <= _SAME_SECONDS
+
+
+def _same(event: Happening, restart: Restart) -> bool:
+    return event.reason == restart.reason and event.message[:_HEAD] == restart.message[:_HEAD]
+
+
+def _restart(one: Restart, message: str, times: int = 1) -> Happening:
+    words = f"{one.circumstances}, then incarnation {one.incarnation}"
+    return Happening(one.at, one.reason, f"{message} ({words})".strip(), Tone.WARN, max(1, times))
 
 
 def rows(found: Iterable[Happening], now: datetime) -> list[Row]:

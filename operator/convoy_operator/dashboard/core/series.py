@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from math import nan
 
 from convoy_crds.trainingjob import Progress
@@ -24,7 +24,7 @@ class Curve:
     """One job's progress."""
 
     since: datetime
-    """When watching began."""
+    """When watching began, or what was told by then, where that is older."""
     times: array[float] = field(default_factory=lambda: array("d"))
     """Unix seconds, as the job told; when it was seen, where that is ahead of now or behind what was told
     before. They never go back."""
@@ -46,6 +46,8 @@ class Curve:
             return False
         self._told = told
         at = self._when(progress.time, now)
+        if not self.times:
+            self.since = min(self.since, datetime.fromtimestamp(at, UTC))
         if self.times and self.skipped + 1 < self.stride:
             # The newest is always there, and is replaced until it is the stride's turn.
             self.skipped += 1

@@ -88,7 +88,7 @@ class JobPage:
             with box("div", "broad"):
                 text("h2", "Steps")
                 self._course = Chart("Steps over time", charts.course(None))
-            self._watched = text("p", "", "quiet")
+            self._known = text("p", "", "quiet")
         with box("section", aria_labelledby="goodput"):
             text("h2", "Where its time went", id="goodput")
             self._goodput = Bar("Time by cause", "Nothing has been counted yet.")
@@ -168,7 +168,8 @@ class JobPage:
 
     def _show_past(self, uid: str, model: TrainingJob, now: datetime) -> None:
         of, events = self._events
-        self._past.show(happenings.rows(happenings.timeline(model, events if of == uid else ()), now))
+        seen = self._context.world.restarts.of(uid)
+        self._past.show(happenings.rows(happenings.timeline(model, events if of == uid else (), seen), now))
 
     def _show(self, kept: Kept[TrainingJob], model: TrainingJob, now: datetime) -> None:
         world = self._context.world
@@ -183,7 +184,7 @@ class JobPage:
         self._course.draw(charts.course(curve))
         since = curve.since if curve else now
         first = " " + WAIT if curve is None or not curve.times else ""
-        say(self._watched, f"Watched since {clock(since)}: of what was before nothing is kept.{first}")
+        say(self._known, f"Known since {clock(since)}: of what was before nothing is kept.{first}")
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
         self._show_past(kept.uid, model, now)

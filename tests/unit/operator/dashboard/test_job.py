@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, trainin
 
 from convoy_crds.nodehealth import NodeHealth
 from convoy_operator.dashboard.core import happenings, job
+from convoy_operator.dashboard.core.restarts import Restart
 from convoy_operator.dashboard.core.rows import Tone
 
 
@@ -138,7 +140,7 @@ def test_the_past_is_of_events_and_of_the_last_restart() -> None:
         "step": 40,
         "at": ago(hours=2),
     }
-    model = training(restarts={"total": 1, "last": last})
+    model = training(incarnation=2, restarts={"total": 1, "last": last})
     found = happenings.timeline(
         model,
         [
@@ -153,14 +155,87 @@ def test_the_past_is_of_events_and_of_the_last_restart() -> None:
         ("Training", Tone.PLAIN, 1),
         ("RankKilled", Tone.WARN, 1),
     ]
-    assert found[-1].message == "killed (rank 2 on n2, at step 40, replaces: Process, counted)"
+    circumstances = "rank 2 on n2, at step 40, replaces: Process, counted, then incarnation 2"
+    assert found[-1].message == f"killed ({circumstances})"
     assert texts(happenings.rows(found, NOW))[0][1] == "RankFailed x3"
 
 
-def test_a_restart_whose_event_is_there_is_told_once_and_the_past_is_bounded() -> None:
-    model = training(restarts={"total": 1, "last": {"reason": "RankKilled", "at": ago(minutes=2)}})
-    events = [event("RankKilled", ago(minutes=2, seconds=3))]
-    assert len(happenings.timeline(model, events)) == 1
+def restart(minutes: float, incarnation: int, reason: str = "RankKilled", message: str = "m") -> Restart:
+    at = NOW - timedelta(minutes=minutes)
+    return Restart(incarnation, reason, message, "counted", at)
+
+
+KILLED, LOST = restart(90, 2), restart(40, 3, "PodLost")
+
+
+@pytest.mark.parametrize(
+    ("seen", "events", "told"),
+    [
+        pytest.param([], [], [], id="nothing"),
+        pytest.param(
+            [KILLED, LOST], [], ["40 PodLost then 3", "90 RankKilled then 2"], id="older than any Event"
+        ),
+        pytest.param(
+            [KILLED, LOST],
+            [event("PodLost", ago(minutes=40, seconds=-3)), event("Training", ago(minutes=39))],
+            ["39 Training", "40 PodLost then 3", "90 RankKilled then 2"],
+            id="one that has an Event is told once",
+        ),
+        pytest.param(
+            [LOST],
+            [event("PodLost", ago(minutes=41)), event("RankKilled", ago(minutes=40))],
+            ["40 PodLost then 3", "40 RankKilled", "41 PodLost"],
+            id="an Event of another one or of something else is its own",
+        ),
+        pytest.param(
+            [restart(20, 2), restart(15, 3), restart(8, 4)],
+            [event("RankKilled", ago(minutes=20)), event("RankKilled", ago(minutes=8), count=2)],
+            ["8 RankKilled then 4", "15 RankKilled then 3", "20 RankKilled then 2"],
+            id="one that the next Event counts is told once",
+        ),
+        pytest.param(
+            [restart(20, 2), restart(8, 5)],
+            [event("RankKilled", ago(minutes=20)), event("RankKilled", ago(minutes=8), count=3)],
+            ["8 RankKilled x3 then 5", "20 RankKilled then 2"],
+            id="those that an Event counts and nobody has seen are counted",
+        ),
+        pytest.param(
+            [restart(20, 2, message="another"), restart(8, 3)],
+            [event("RankKilled", ago(minutes=8), count=2)],
+            ["8 RankKilled x2 then 3", "20 RankKilled then 2"],
+            id="with other words it is none of those",
+        ),
+        pytest.param(
+            [restart(20, 2), restart(8, 3), restart(4, 4)],
+            [event("RankKilled", ago(minutes=8), count=2), event("RankKilled", ago(minutes=4), count=2)],
+            ["4 RankKilled x2 then 4", "8 RankKilled then 3", "20 RankKilled then 2"],
+            id="one is counted by one Event alone",
+        ),
+    ],
+)
+def test_restarts_that_are_remembered_and_events_are_told_together(
+    seen: list[Restart], events: list[dict[str, Any]], told: list[str]
+) -> None:
+    found = happenings.timeline(training(), events, seen)
+    lines = []
+    for one in found:
+        times = f" x{one.times}" if one.times > 1 else ""
+        then = f" then {one.message.removesuffix(')')[-1]}" if "incarnation" in one.message else ""
+        lines.append(f"{(NOW - one.at).total_seconds() // 60:.0f} {one.reason}{times}{then}")
+    assert lines == told
+
+
+def test_the_latest_restart_is_the_one_that_was_remembered_of_it() -> None:
+    """An incarnation may grow without a restart, as when the job is suspended."""
+    last = {"reason": "RankKilled", "message": "m", "at": ago(minutes=8)}
+    (found,) = happenings.timeline(
+        training(incarnation=7, restarts={"total": 1, "last": last}), [], [restart(8, 3)]
+    )
+    assert found.message == "m (counted, then incarnation 3)"
+
+
+def test_the_past_is_bounded_and_no_event_keeps_a_restart_out() -> None:
     many = [event(f"E{number}", ago(seconds=number)) for number in range(200)]
-    assert [one.reason for one in happenings.timeline(training(), many)][:2] == ["E0", "E1"]
-    assert len(happenings.timeline(training(), many)) == happenings.MOST
+    found = happenings.timeline(training(), many, [KILLED])
+    assert [one.reason for one in found][:2] == ["E0", "E1"]
+    assert (len(found), found[-1].reason) == (happenings.MOST + 1, "RankKilled")

@@ -61,6 +61,20 @@ def test_what_is_known_is_not_taken_twice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "since"), [(at(-3600), at(-3600)), (at(5), at(0)), (at(900), at(0)), (None, at(0))]
+)
+def test_a_curve_does_not_begin_before_it_is_said_to_be_known(
+    first: datetime | None, since: datetime
+) -> None:
+    """A job that hangs has told its step long before somebody begins to watch."""
+    curve = Curve(at(0))
+    curve.add(Progress(step=1, time=first), at(10))
+    curve.add(Progress(step=2, time=at(-1800)), at(20))
+    assert curve.since == since
+    assert curve.times[0] >= since.timestamp()
+
+
+@pytest.mark.parametrize(
     ("reports", "times"),
     [
         pytest.param([(10, 11), (20, 22)], [10, 20], id="as told"),

@@ -1,4 +1,4 @@
-"""Probes are answered whoever else connects: without an answer the kubelet restarts the agent."""
+"""Probes are answered whoever else connects: without an answer the kubelet restarts the container."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from convoy_agents import health
-from convoy_agents.health import MAX_CLIENTS, MAX_CLIENTS_EACH, HealthServer
+from convoy_agents.wire import http
+from convoy_agents.wire.http import MAX_CLIENTS, MAX_CLIENTS_EACH, HttpServer
 
 KUBELET = "127.0.0.1"
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -19,7 +19,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Clients:
     """Who connects to one server, from any address of this machine."""
 
-    def __init__(self, server: HealthServer, port: int) -> None:
+    def __init__(self, server: HttpServer, port: int) -> None:
         self.server = server
         self.port = port
         self._open: list[Connection] = []
@@ -46,7 +46,9 @@ class Clients:
 async def clients() -> AsyncIterator[Clients]:
     registry = CollectorRegistry()
     Gauge("long", "A page that no socket's buffer holds." * 500_000, registry=registry)
-    server = HealthServer(registry, lambda: "")
+    server = HttpServer(
+        {"/metrics": http.metrics(registry), "/healthz": http.healthy, "/readyz": http.ready(lambda: "")}
+    )
     found = Clients(server, await server.start(0))
     yield found
     found.end()
@@ -103,7 +105,7 @@ async def test_when_all_places_are_taken_who_has_most_of_them_loses_one(clients:
 
 
 async def test_who_reads_no_answer_is_given_up(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.5)
     reader, writer = await asyncio.open_connection("127.0.0.1", clients.port, limit=1024)
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
     head = await reader.readuntil(b"\r\n\r\n")
@@ -114,3 +116,23 @@ async def test_who_reads_no_answer_is_given_up(clients: Clients, monkeypatch: py
     with suppress(ConnectionError):
         assert len(await reader.read()) < length
     writer.close()
+
+
+async def test_what_is_missing_is_said_and_what_is_not_there_too(unused_tcp_port: int) -> None:
+    missing = ["a", "b"]
+    server = HttpServer({"/readyz": http.ready(lambda: ", ".join(missing))})
+    port = await server.start(unused_tcp_port, "127.0.0.1")
+    clients = Clients(server, port)
+
+    async def asked(request: str) -> tuple[str, str]:
+        reader, writer = await clients.connect(KUBELET)
+        writer.write(f"{request} HTTP/1.1\r\n\r\n".encode())
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        return head.split("\r\n")[0], body
+
+    assert await asked("GET /readyz?x") == ("HTTP/1.1 503 Service Unavailable", "not ready: a, b\n")
+    missing.clear()
+    assert await asked("GET /readyz") == ("HTTP/1.1 200 OK", "ok\n")
+    assert await asked("GET /other") == ("HTTP/1.1 404 Not Found", "/readyz\n")
+    assert await asked("POST /readyz") == ("HTTP/1.1 405 Method Not Allowed", "GET only\n")
+    await server.stop()

@@ -1,0 +1,216 @@
+"""The life of one made-up job, llama-8b: when it was at which step, from which all that pages tell follows.
+
+It has lost a node, then a rank; by now a slow rank keeps the others waiting. Times are minutes before now.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from tests.integration.dashboard.conftest import Cluster
+from tests.integration.dashboard.machines import SLOW_MINUTES, condition
+from tests.integration.dashboard.times import at
+
+NAME, TOTAL, RANKS = "llama-8b", 60_000, 8
+PATH = f"/apis/convoy.dev/v1alpha1/namespaces/default/trainingjobs/{NAME}"
+STEP_SECONDS, SLOW_SECONDS = 0.865, 1.042
+"""Of a step, and of one that waits for the slow rank."""
+BATCH = 1600
+"""Samples of a step."""
+MADE, LOST, KILLED = 283.0, 160.0, 47.0
+LIVES = ((279.0, 0), (158.5, 8_192), (46.2, 15_878))
+"""When an incarnation began to train, and from which step."""
+WATCHED = 60.0
+"""When the dashboard began to look."""
+LOST_WORDS = f"node node-09 is lost with pod {NAME}-worker-3: its agent and its kubelet are silent"
+KILLED_WORDS = "rank 2 on node node-02 was killed by signal 9, by hand or by the node's out-of-memory killer"
+
+
+def step(minutes: float) -> int:
+    """The step at which it was."""
+    end = LOST if minutes > LIVES[1][0] else KILLED if minutes > LIVES[2][0] else 0.0
+    began, first = next(life for life in reversed(LIVES) if life[0] >= minutes)
+    minutes = max(minutes, end)
+    slow = max(0.0, SLOW_MINUTES - minutes)
+    return first + int(60 * ((began - minutes - slow) / STEP_SECONDS + slow / SLOW_SECONDS))
+
+
+SLOW = (
+    f"rank 5 on node-06 makes the others wait (Thermal): 23 % longer than its peers since step "
+    f"{step(SLOW_MINUTES)}, lasting; see: convoy why {NAME}"
+)
+
+
+def losses(reached: int) -> dict[str, float]:
+    """What `status.progress` has of a model at that step."""
+    fall = math.exp(-reached / 9000)
+    return {"loss": round(2.1 + 5.2 * fall, 4), "heldOutLoss": round(2.3 + 5.1 * fall, 4)}
+
+
+def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:
+    """`status.progress`."""
+    seconds = SLOW_SECONDS if minutes < SLOW_MINUTES else STEP_SECONDS
+    reached = step(minutes)
+    told = losses(reached)
+    return {
+        **told,
+        "loss": round(told["loss"] + 0.03 * noise, 4),
+        "step": reached,
+        "totalSteps": TOTAL,
+        "percent": 100 * reached // TOTAL,
+        "samplesPerSecond": round(BATCH / seconds + 12 * noise, 1),
+        "etaAt": at(seconds=60 * minutes - (TOTAL - reached) * seconds),
+        "time": at(minutes=minutes),
+    }
+
+
+def checkpoint(incarnation: int, minutes: float) -> dict[str, Any]:
+    """`status.checkpoint`, of so long ago."""
+
+    def mark(back: float) -> dict[str, Any]:
+        when = minutes + back
+        return {"incarnation": incarnation, "step": step(when), "time": at(minutes=when)}
+
+    return {
+        **mark(0),
+        "tier": "peer",
+        "watermarks": {"local": mark(0), "peer": mark(0), "remote": mark(8)},
+        "interval": {"seconds": 95, "reason": "a checkpoint costs 0.4 s and the job fails every 3.1 h"},
+    }
+
+
+def spent() -> dict[str, Any]:
+    """`status.goodput`: of all the time since it was made."""
+    waited = 60 * SLOW_MINUTES * (1 - STEP_SECONDS / SLOW_SECONDS)
+    other = {
+        "queue": 140, "schedule": 65, "start": 35, "detect": 5, "restart": 133, "recompute": 95,
+        "checkpoint": 70, "straggler": round(waited),
+    }  # fmt: skip
+    # The two minutes since it was last added up are productive as well.
+    productive = 60 * (MADE - 2) - sum(other.values())
+    return {
+        "ratio": round(productive / (60 * MADE), 3),
+        "seconds": {"productive": productive, **other},
+        "cause": "productive",
+        "since": at(minutes=2),
+    }
+
+
+def began(cluster: Cluster, body: dict[str, Any]) -> None:
+    """The job, as it was when the dashboard began to look. `body`: without a status."""
+    last = {
+        "reason": "NodeLost", "message": LOST_WORDS, "node": "node-09", "pod": f"{NAME}-worker-3",
+        "step": step(LOST), "scope": "Pod", "counted": False, "at": at(minutes=LOST),
+    }  # fmt: skip
+    status = {
+        "phase": "Running", "reason": "Training", "message": f"incarnation 2: {RANKS} ranks run",
+        "ready": "4/4", "incarnation": 2, "progress": progress(WATCHED),
+        "checkpoint": checkpoint(2, WATCHED + 1), "restarts": {"total": 1, "last": last}, "goodput": spent(),
+    }  # fmt: skip
+    cluster.make("trainingjobs", {**body, "status": status})
+
+
+def went_on(cluster: Cluster, points: int) -> None:
+    """What became of it since, told in so many steps as the operator would."""
+    rng = random.Random(3)
+    restarted = False
+    for number in range(1, points + 1):
+        minutes = WATCHED * (points - number) / points
+        told: dict[str, Any] = {"progress": progress(minutes, rng.gauss(0, 1))}
+        if minutes < LIVES[2][0] and not restarted:
+            restarted = True
+            told |= _killed()
+        cluster.status("trainingjobs", NAME, told, "default")
+    cluster.status("trainingjobs", NAME, _slowed(), "default")
+    _events(cluster)
+
+
+def _killed() -> dict[str, Any]:
+    last = {
+        "reason": "RankKilled", "message": KILLED_WORDS, "rank": 2, "node": "node-02", "pod": None,
+        "step": step(KILLED), "scope": "Process", "counted": True, "at": at(minutes=KILLED),
+    }  # fmt: skip
+    restarts = {"total": 2, "counted": 1, "inWindow": 1, "times": [at(minutes=KILLED)], "last": last}
+    return {"incarnation": 3, "message": f"incarnation 3: {RANKS} ranks run", "restarts": restarts}
+
+
+def _slowed() -> dict[str, Any]:
+    found, runs = SLOW_MINUTES - 1, f"incarnation 3: {RANKS} ranks run"
+    return {
+        "reason": "Straggler",
+        "message": SLOW,
+        "checkpoint": checkpoint(3, 1),
+        "conditions": [
+            condition("Valid", "True", "Accepted", "the spec is valid", minutes=MADE),
+            condition("Scheduled", "True", "AllScheduled", "all 4 pods are placed", minutes=LIVES[1][0]),
+            condition("Running", "True", "Training", runs, minutes=LIVES[2][0]),
+            condition("Checkpointing", "True", "Saving", "the state is saved every 95 s to: local, peer"),
+            condition("StragglerDetected", "True", "Straggler", SLOW, minutes=found),
+        ],
+        "stragglers": [
+            {"cause": "Thermal", "place": "rank", "ranks": [5], "nodes": ["node-06"],
+             "sinceStep": step(SLOW_MINUTES), "slowdown": 0.23, "persistent": True,
+             "lost": round(1 - STEP_SECONDS / SLOW_SECONDS, 2)},
+            {"cause": "CommonMode", "place": "job", "sinceStep": step(3), "slowdown": 0.03},
+        ],
+    }  # fmt: skip
+
+
+def pods(cluster: Cluster) -> None:
+    """Its pods."""
+    owner = cluster.plane.request("GET", PATH)
+    for number, node in enumerate(("node-01", "node-02", "node-06", "node-05")):
+        name = f"{NAME}-worker-{number}"
+        cluster.plane.request(
+            "POST",
+            "/api/v1/namespaces/default/pods",
+            {
+                "metadata": {
+                    "name": name,
+                    "labels": {"convoy.dev/job": NAME},
+                    "ownerReferences": [
+                        {"apiVersion": "convoy.dev/v1alpha1", "kind": "TrainingJob", "name": NAME,
+                         "uid": owner["metadata"]["uid"], "controller": True}
+                    ],
+                },
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"name": "worker", "image": "i"}],
+                    "automountServiceAccountToken": False,
+                },
+            },
+        )  # fmt: skip
+        cluster.plane.request(
+            "PATCH",
+            f"/api/v1/namespaces/default/pods/{name}/status",
+            {"status": {"phase": "Running"}},
+            "application/merge-patch+json",
+        )
+
+
+def _events(cluster: Cluster) -> None:
+    """Those of the last hour: the API server keeps no others."""
+    job = cluster.plane.request("GET", PATH)
+    told = (
+        ("Warning", "RankKilled", KILLED_WORDS, KILLED),
+        ("Normal", "FormingProcessGroup", f"incarnation 3: starting {RANKS} ranks", KILLED - 0.1),
+        ("Normal", "Training", f"incarnation 3: {RANKS} ranks run", LIVES[2][0]),
+        ("Warning", "Straggler", SLOW, SLOW_MINUTES - 1),
+    )
+    for number, (kind, reason, message, minutes) in enumerate(told):
+        cluster.plane.request(
+            "POST",
+            "/api/v1/namespaces/default/events",
+            {
+                "metadata": {"name": f"{NAME}.{number}.{job['metadata']['uid']}"},
+                "involvedObject": {
+                    "apiVersion": "convoy.dev/v1alpha1", "kind": "TrainingJob", "name": NAME,
+                    "namespace": "default", "uid": job["metadata"]["uid"],
+                },
+                "type": kind, "reason": reason, "message": message, "count": 1,
+                "firstTimestamp": at(minutes=minutes), "lastTimestamp": at(minutes=minutes),
+                "source": {"component": "convoy-operator"},
+            },
+        )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Takes the pictures of the dashboard in docs/images: `pytest tests/integration/dashboard/pictures.py`.
+
+Named so that no run of tests takes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from tests.integration.dashboard import llama, samples
+from tests.integration.dashboard.conftest import ROOT, Browser, Cluster, Process, eventually
+from tests.integration.dashboard.times import at
+
+RESEARCH = "research"
+AGES = {
+    ("default", llama.NAME): llama.MADE,
+    ("default", "gpt2-baseline"): 275,
+    ("default", "moe-sweep-a"): 19,
+    ("default", "moe-sweep-b"): 156,
+    ("default", "rlhf-night"): 345,
+    (RESEARCH, "odb-ablation-7"): 44,
+    (RESEARCH, "tiny-probe"): 9,
+    (RESEARCH, "vit-22b"): 28,
+}
+"""Minutes for which each job has been there."""
+DRAWN = (
+    "return [...document.querySelectorAll('.chart canvas')].every((canvas) => canvas.getContext('2d')"
+    ".getImageData(0, 0, canvas.width, canvas.height).data.some((value) => value > 0))"
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One of them."""
+
+    name: str
+    path: str
+    sign: str
+    width: int
+    height: int
+    dark: bool = False
+
+
+PICTURES = (
+    Picture("overview", "/", "node-10", 1280, 1480),
+    Picture("phone", "/", "node-10", 390, 1300, dark=True),
+    Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1500, dark=True),
+    Picture("node", "/nodes/node-06", "sweep-64", 1280, 1160),
+)
+
+
+def stored(cluster: Cluster, verb: str, **body: bytes) -> Any:
+    """Asks the API server's store."""
+    encoded = {key: base64.b64encode(value).decode() for key, value in body.items()}
+    request = urllib.request.Request(
+        f"{cluster.plane.etcd_url}/v3/kv/{verb}", json.dumps(encoded).encode(), method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def aged(cluster: Cluster, namespace: str, name: str, minutes: float) -> None:
+    """Has a job made so long ago, which the API server lets nobody say."""
+    key = f"/registry/convoy.dev/trainingjobs/{namespace}/{name}".encode()
+    (found,) = stored(cluster, "range", key=key)["kvs"]
+    body = json.loads(base64.b64decode(found["value"]))
+    body["metadata"]["creationTimestamp"] = at(minutes=minutes)
+    stored(cluster, "put", key=key, value=json.dumps(body).encode())
+
+
+def test_pictures(cluster: Cluster, dashboard: Process, browser: Browser) -> None:
+    cluster.clear()
+    cluster.plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": RESEARCH}})
+    samples.fill(cluster, RESEARCH)
+    for (namespace, name), minutes in AGES.items():
+        aged(cluster, namespace, name, minutes)
+    for one in PICTURES:
+        browser.size(one.width, one.height)
+        browser.dark(one.dark)
+        browser.open(dashboard.url + one.path)
+        browser.sees(one.sign)
+        eventually(lambda: browser.run(DRAWN), what=f"charts of {one.path}")
+        browser.shot(ROOT / f"docs/images/dashboard-{one.name}.png")
+    assert browser.complaints() == []

@@ -1,0 +1,76 @@
+"""A page and its socket, as a browser has them, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import socketio
+
+ACK_SECONDS = 3.0
+"""Between two acknowledgements, as NiceGUI's pages send them."""
+Take = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A page as it comes."""
+
+    id: str
+    elements: dict[str, dict[str, Any]]
+
+    def click(self, label: str) -> dict[str, Any]:
+        """What a click on the one button of that label sends."""
+        ((key, button),) = (
+            (key, one)
+            for key, one in self.elements.items()
+            if one.get("tag") == "button" and one.get("text") == label
+        )
+        (listener,) = button["events"]
+        return {"id": int(key), "client_id": self.id, "listener_id": listener["listener_id"], "args": []}
+
+
+async def load(session: aiohttp.ClientSession, url: str) -> Loaded:
+    """Asks for a page."""
+    async with session.get(url) as answer:
+        page = await answer.text()
+    name = re.search(r"['\"]client_id['\"]: ['\"]([0-9a-f-]+)", page)
+    elements = re.search(r"parseElements\(String\.raw`(.*?)`\)", page, re.DOTALL)
+    assert name is not None and elements is not None, page[-2000:]
+    return Loaded(name[1], json.loads(html.unescape(elements[1])))
+
+
+async def connect(url: str, page: str, headers: dict[str, str], take: Take) -> socketio.AsyncClient:
+    """The socket of a page, which acknowledges what it gets. `take`: told of each message, by name."""
+    ids = {name: str(uuid.uuid4()) for name in ("document_id", "tab_id")}
+    asked = {"client_id": page, "next_message_id": "0", "implicit_handshake": "true", **ids}
+    query = "&".join(f"{name}={value}" for name, value in asked.items())
+    client = socketio.AsyncClient(handle_sigint=False, reconnection=False)
+    newest = 0
+
+    async def told(name: str, message: dict[str, Any] | None = None) -> None:
+        nonlocal newest
+        newest = max(newest, (message or {}).get("_id", 0) + 1)
+        take(name, message or {})
+
+    async def acknowledge() -> None:
+        while client.connected:
+            await client.emit("ack", {"client_id": page, "next_message_id": newest})
+            await asyncio.sleep(ACK_SECONDS)
+
+    client.on("*", told)
+    await client.connect(
+        f"{url}?{query}",
+        headers={"Origin": url, **headers},
+        transports=["websocket"],
+        socketio_path="/_nicegui_ws/socket.io",
+    )
+    client.start_background_task(acknowledge)
+    return client

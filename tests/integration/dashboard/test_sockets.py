@@ -1,0 +1,74 @@
+"""A socket speaks for the pages of its own session alone, with the sockets of the dashboard itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import socketio
+from tests.integration.dashboard import sockets
+from tests.integration.dashboard.conftest import Cluster, Starter
+from tests.integration.dashboard.samples import training_job
+
+LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["list"]}]
+REFUSED = "a socket spoke for a page of another session"
+
+
+class Reader:
+    """Somebody who is logged in, with one page."""
+
+    page: sockets.Loaded
+    socket: socketio.AsyncClient
+
+    def __init__(self) -> None:
+        self.sorted: list[str] = []
+        """How the jobs were sorted, each time that it changed."""
+        self._more = asyncio.Event()
+
+    def take(self, name: str, message: dict[str, Any]) -> None:
+        for order in ("ascending", "descending"):
+            if name == "update" and f'"aria-sort": "{order}"' in json.dumps(message):
+                self.sorted.append(order)
+                self._more.set()
+
+    async def sorts(self) -> None:
+        """Waits until the page is told of another order."""
+        await asyncio.wait_for(self._more.wait(), 20)
+        self._more.clear()
+
+
+@asynccontextmanager
+async def reader(url: str, token: str) -> AsyncIterator[Reader]:
+    async with aiohttp.ClientSession() as session:
+        form = {"data": {"token": token}, "headers": {"Origin": url}, "allow_redirects": False}
+        async with session.post(f"{url}/login", **form) as answer:
+            cookie = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+    found = Reader()
+    async with aiohttp.ClientSession(headers=cookie) as session:
+        found.page = await sockets.load(session, url)
+    found.socket = await sockets.connect(url, found.page.id, cookie, found.take)
+    try:
+        yield found
+    finally:
+        await found.socket.disconnect()
+
+
+async def test_a_socket_does_nothing_to_a_page_of_another_session(cluster: Cluster, starter: Starter) -> None:
+    cluster.clear()
+    cluster.make("trainingjobs", training_job("here"))
+    process = starter("TokenReview")
+    tokens = [cluster.account(name, LIST_JOBS) for name in ("ada", "eve")]
+    async with reader(process.url, tokens[0]) as ada, reader(process.url, tokens[1]) as eve:
+        await eve.socket.emit("event", ada.page.click("Step"))
+        # What she says of her own page comes after it.
+        await eve.socket.emit("event", eve.page.click("Step"))
+        await eve.sorts()
+        assert process.log.read_text().count(REFUSED) == 1
+        await ada.socket.emit("event", ada.page.click("Step"))
+        await ada.sorts()
+        assert (ada.sorted, eve.sorted) == (["ascending"], ["ascending"])
+    process.stop()

@@ -1,0 +1,61 @@
+"""What a server shows changes with its certificate, and gRPC hears of it when it does and not besides."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from convoy_agents.wire import shown
+from convoy_agents.wire.shown import Shown
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Taken before gRPC was told of something."""
+    found: list[float] = []
+    monkeypatch.setattr(shown.time, "sleep", found.append)
+    return found
+
+
+def test_grpc_is_told_of_changes_alone(pauses: list[float]) -> None:
+    """Whatever it is told of has it free what other threads may be about to use."""
+    now = "first"
+    its: Any = Shown(lambda: now, lambda name: f"configuration of {name}")  # type: ignore[arg-type, return-value]
+    assert [its.changed() for _ in range(3)] == [None] * 3 and not pauses
+    now = "second"
+    assert its.changed() == "configuration of second"
+    assert pauses == [shown.SETTLE_SECONDS], "who asked before has begun by then"
+    assert [its.changed() for _ in range(3)] == [None] * 3
+    now = "first"
+    assert its.changed() == "configuration of first"
+
+
+def test_of_many_that_ask_one_is_told(pauses: list[float]) -> None:
+    now = "first"
+    its: Any = Shown(lambda: now, lambda name: name)  # type: ignore[arg-type, return-value]
+    now, told = "second", []
+    asking = [threading.Thread(target=lambda: told.append(its.changed())) for _ in range(32)]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join()
+    assert sorted(filter(None, told)) == ["second"] and len(told) == 32
+
+
+def test_what_cannot_be_told_is_tried_again(pauses: list[float]) -> None:
+    now = "first"
+
+    def configuration(name: str) -> str:
+        if name == "bad":
+            raise ValueError(name)
+        return name
+
+    its: Any = Shown(lambda: now, configuration)  # type: ignore[arg-type]
+    now = "bad"
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad"):
+            its.changed()
+    now = "good"
+    assert its.changed() == "good"

@@ -1,0 +1,95 @@
+"""Who is asked for a shard, in which order and for how long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from convoy_agents.pods.assignment import Place
+from convoy_agents.tiercheck import restoring
+from convoy_agents.tiercheck.deciding import Failed
+from convoy_agents.tiercheck.exchange import Denied, Unreachable
+from convoy_agents.tiercheck.restoring import Reading, Restores
+from convoy_agents.tiercheck.vault import Damaged
+
+PLAN: Any = SimpleNamespace(job="job", job_uid="uid", slot=0, memory_limit=0, ranks=())
+GIVES = None
+
+
+class Peers:
+    """`answers` by node, in turns, the last for ever: an error, or a shard that is given."""
+
+    def __init__(self, **answers: list[Exception | None]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def take(self, place: Place, holding: object, plan: object, key: str) -> None:
+        self.asked.append(place.node)
+        left = self.answers[place.node]
+        if error := left.pop(0) if len(left) > 1 else left[0]:
+            raise error
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.pinned: set[str] = set()
+
+    async def verified(self, key: str) -> None:
+        return None
+
+
+async def fetched(peers: Peers) -> tuple[list[tuple[str, str]], set[str]]:
+    """The places that are broken, and the shards that came."""
+    keeper: Any = SimpleNamespace(open=lambda uid: Memory())
+    surveys: Any = SimpleNamespace(now=lambda plan: plan)
+    nobody: Any = None
+    restores = Restores("own", keeper, surveys, peers, nobody, nobody, nobody)  # type: ignore[arg-type]
+    reading = Reading(PLAN, 0, nobody, set())
+    places = [Place(node, f"{node}:1") for node in peers.answers]
+    broken = await restores.fetch(reading, "key", places)
+    return broken, reading.fetched
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits, and whoever is asked in vain is asked once."""
+    monkeypatch.setattr(restoring, "FETCH_SECONDS", 0.0)
+    monkeypatch.setattr(restoring.Backoff, "next", lambda self: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "broken"),
+    [
+        ({"a": [GIVES], "b": [GIVES]}, ["a"], []),
+        ({"a": [Damaged("bits")], "b": [GIVES]}, ["a", "b"], ["a"]),
+        ({"a": [Unreachable("away")], "b": [GIVES]}, ["a", "b"], ["a"]),
+        ({"a": [Denied("no slot")], "b": [GIVES]}, ["a", "b"], []),
+        ({"a": [Denied("no slot")], "b": [Damaged("bits")], "c": [GIVES]}, ["a", "b", "c"], ["b"]),
+        ({"a": [Damaged("bits")], "b": [Unreachable("away")]}, ["a", "b"], ["a", "b"]),
+    ],
+)
+async def test_one_place_after_the_other_is_asked(
+    answers: dict[str, list[Exception | None]], asked: list[str], broken: list[str]
+) -> None:
+    peers = Peers(**answers)
+    found, came = await fetched(peers)
+    assert peers.asked == asked and [node for node, _ in found] == broken
+    assert bool(came) == (GIVES in answers[asked[-1]])
+
+
+async def test_who_refuses_is_asked_again_after_all_others_and_is_not_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restoring, "FETCH_SECONDS", 60.0)
+    peers = Peers(a=[Denied("who signs?"), Denied("who signs?"), GIVES], b=[Damaged("bits")])
+    found, came = await fetched(peers)
+    assert peers.asked == ["a", "b", "a", "a"]
+    assert found == [("b", "key")] and came == {"key"}
+
+
+async def test_where_nobody_else_is_left_a_refusal_is_the_reason() -> None:
+    peers = Peers(a=[Denied("no slot")], b=[Damaged("bits")])
+    with pytest.raises(Failed, match="no slot"):
+        await fetched(peers)

@@ -1,0 +1,55 @@
+"""Restarts that are remembered: each once, bounded, and forgotten with their job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.unit.operator.dashboard.builders import ago, kept, training
+
+from convoy_crds.trainingjob import TrainingJobStatus
+from convoy_operator.dashboard.core.restarts import MOST, MOST_MESSAGE, Histories
+from convoy_operator.dashboard.feed import Feed
+from convoy_operator.dashboard.world import World
+
+
+def status(incarnation: int, seconds: float = 0.0, **last: Any) -> TrainingJobStatus:
+    """Of a job that has restarted so many seconds ago."""
+    given = {"reason": "RankKilled", "message": "m", "at": ago(seconds=seconds), **last}
+    return training(incarnation=incarnation, restarts={"total": 1, "last": given}).status
+
+
+def test_each_is_remembered_once_with_what_was_said_of_it() -> None:
+    known = Histories()
+    known.see("a", training().status)
+    assert known.of("a") == () and len(known) == 0
+    known.see("a", status(2, 90, rank=1, node="n1", step=40))
+    known.see("a", status(3, 90, rank=1, node="n1", step=40))
+    known.see("a", status(4, 10, reason="PodLost", counted=False, message="x" * 9000))
+    first, second = known.of("a")
+    assert (first.incarnation, first.reason, first.message) == (2, "RankKilled", "m")
+    assert first.circumstances == "rank 1 on n1, at step 40, replaces: Process, counted"
+    assert (second.incarnation, second.reason) == (4, "PodLost")
+    assert len(second.message) == MOST_MESSAGE and second.circumstances == "replaces: Process, not counted"
+
+
+def test_a_job_has_so_many_and_of_many_jobs_the_one_that_was_quiet_longest_goes() -> None:
+    known = Histories(jobs=2)
+    for number in range(MOST + 5):
+        known.see("a", status(number, 1000 - number))
+    assert [one.incarnation for one in known.of("a")] == list(range(5, MOST + 5))
+    known.see("b", status(1))
+    known.see("a", status(99))
+    known.see("c", status(1))
+    assert [bool(known.of(one)) for one in "abc"] == [True, False, True]
+
+
+def test_they_are_kept_while_a_job_is_watched_and_no_longer() -> None:
+    world = World(Feed())
+    for version, (incarnation, seconds) in enumerate(((2, 90), (2, 90), (3, 10))):
+        last = {"reason": "RankKilled", "at": ago(seconds=seconds)}
+        job = replace(kept(incarnation=incarnation, restarts={"last": last}), version=version)
+        world.jobs.upsert(job)
+    assert [one.incarnation for one in world.restarts.of("u-gpt")] == [2, 3]
+    world.jobs.remove(job)
+    assert len(world.restarts) == 0

@@ -1,0 +1,72 @@
+"""Many that dial at once, and a server that shows another certificate meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+
+from convoy_agents.wire.shown import Shown
+from convoy_crds.terms import HUB_SERVER_NAME
+from convoy_operator.hub.ca import Authority, make_authority
+
+
+def serve(pairs: list[tuple[bytes, bytes]], told: Any) -> None:
+    """A server that shows one after the other, a second each, until its process is ended."""
+
+    async def run() -> None:
+        server = grpc.aio.server()
+        its = Shown(
+            lambda: pairs[int(time.monotonic()) % len(pairs)],
+            lambda one: grpc.ssl_server_certificate_configuration([one]),
+        )
+        told.put(server.add_secure_port("127.0.0.1:0", its.credentials(clients=False)))
+        await server.start()
+        await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+def dial(port: int, roots: bytes, times: int, told: Any) -> None:
+    """Fifty agents that dial at once, so many times."""
+    options = [("grpc.ssl_target_name_override", HUB_SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
+
+    async def one() -> None:
+        credentials = grpc.ssl_channel_credentials(roots)
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
+            await channel.channel_ready()
+
+    async def run() -> None:
+        async with asyncio.timeout(90):
+            for _ in range(times):
+                await asyncio.gather(*(one() for _ in range(50)))
+
+    asyncio.run(run())
+    told.put("done")
+
+
+def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() -> None:
+    """As when another replica begins to lead, and all agents dial it."""
+    authority = Authority(make_authority())
+    made = [authority.server(timedelta(days=1), datetime.now(UTC)) for _ in range(4)]
+    pairs, roots = [(one.key_pem, one.certificate_pem) for one in made], authority.certificate_pem
+    spawn = multiprocessing.get_context("spawn")
+    told, done = spawn.Queue(), spawn.Queue()
+    server = spawn.Process(target=serve, args=(pairs, told), daemon=True)
+    server.start()
+    try:
+        port = told.get(timeout=60)
+        agents = [spawn.Process(target=dial, args=(port, roots, 4, done), daemon=True) for _ in range(3)]
+        for one in agents:
+            one.start()
+        for one in agents:
+            one.join(100)
+        assert server.is_alive()
+        assert [done.get(timeout=1) for _ in agents] == ["done"] * 3
+    finally:
+        server.kill()
+        server.join()
