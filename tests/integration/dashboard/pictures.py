@@ -48,8 +48,8 @@ class Picture:
 PICTURES = (
     Picture("overview", "/", "node-10", 1280, 1480),
     Picture("phone", "/", "node-10", 390, 1300, dark=True),
-    Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1500, dark=True),
-    Picture("node", "/nodes/node-06", "sweep-64", 1280, 1160),
+    Picture("job-dark", f"/jobs/default/{llama.NAME}", "NodeLost", 1280, 1530, dark=True),
+    Picture("node", "/nodes/node-06", "sweep-64", 1280, 1240),
 )
 
 

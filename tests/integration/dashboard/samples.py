@@ -112,6 +112,7 @@ def jobs(cluster: Cluster, research: str) -> None:
             "restarts": {"total": restarts, "counted": restarts},
             "goodput": ledger(productive=9_000 if phase != "Restarting" else 800, start=60, restart=180),
             **({"completionTime": at(minutes=minutes)} if phase == "Succeeded" else {}),
+            **({"pendingSince": at(minutes=0.5)} if phase == "Restarting" else {}),
         }  # fmt: skip
         cluster.make("trainingjobs", body)
 
