@@ -174,6 +174,9 @@ def manifest(text: bytes) -> Manifest:
         raise MalformedError(f"manifest: {type(error).__name__}: {error}") from error
     if not chunks or not all(0 < chunk.length <= 2 * MAX_CHUNK for chunk in chunks):
         raise MalformedError(f"manifest: it needs chunks, each of 1 to {2 * MAX_CHUNK} bytes")
+    if found.text != text:
+        # JSON has several ways to write the same, and the id is of one of them.
+        raise MalformedError("manifest: its text is not the one that its id is of")
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,11 @@ MANIFEST = Manifest(Generation(1, 2), "0", (Chunk("ab" * 16, 5),), 5)
 RECORD = Record(Generation(1, 2), None, {"0": "cd" * 32})
 
 
+def written(data: Mapping[str, Any]) -> bytes:
+    """As records write their texts."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
 @pytest.mark.parametrize(
     ("read", "text", "change"),
     [
@@ -80,10 +86,10 @@ def test_what_is_malformed_is_refused(
     read: Callable[[bytes], object], text: bytes, change: dict[str, Any]
 ) -> None:
     with pytest.raises(MalformedError):
-        read(json.dumps({**json.loads(text), **change}).encode())
+        read(written({**json.loads(text), **change}))
     for key in json.loads(text):
         with pytest.raises(MalformedError):
-            read(json.dumps({k: v for k, v in json.loads(text).items() if k != key}).encode())
+            read(written({k: v for k, v in json.loads(text).items() if k != key}))
 
 
 @given(st.binary(max_size=40) | MANIFESTS.map(lambda one: one.text[:-1]))
@@ -100,6 +106,19 @@ def test_a_flipped_bit_changes_the_id_or_is_refused(one: Manifest, data: st.Data
     text[at // 8] ^= 1 << at % 8
     with contextlib.suppress(MalformedError):
         assert records.manifest(bytes(text)).id != one.id
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [(b"\\udc00", b"\\udC00"), (b'":', b'": '), (b'{"chunks"', b'{"also":1,"chunks"')],
+    ids=["an escape in other letters", "a space", "one more key"],
+)
+def test_a_manifest_is_read_as_it_is_written_and_not_as_it_could_be(part: bytes, instead: bytes) -> None:
+    """Its id would be of another text."""
+    one = replace(MANIFEST, shard="rank \U00010000")
+    assert part in one.text
+    with pytest.raises(MalformedError, match="not the one"):
+        records.manifest(one.text.replace(part, instead, 1))
 
 
 @pytest.mark.parametrize(
