@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 _HELLO_BYTES = 16 * 1024 * 1024
 """A Hello carries all pods of a node with the tails of their ranks' stderr."""
 _ENROL_BYTES = 64 * 1024
-MOST_STREAMS = 8
-"""Of one connection at once. An agent has one, and for a while those that it has left."""
+STREAMS_OF_A_CONNECTION = 8
+"""At once. An agent has one, and for a while those that it has left."""
 _STOP_SECONDS = 1.0
 HANDSHAKE_SECONDS = 10.0
 """For a caller's handshake: whoever reaches a port may begin one."""
@@ -62,7 +62,7 @@ class HubServer:
             options=[
                 *options,
                 ("grpc.max_receive_message_length", _HELLO_BYTES),
-                ("grpc.max_concurrent_streams", MOST_STREAMS),
+                ("grpc.max_concurrent_streams", STREAMS_OF_A_CONNECTION),
             ]
         )
         hub_pb2_grpc.add_EnrolmentServicer_to_server(enrolment, self._enrolment)

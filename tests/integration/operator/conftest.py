@@ -325,3 +325,18 @@ class FakeAgent:
     def last(self, kind: str) -> Any:
         """The newest message of one kind."""
         return next((getattr(m, kind) for m in reversed(self.told) if m.WhichOneof("body") == kind), None)
+
+
+@asynccontextmanager
+async def dialled(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Operator, FakeAgent]]:
+    """A whole replica in this process, and the agent of the one node, which has dialled it."""
+    node = f"{installation.namespace}-n"
+    await installation.node(node)
+    async with running(installation, monkeypatch) as operator:
+        agent = FakeAgent(installation, operator.hub, node)
+        await agent.enrol()
+        await agent.dial()
+        yield operator, agent
+        await agent.hang_up()

@@ -14,9 +14,9 @@ from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator.hub import enrolment, sessions
 from convoy_operator.hub.reception import MOST_OF_ONE
-from convoy_operator.hub.server import MOST_STREAMS
+from convoy_operator.hub.server import STREAMS_OF_A_CONNECTION
 
-from .conftest import FakeAgent, Installation, channel, eventually, running, signing_request
+from .conftest import FakeAgent, Installation, channel, dialled, eventually, running, signing_request
 
 ENROL = "/convoy.wire.Enrolment/Enrol"
 
@@ -129,17 +129,12 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "REFUSED_SECONDS", 3600)
-    node = f"{installation.namespace}-n"
-    await installation.node(node)
-    async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
-        await agent.enrol()
-        await agent.dial()
+    async with dialled(installation, monkeypatch) as (operator, agent):
         await eventually(lambda: agent.last("welcome") is not None, what="it is let in")
         stub = hub_pb2_grpc.HubStub(agent.link)
         more = [stub.Session(timeout=60) for _ in range(40)]
         turned_away = operator.metrics.agent_streams_refused._value.get
-        held = MOST_STREAMS - sessions.MOST_STREAMS
+        held = STREAMS_OF_A_CONNECTION - sessions.MOST_STREAMS
         await eventually(lambda: turned_away() >= held, what="some are refused")
         for number in (1, 2, 3):  # what comes later on the same connection
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
@@ -150,18 +145,12 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
         assert turned_away() == held
         for call in more:
             call.cancel()
-        await agent.hang_up()
 
 
 async def test_every_heartbeat_is_answered(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = f"{installation.namespace}-n"
-    await installation.node(node)
-    async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
-        await agent.enrol()
-        await agent.dial()
+    async with dialled(installation, monkeypatch) as (_, agent):
         for number in range(1, 6):
             await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=number))
 
@@ -169,7 +158,6 @@ async def test_every_heartbeat_is_answered(
             return {told.pulse.sent_unix_ms for told in agent.told if told.HasField("pulse")}
 
         await eventually(lambda: {1, 2, 3, 4, 5} <= answered(), what="pulses")
-        await agent.hang_up()
 
 
 async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(

@@ -10,7 +10,7 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 
-from .conftest import FakeAgent, Installation, eventually, running
+from .conftest import FakeAgent, Installation, dialled, eventually, running
 from .test_operator import JOBS
 
 STORES = "/apis/convoy.dev/v1alpha1/checkpointstores"
@@ -113,12 +113,7 @@ async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case(installation)
-    node = f"{case.namespace}-n"
-    await installation.node(node)
-    async with running(installation, monkeypatch) as operator:
-        agent = FakeAgent(installation, operator.hub, node)
-        await agent.enrol()
-        await agent.dial()
+    async with dialled(installation, monkeypatch) as (_, agent):
         await case.keys(create=True, accessKey="a", secretKey="b")
         await case.create("*")
         asked = await eventually(lambda: agent.last("store"), what="the agent is asked")
@@ -142,8 +137,7 @@ async def test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed(
         await eventually(lambda: agent.last("store").conditional, what="the agent may commit there")
         status = await case.status()
         assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}
-        assert status["probedBy"] == node
-        await agent.hang_up()
+        assert status["probedBy"] == agent.node
 
 
 async def test_a_claim_that_is_missed_is_looked_for_when_an_agent_begins(
