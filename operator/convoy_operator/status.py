@@ -28,28 +28,39 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 class ProgressThrottle:
     """Spaces the writes that only tell of progress; any other write goes at once and takes the turn's place.
 
-    Turns are given in the order in which they are asked for, one after another at the rate of writes: jobs
-    that began together do not write together.
+    There is one turn for each write that the rate allows, and each is of one job: the first that is free once
+    the job's last write is old enough. So jobs that began together do not write together. A turn that its job
+    does not take in `seconds` lapses.
     """
 
     def __init__(self, seconds: float, writes_per_second: float) -> None:
         self._seconds = seconds
         self._rate = writes_per_second
         self._written: dict[Key, float] = {}
-        self._turns: dict[Key, float] = {}
-        self._free = 0.0
-        """The first turn that nobody has."""
+        self._turns: dict[Key, int] = {}
+        """In units of the time between two writes."""
+        self._taken: set[int] = set()
 
     def turn(self, key: Key, jobs: int, now: float) -> float:
-        """Seconds until the next turn of one of `jobs` active jobs: no more than they take all together."""
-        longest = max(self._seconds, jobs / self._rate)
-        turn = self._turns.get(key)
-        if turn is None:
-            free = _within(self._free, now, longest)
-            self._free = free + 1 / self._rate
-            turn = max(free, self._written.get(key, -math.inf) + self._seconds)
-        self._turns[key] = turn = _within(turn, now, longest)
-        return turn - now
+        """Seconds until the turn of one of `jobs` active jobs, 0 while it may be taken."""
+        longest = self._seconds + jobs / self._rate
+        at = self._turns.get(key, math.inf) / self._rate
+        # One too far ahead was given while there were more jobs.
+        if not now - self._seconds <= at <= now + longest:
+            self._release(key)
+            at = self._take(key, max(now, self._written.get(key, -math.inf) + self._seconds)) / self._rate
+        return max(0.0, at - now)
+
+    def _take(self, key: Key, earliest: float) -> int:
+        turn = math.ceil(earliest * self._rate)
+        while turn in self._taken:
+            turn += 1
+        self._turns[key] = turn
+        self._taken.add(turn)
+        return turn
+
+    def _release(self, key: Key) -> None:
+        self._taken.discard(self._turns.pop(key, -1))
 
     def wait(
         self, key: Key, stored: Mapping[str, Any], patch: Mapping[str, Any], jobs: int, now: float
@@ -67,14 +78,9 @@ class ProgressThrottle:
     def written(self, key: Key, now: float) -> None:
         """Notes a write of the status."""
         self._written[key] = now
-        self._turns.pop(key, None)
+        self._release(key)
 
     def forget(self, key: Key) -> None:
         """The object is gone."""
         self._written.pop(key, None)
-        self._turns.pop(key, None)
-
-
-def _within(at: float, now: float, longest: float) -> float:
-    """A turn from now on; one given while there were more jobs may be too far ahead, and is folded back."""
-    return now + (at - now) % longest if at > now + longest else max(at, now)
+        self._release(key)
