@@ -1,4 +1,7 @@
-"""The commands of all pages but the tutorials, and which of them no test plays, with the reason."""
+"""The commands of pages, and which of them no test plays, with the reason.
+
+Those of tutorials are played where a page has them (`e2e.docs.tutorial`), but for those to be read alone.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,9 @@ NOT_PLAYED = {
     ("docs/checkpointstore.md", "kubectl -n convoy-system create secret"): "needs a bucket of one's own",
     ("docs/checkpointstore.md", "kubectl apply -f examples/volumes"): "changes the release",
     ("docs/checkpointstore.md", "convoy-env/bin/pip install"): "installs what the tests have",
+    ("docs/tutorials/checkpoints.md", "$ kubectl -n convoy-system"): "needs a bucket of one's own",
+    ("docs/tutorials/checkpoints.md", "$ convoy checkpoint ls"): "needs a bucket of one's own",
+    ("docs/tutorials/checkpoints.md", "$ kubectl apply"): "needs a bucket of one's own",
     ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.enabled"): "changes the release",
     ("docs/dashboard.md", f"{_UPGRADE} --set dashboard.ingress"): "needs an ingress controller",
     ("docs/dashboard.md", "kubectl -n convoy-system create serviceaccount"): "needs the dashboard",
@@ -56,7 +62,7 @@ def pages() -> list[Path]:
 
 def commands(page: Path) -> Iterator[Block]:
     """The blocks of a page that are commands."""
-    return (one for one in blocks(page.read_text()) if one.runs)
+    return (one for one in blocks(page.read_text()) if one.runs or one.language == "console")
 
 
 def reason(page: Path, block: Block) -> str:

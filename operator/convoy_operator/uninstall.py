@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR
+from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR, TAINTS
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
@@ -26,6 +26,7 @@ from convoy_operator.settings import from_environment
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"
 """Selects the pods that the operator made."""
 MOMENT_SECONDS, LOOK_SECONDS = 15.0, 1.0
+_COLUMNS = "'NODE:.metadata.name,HEALTH:.metadata.labels.convoy\\.dev/node-health,TAINTS:.spec.taints[*].key'"
 NAMED = 5
 """Objects that are named; of the others only the number is told."""
 
@@ -35,7 +36,7 @@ def objection(
 ) -> str | None:
     """What stands in the way of the uninstallation and what to do about it; None when nothing does.
 
-    `nodes`: those that carry Convoy's label, and may carry its taints: nobody else takes them away.
+    `nodes`: those that are `marked`: nobody else takes that away.
     """
     if not jobs and not pods and not nodes:
         return None
@@ -49,9 +50,10 @@ def objection(
         ]
     if nodes:
         lines += [
-            "Without the operator nobody takes its taints off nodes. First, and until no node is shown:",
+            "Without the operator nobody takes its taints off nodes. First, and until none shows HEALTH or",
+            "a taint of convoy.dev:",
             "  kubectl delete guardpolicies --all",
-            f"  kubectl get nodes -l {LABEL_NODE_HEALTH}",
+            f"  kubectl get nodes -o custom-columns={_COLUMNS}",
         ]
     if undo:
         lines += ["To keep Convoy instead, so that helm knows of it:", f"  {undo}"]
@@ -71,6 +73,14 @@ def _some(what: str, names: Sequence[str]) -> str:
     return f"{len(names)} {what}{plural} ({', '.join(sorted(names)[:NAMED])}{more})"
 
 
+def marked(node: Object) -> bool:
+    """Whether a Node carries the guard's label, or one of its taints: without an agent it has these alone."""
+    taints = node.get("spec", {}).get("taints", ())
+    return LABEL_NODE_HEALTH in node["metadata"].get("labels", ()) or any(
+        one.get("key") in TAINTS for one in taints
+    )
+
+
 async def ask(gateway: ApiGateway, undo: str) -> str | None:
     """The objection of the cluster as it is now.
 
@@ -80,10 +90,9 @@ async def ask(gateway: ApiGateway, undo: str) -> str | None:
     while True:
         jobs = await _list(gateway, TRAINING_JOBS)
         pods = await _list(gateway, PODS, WORKERS)
-        nodes = await _list(gateway, NODES, LABEL_NODE_HEALTH)
+        nodes = [node["metadata"]["name"] for node in await _list(gateway, NODES) if marked(node)]
         if jobs or not (pods or nodes) or time.monotonic() >= deadline:
-            marked = [node["metadata"]["name"] for node in nodes]
-            return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], marked, undo)
+            return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], nodes, undo)
         await asyncio.sleep(LOOK_SECONDS)
 
 

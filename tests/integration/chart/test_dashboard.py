@@ -40,7 +40,14 @@ def test_it_passes_the_restricted_standard_and_writes_to_tmp_alone(helm: Path) -
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("Deployment", "convoy-dashboard"), ("Deployment", "convoy-operator"), ("DaemonSet", "convoy-agent")],
+    [
+        ("Deployment", "convoy-dashboard"),
+        ("Deployment", "convoy-operator"),
+        ("DaemonSet", "convoy-agent"),
+        ("Job", "convoy-has-no-jobs-left"),
+        ("Job", "convoy-leaves-nothing"),
+        ("Job", "convoy-trains-a-job"),
+    ],
 )
 def test_services_are_no_settings(helm: Path, kind: str, name: str) -> None:
     pod = one(render(helm, ON), kind, name)["spec"]["template"]["spec"]

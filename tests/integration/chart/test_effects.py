@@ -36,6 +36,9 @@ PAGES: Mapping[str, Any] = {"dashboard": {"enabled": True}}
 OUTSIDE: Mapping[str, Any] = {
     "dashboard": {"enabled": True, "ingress": {"enabled": True, "host": "jobs.example.com"}}
 }
+BOOKS: Mapping[str, Any] = {
+    "monitoring": {"prometheusRule": {"enabled": True}, "runbooks": "https://x.example"}
+}
 INGRESS = {"Ingress convoy-dashboard"}
 POLICY, BINDING = ({f"ValidatingAdmissionPolicy{binding} convoy-trainingjobs"} for binding in ("", "Binding"))
 HELD: Mapping[str, Any] = {"admission": {"trainingJobs": {"enabled": True}}}
@@ -130,6 +133,7 @@ EFFECTS = {
     "admission.trainingJobs.localMemory.most": Effect("7Gi", POLICY, "quantity('7Gi')", HELD),
     "rbac.aggregate": Effect(False, {"ClusterRole *"}),
     "monitoring.runbooks": Effect("https://x.example", RULE, "https://x.example/convoy-"),
+    "monitoring.runbookSuffix": Effect(".html", RULE, "agents-unavailable.html", BOOKS),
     "monitoring.serviceMonitor.enabled": Effect(True, MONITORS, "port: metrics", OFF),
     "monitoring.serviceMonitor.namespace": Effect("mon", MONITORS, "namespace: mon"),
     "monitoring.serviceMonitor.labels": Effect({"team-x": "mine"}, MONITORS, "team-x: mine"),
@@ -158,6 +162,9 @@ EFFECTS = {
         True, DASHBOARD | INGRESS, "jobs.example.com", merged(OUTSIDE, "dashboard.ingress.enabled", False)
     ),
     "dashboard.ingress.className": Effect("class-x", INGRESS, "ingressClassName: class-x", OUTSIDE),
+    "dashboard.service.annotations": Effect(
+        {"team-x": "mine"}, {"Service convoy-dashboard"}, "team-x: mine", beside=PAGES
+    ),
     "dashboard.ingress.annotations": Effect({"team-x": "mine"}, INGRESS, "team-x: mine", OUTSIDE),
     "dashboard.ingress.host": Effect("x.example", DASHBOARD | INGRESS, "x.example", OUTSIDE),
     "dashboard.ingress.path": Effect("/*", INGRESS, "path: /*", OUTSIDE),

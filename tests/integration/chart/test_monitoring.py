@@ -194,6 +194,19 @@ def test_the_rules_are_the_file_with_the_addresses_of_runbooks(helm: Path, tmp_p
         assert body == ALERTS[alert]
 
 
+def test_runbooks_may_be_pages_of_the_site(helm: Path) -> None:
+    """What `make docs` builds has names that end otherwise."""
+    books = ("monitoring.runbooks=https://example.com/runbooks", "monitoring.runbookSuffix=.html")
+    bodies = render(helm, "monitoring.prometheusRule.enabled=true", *books, apis=PROMETHEUS)
+    found = [
+        body for group in one(bodies, "PrometheusRule", "convoy")["spec"]["groups"] for body in group["rules"]
+    ]
+    for body in found:
+        page = f"runbooks/{kebab(body['alert'])}"
+        assert body["annotations"]["runbook_url"] == f"https://example.com/{page}.html"
+        assert (RUNBOOKS.parent / f"{page}.md").exists()
+
+
 def test_alerts_name_no_page_that_nobody_can_open(helm: Path) -> None:
     rule = one(
         render(helm, "monitoring.prometheusRule.enabled=true", apis=PROMETHEUS), "PrometheusRule", "convoy"

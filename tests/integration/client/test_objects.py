@@ -143,8 +143,12 @@ def test_what_people_say_of_a_node(client: Client, control_plane: Any) -> None:
     assert released.metadata.name == "client-hw" and released.spec.condemned is None
     assert released.spec.release is not None and released.spec.release.reason == "a new fan"
     assert healths.exempt("client-hw", "a test", hours=2).spec.exempt is not None
+    condemned = healths.condemn("client-node", "smoke").spec
+    assert condemned.exempt is None and condemned.condemned is not None
     with pytest.raises(Invalid, match="exempt or condemned, not both"):
-        healths.condemn("client-node", "smoke")
+        healths.exempt("client-node", "a test")
+    assert healths.end_condemnation("client-node").spec.condemned is None
+    assert healths.exempt("client-node", "a test").spec.exempt is not None
     assert healths.end_exemption("client-node").spec.exempt is None
     with pytest.raises(NotFound, match="nothing is known of node client-none"):
         healths.release("client-none", "why not")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from e2e.docs.commands import NOT_PLAYED, commands, filled, pages
-from e2e.docs.tutorial import CHECKOUT, blocks
+from e2e.docs.commands import NOT_PLAYED, commands, filled, pages, reason
+from e2e.docs.tutorial import CHECKOUT, FOLDER, blocks
 
 
 def test_what_is_not_played_is_there_once_and_has_a_reason() -> None:
@@ -22,6 +23,18 @@ def test_blocks_of_commands_are_marked_as_such(page: Path) -> None:
     found = [one for one in blocks(page.read_text()) if one.text.startswith(begins)]
     if page.name != "cli.md":  # of the command line itself
         assert [one.line for one in found if not one.runs] == []
+
+
+@pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda path: path.stem)
+def test_what_a_tutorial_has_for_reading_alone_has_a_reason(page: Path) -> None:
+    assert [one.line for one in commands(page) if not one.runs and not reason(page, one)] == []
+
+
+def test_people_are_told_to_say_why_of_a_node() -> None:
+    """Commands in the middle of a sentence are played by nobody."""
+    said = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--reason)[^`]+`")
+    found = {str(page): said.findall(page.read_text()) for page in pages()}
+    assert {page: words for page, words in found.items() if words} == {}
 
 
 def test_the_readme_leads_to_the_dashboard_as_its_own_page_does() -> None:

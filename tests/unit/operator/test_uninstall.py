@@ -57,6 +57,20 @@ def test_agents_are_given_time_and_then_it_looks_once_more(api: FakeApi, virtual
 
 
 @pytest.mark.parametrize(
+    ("node", "found"),
+    [
+        ({}, False),
+        ({"spec": {"taints": [{"key": "node.kubernetes.io/unreachable"}]}}, False),
+        ({"metadata": {"labels": {LABEL_NODE_HEALTH: "Healthy"}}}, True),
+        ({"spec": {"taints": [{"key": "other"}, {"key": "convoy.dev/unqualified"}]}}, True),
+    ],
+    ids=["bare", "others", "labelled", "never told of its hardware"],
+)
+def test_a_node_is_marked_by_a_label_or_a_taint(node: dict[str, Any], found: bool) -> None:
+    assert uninstall.marked({"metadata": {"name": "n1"}, **node}) is found
+
+
+@pytest.mark.parametrize(
     ("gone_after", "seconds", "words"), [(4.5, 30.0, None), (None, 15.0, "1 marked node (n1)")]
 )
 def test_marks_of_a_policy_that_has_just_gone_have_a_moment(

@@ -6,6 +6,7 @@ That is written into `spec`, with who says so and why.
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -48,8 +49,8 @@ class NodeHealths(Collection[NodeHealth]):
         return self._say(node, {"exempt": None})
 
     def condemn(self, node: str, reason: str, user: str | None = None) -> NodeHealth:
-        """Takes a node out of service until that is taken back."""
-        return self._say(node, {"condemned": _said(reason, user)})
+        """Takes a node out of service until that is taken back; an exemption ends."""
+        return self._say(node, {"condemned": _said(reason, user), "exempt": None})
 
     def end_condemnation(self, node: str) -> NodeHealth:
         """Has a node that was condemned tested again."""
@@ -76,7 +77,14 @@ def one_of(found: Sequence[NodeHealth], node: str) -> NodeHealth:
 
 
 def _said(reason: str, user: str | None) -> dict[str, JsonValue]:
-    return {"reason": reason, "user": user or getpass.getuser()}
+    return {"reason": reason, "user": user or _user()}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A container's user often has no name.
+        return f"uid {os.getuid()}"
 
 
 def _text(moment: datetime) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, quote, urlsplit
 
-from starlette.responses import RedirectResponse
+from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from convoy_operator.dashboard.auth.door import Door, host_of
@@ -16,6 +16,8 @@ from convoy_operator.dashboard.settings import AuthMode
 
 SESSION = "convoy.session"
 """Key of the session in the scope of a request."""
+ALIVE = "/healthz"
+"""Where a load balancer asks of this port whether it is alive: by an address, so under no name."""
 _OPEN = re.compile(r"/login|/static/[^/]+")
 _PAGE = re.compile(r"/(jobs/[^/]+/[^/]+|nodes/[^/]+)?")
 _SOCKET = "/_nicegui_ws/"
@@ -86,6 +88,9 @@ class Gate:
             return
         header, path = headers_of(scope), scope["path"]
         reading = scope["type"] == "http" and scope["method"] in _SAFE
+        if reading and path == ALIVE:
+            await PlainTextResponse("ok\n")(scope, receive, send)
+            return
         if self._hosts and host_of(header("host"))[0] not in self._hosts:
             # Any site can have its own name lead here: where nobody logs in, the name is all that tells.
             await _refuse(scope, receive, send, 403, "this dashboard is not reached by that name")

@@ -59,7 +59,7 @@ def explanation(health: NodeHealth, now: datetime) -> list[str]:
             f"To be swept once it is idle: {hint.job} was {hint.slowdown - 1:.0%} slower for it "
             f"({hint.cause}), {age(hint.at, now)} ago, which may lie in the node and need not"
         )
-    lines += _people(health)
+    lines += _people(health, now)
     if status.quarantines:
         lines.append(
             f"Quarantined {len(status.quarantines)} times, lemon score {status.lemon_score:.2f} "
@@ -85,9 +85,9 @@ def _evidence(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
         )
 
 
-def _people(health: NodeHealth) -> Iterator[str]:
+def _people(health: NodeHealth, now: datetime) -> Iterator[str]:
     spec = health.spec
-    if spec.exempt:
+    if spec.exempt and now < spec.exempt.until:
         until = f"{spec.exempt.until:%Y-%m-%dT%H:%M:%SZ}"
         yield f"Left alone until {until}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:
