@@ -61,17 +61,19 @@ MARKS = 1000
 """Requests that may be made at once to store nodes' health and to mark them; then `settings.qps` a second."""
 URGENT_QPS = 50.0
 """Requests per second, beside all others, for nodes: their labels, and the Leases of quiet ones."""
+URGENT_CONNECTIONS = 8
+"""To the API server, beside all others, for those, and for the Lease of the replica that leads."""
 
 
 class Operator:
     """One replica."""
 
-    def __init__(self, settings: Settings, client: ApiClient) -> None:
+    def __init__(self, settings: Settings, client: ApiClient, aside: ApiClient) -> None:
+        """`aside`: for what must not wait for a connection behind the pods of a huge job."""
         self.settings = settings
         self.metrics = metrics = Metrics(package_version())
         self.gateway = gateway = KubernetesGateway(client, settings, metrics)
-        # What decides whether a node is lost must not queue behind the pods of a huge job.
-        urgent = KubernetesGateway(client, replace(settings, qps=min(settings.qps, URGENT_QPS)), metrics)
+        urgent = KubernetesGateway(aside, replace(settings, qps=min(settings.qps, URGENT_QPS)), metrics)
         self.world = world = World()
         self.queue: WorkQueue[Key] = WorkQueue(
             settings.backoff_min_seconds,
@@ -133,7 +135,7 @@ class Operator:
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
-            LeaseLock(LEASE_NAME, settings.namespace, identity, client, settings.renew_seconds / 2),
+            LeaseLock(LEASE_NAME, settings.namespace, identity, aside, settings.renew_seconds / 2),
             lease_seconds=settings.lease_seconds,
             renew_seconds=settings.renew_seconds,
             retry_seconds=settings.retry_seconds,
@@ -304,8 +306,9 @@ async def run(settings: Settings) -> int:
     """Runs one replica until SIGTERM or SIGINT; the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with await connect(settings) as client:
-        operator = Operator(settings, client)
+    few = replace(settings, connections=URGENT_CONNECTIONS)
+    async with await connect(settings) as client, await connect(few) as aside:
+        operator = Operator(settings, client, aside)
         for number in (signal.SIGTERM, signal.SIGINT):
             # Until kopf starts, which then takes the signals for itself and returns.
             loop.add_signal_handler(number, stop.set)

@@ -104,6 +104,9 @@ class WorkQueue(Generic[K]):
                     False,
                 )
                 self.on_wait(self._now() - entry.ready_at)
+                if self.depth:
+                    # Released here, before the timer: one that is set anew would wake nobody for them.
+                    self._wake()
                 return key
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)

@@ -209,11 +209,15 @@ class Reconciler:
         if self._refusals.standing(parent.uid, parent.generation, now):
             return {}
         refused = await self._children.create(parent, plan.create)
-        if refused:
+        if refused and self._lives(parent):
             self._refusals.record(parent.uid, parent.generation, refused, self._clock())
         else:
             self._refusals.clear(parent.uid)
         return refused
+
+    def _lives(self, parent: Parent) -> bool:
+        known = self._world.parents(TRAINING_JOB).get(parent.namespace, parent.name)
+        return known is not None and known.uid == parent.uid
 
     async def _store(self, key: Key, parent: Parent, plan: Plan) -> tuple[Parent, float | None]:
         """Writes the status if it differs: the parent as stored, and seconds to wait if it is too early."""

@@ -73,7 +73,7 @@ class ProgressThrottle:
         turned = "cause" in patch.get("goodput", ())
         known = patch.keys() <= PROGRESS_FIELDS & stored.keys()
         steady = stored.get("phase") == "Running" and known and not turned
-        return self.turn(key, jobs, now) if steady and key in self._written else 0.0
+        return self.turn(key, jobs, now) if steady else 0.0
 
     def written(self, key: Key, now: float) -> None:
         """Notes a write of the status."""

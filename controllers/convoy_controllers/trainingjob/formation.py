@@ -192,6 +192,7 @@ def commands(
     members = tuple(Member(slot.position, pod.uid, pod.node or "", slot.processes) for slot, pod in placed)
     strict = nodes.strict(job)
     memory = _memory(observed, members)
+    size = world_size(layout)
     return tuple(
         Assign(
             node=pod.node or "",
@@ -202,7 +203,7 @@ def commands(
             slot=slot.position,
             rank_offset=slot.rank_offset,
             processes=slot.processes,
-            world_size=world_size(layout),
+            world_size=size,
             master_addr=first.ip or "",
             master_port=view.master_port,
             hang_seconds=job.spec.recovery.hang_seconds,

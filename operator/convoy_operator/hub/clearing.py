@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 
 from convoy_operator import views
 from convoy_operator.hub.known import Known
@@ -34,19 +34,24 @@ class Clearing:
         """Has the memory of jobs that are over or gone given back, and that of nodes which jobs have left."""
         alive = {job.uid: job for job in self._world.jobs if not ended(job)}
         before, self._over = self._over, set()
+        # A job's pods are looked through once, not once for each of its nodes.
+        places: dict[str, Container[str] | None] = {}
         for node, agent in agents:
             for uid in agent.holdings:
-                if self._needed(alive, uid, node):
+                if uid not in places:
+                    places[uid] = self._places(alive.get(uid))
+                needed = places[uid]
+                if needed is None or node in needed:
                     continue
                 self._over.add((node, uid))
                 # Seen twice: what memory held cannot be had back.
                 if (node, uid) in before and agent.stream is not None:
                     self._forget(node, uid)
 
-    def _needed(self, alive: Mapping[str, Parent], uid: str, node: str) -> bool:
-        job = alive.get(uid)
+    def _places(self, job: Parent | None) -> Container[str] | None:
+        """Nodes whose memory of a job is needed; None for all."""
         if job is None:
-            return False
+            return ()
         pods = self._world.pods.indexed((job.namespace, job.name))
         nodes = {pod.view.node for pod in pods if pod.view.node}
-        return node in nodes or not views.settled(job.raw, len(nodes))
+        return nodes if views.settled(job.raw, len(nodes)) else None

@@ -18,12 +18,13 @@ from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
+from convoy_controllers.plan import ENDED_PHASES
 from convoy_crds import storekeys
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
-from convoy_operator.keys import CHECKPOINT_STORE, Key
+from convoy_operator.keys import CHECKPOINT_STORE, TRAINING_JOB, Key
 from convoy_operator.queue import WorkQueue
 from convoy_operator.resources import SECRETS
 from convoy_operator.views import Parent
@@ -279,14 +280,14 @@ class Stores:
 
     def _used_on(self, node: str) -> Iterable[str]:
         """Stores of the jobs that have pods on a node and may use them."""
-        for key in sorted(self._world.jobs_on(node)):
+        pods = (pod for pod in self._world.members_on(node) if pod.view.phase not in ENDED_PHASES)
+        for key in sorted({Key(TRAINING_JOB, pod.namespace, pod.job) for pod in pods}):
             job = self._world.jobs.get(key.namespace, key.name)
             name = views.store_of(job.raw) if job is not None else ""
             known = self._known.get(name)
             if known is None or not known.spec.allows(key.namespace):
                 continue
-            if any(pod.view.node == node for pod in self._world.own_pods(key)):
-                yield name
+            yield name
 
     def _wake(self, name: str) -> None:
         self._queue.add(Key(CHECKPOINT_STORE, "", name))

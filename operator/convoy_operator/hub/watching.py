@@ -159,7 +159,7 @@ class Watches:
     def _job(self, pod: Pod, incarnation: int) -> WatchedJob | None:
         """The job of a pod, if that incarnation of it has formed."""
         parent = self._world.jobs.get(pod.namespace, pod.job)
-        if parent is None or parent.uid != pod.view.owner_uid:
+        if parent is None or parent.uid != pod.view.owner_uid or ended(parent):
             return None
         status = parent.status
         if status.get("incarnation") != incarnation or not status.get("membership"):

@@ -225,8 +225,9 @@ async def running(
 ) -> AsyncIterator[Operator]:
     """A whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
-    async with await client_of(installation.plane, installation.token) as client:
-        operator = Operator(settings_for(installation, **more), client)
+    plane, token = installation.plane, installation.token
+    async with await client_of(plane, token) as client, await client_of(plane, token) as aside:
+        operator = Operator(settings_for(installation, **more), client, aside)
         task = asyncio.create_task(operator.run())
         try:
             await eventually(lambda: task.done() or operator.leads, what="operator leads")

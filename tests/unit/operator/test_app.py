@@ -60,7 +60,7 @@ def test_an_authority_that_others_make_is_waited_for(
     api: FakeApi, virtual: Callable[..., Any], maker: str
 ) -> None:
     async def start() -> bool:
-        operator = Operator(Settings(namespace="sys", ca_maker=maker), Mock())
+        operator = Operator(Settings(namespace="sys", ca_maker=maker), Mock(), Mock())
         operator.gateway = api  # type: ignore[assignment]  # in memory
         try:
             async with asyncio.timeout(60):
@@ -94,7 +94,7 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
         namespace="sys", ca_maker="CertManager",
         http_bind="127.0.0.1", probe_port=probes, metrics_port=metrics,
     )  # fmt: skip
-    operator = Operator(settings, Mock())
+    operator = Operator(settings, Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     running = asyncio.create_task(operator.run())
     try:
@@ -114,14 +114,20 @@ def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_an
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
     made: list[Settings] = []
+    connections: list[str] = []
 
     def gateway(client: Any, settings: Settings, metrics: Any) -> Mock:
         made.append(settings)
+        connections.append(client.name)
         return Mock()
 
     monkeypatch.setattr(app, "KubernetesGateway", gateway)
     settings = Settings(**given)
-    Operator(settings, Mock())
+    client, aside = Mock(), Mock()
+    client.name, aside.name = "client", "aside"
+    operator = Operator(settings, client, aside)
+    assert connections == ["client", "aside", "client"]
+    assert operator.elector._lock.api_instance.api_client is aside, "the Lease waits behind no pods"
     qps, burst = settings.qps, settings.burst
     each = [(one.qps, one.burst) for one in made]
     assert each == [(qps, burst), (min(qps, 50), burst), (qps, max(burst, 1000))]
@@ -142,7 +148,7 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
         namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics,
         enrolment_port=enrolment, session_port=sessions,
     )  # fmt: skip
-    operator = Operator(settings, Mock())
+    operator = Operator(settings, Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     hub = operator._hub(Authority(make_authority(datetime.now(UTC))))
     await hub.start()
@@ -173,7 +179,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
     monkeypatch.setattr(http, "REQUEST_SECONDS", 600.0)
     probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
     settings = Settings(namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics)
-    operator = Operator(settings, Mock())
+    operator = Operator(settings, Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     running = asyncio.create_task(operator.run())
     held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -206,7 +212,7 @@ class Takeover:
 
         monkeypatch.setattr(app, "_list", listed)
         monkeypatch.setattr(app, "together", self.lead)
-        self.operator = Operator(Settings(namespace="sys"), Mock())
+        self.operator = Operator(Settings(namespace="sys"), Mock(), Mock())
         self.seen: dict[str, float | None] = {}
         self.taken = ""
 

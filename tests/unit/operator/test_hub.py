@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -934,6 +935,18 @@ class TestAgents:
         assert sorted(set(self.forgotten(stream))) == ["gone", "j"]
         self.agents.holdings("n0", wire.Holdings())
         assert self.forgotten(stream) == []
+
+    async def test_a_look_goes_through_a_jobs_pods_once_however_many_nodes_hold_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for node in ("n0", "n1", "n2"):
+            self.holding(node, "j")
+        self.run_job(phase="Running")
+        looks = Mock(wraps=self.world.pods.indexed)
+        monkeypatch.setattr(self.world.pods, "indexed", looks)
+        self.now += 11
+        self.agents.clear()
+        assert looks.call_count == 1
 
     async def test_memory_that_seems_useless_for_a_moment_stays(self) -> None:
         stream = self.holding("n0", "j")

@@ -41,6 +41,26 @@ def test_equal_keys_are_one(virtual: Any) -> None:
     virtual(scenario())
 
 
+def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) -> None:
+    """A worker comes just before the timer, and news of another key then sets that later."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+
+        def come_back() -> None:
+            with pytest.raises(StopIteration, match="a"):
+                queue.get().send(None)
+            queue.add("c", 10)
+
+        began = now()
+        asyncio.get_running_loop().call_later(1, come_back)
+        queue.add("a", 1)
+        queue.add("b", 1)
+        assert (await take(queue), now() - began) == ("b", 1)
+
+    virtual(scenario())
+
+
 def test_a_key_never_has_two_workers_and_runs_once_more_when_dirty(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()

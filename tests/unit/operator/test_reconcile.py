@@ -186,6 +186,23 @@ async def test_a_pod_of_ours_that_exists_already_counts_as_created(it: Harness) 
     assert it.errors("api") == 0
 
 
+async def test_nothing_is_remembered_of_a_job_that_goes_while_its_pods_are_refused(it: Harness) -> None:
+    def refuse(verb: str, plural: str, name: str) -> Exception | None:
+        if (verb, plural) != ("create", "pods"):
+            return None
+        it.world.jobs.remove(job)
+        return errors.Invalid(422, "the namespace is being terminated")
+
+    job = it.world.jobs.get("ns", "job")
+    assert job is not None
+    it.api.fail = refuse
+    pod = it.pod("job-worker-0")
+    it.plan = lambda parent, refused: Plan(create=(pod,))
+    await it.reconciler.handle(KEY)
+    assert it.errors("bug") == 0
+    assert it.reconciler._refusals.wait(job.uid, it.time) is None
+
+
 async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0", owner="stranger"), "ns")
     it.plan = lambda parent, refused: Plan(

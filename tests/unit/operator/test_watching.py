@@ -196,6 +196,8 @@ def test_a_job_that_is_over_is_forgotten() -> None:
     assert hub.watches.view("uid-job") is not None
     hub.form(3, phase="Succeeded")
     assert hub.watches.view("uid-job") is None
+    hub.tell(2, incarnation=3)
+    assert hub.watches.view("uid-job") is None, "its agents tell the last steps after its end"
 
 
 def test_a_detector_that_sees_nothing_is_found_out() -> None:
