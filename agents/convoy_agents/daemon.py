@@ -181,8 +181,7 @@ class Agent:
         await self.keeper.recover()
         # Sockets first: the pods of an earlier agent are dialling already.
         await volumes.recover()
-        for state in self.pods:
-            await self._committer.resume(state.uid)
+        await self._resume()
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
         await csi.start()
         self._recovered = True
@@ -201,6 +200,14 @@ class Agent:
                 task.result()
         finally:
             await self._leave(csi, tasks)
+
+    async def _resume(self) -> None:
+        for state in self.pods:
+            try:
+                await self._committer.resume(state.uid)
+            except OSError as error:
+                # Its ranks hear of it when they ask; the other pods need this agent.
+                log.error("what was under way does not go on", pod_uid=state.uid, why=str(error))
 
     async def _serve_hub(self) -> None:
         """Peer first: Hello tells its address."""
