@@ -88,7 +88,8 @@ class Agent:
         encoders = Encoders(max(1, min(MAX_ENCODERS, (os.cpu_count() or 1) // 4)))
         self.remotes = Remotes(self._report_store, settings.stores_dir, encoders, settings.copy_rate)
         alarms = Alarms(self.pods.troubled)
-        self.desk = CommitDesk(KeptLedger(self.keeper, self.remotes, alarms))
+        self._ledger = KeptLedger(self.keeper, self.remotes, alarms)
+        self.desk = CommitDesk(self._ledger)
         self._peers = PeerClient(self.enrolment)
         self._negotiator = Negotiator(settings.node, self.desk, self._peers, self._plan)
         links = Links(encoders, partial(metrics.travelled, "peer"))
@@ -181,8 +182,7 @@ class Agent:
         await self.keeper.recover()
         # Sockets first: the pods of an earlier agent are dialling already.
         await volumes.recover()
-        for state in self.pods:
-            await self._committer.resume(state.uid)
+        await self._resume()
         csi = CsiServers(settings.kubelet_dir, settings.node, version(), volumes)
         await csi.start()
         self._recovered = True
@@ -201,6 +201,14 @@ class Agent:
                 task.result()
         finally:
             await self._leave(csi, tasks)
+
+    async def _resume(self) -> None:
+        for state in self.pods:
+            try:
+                await self._committer.resume(state.uid)
+            except OSError as error:
+                # Its ranks hear of it when they ask; the other pods need this agent.
+                log.error("what was under way does not go on", pod_uid=state.uid, why=str(error))
 
     async def _serve_hub(self) -> None:
         """Peer first: Hello tells its address."""
@@ -276,7 +284,13 @@ class Agent:
         self.hub.wake()
 
     def _forget(self, job_uid: str) -> None:
-        self._spawn(self.keeper.forget(job_uid))
+        self._spawn(self._job_over(job_uid))
+
+    async def _job_over(self, job_uid: str) -> None:
+        await self.keeper.forget(job_uid)
+        # The hub says it again for as long as its memory is not given back.
+        if self.keeper.get(job_uid) is None:
+            self._ledger.forget(job_uid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -262,7 +262,8 @@ class PeerClient:
     def _drop(self, keep: int) -> None:
         while len(self._channels) > keep:
             _, channel = self._channels.popitem(last=False)
-            # A call that is under way keeps its channel until its own deadline.
+            # A call that is under way keeps its channel for as long as most calls may take; gRPC cancels the
+            # others then, and they are made again.
             task = asyncio.create_task(channel.close(DEADLINE_SECONDS))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

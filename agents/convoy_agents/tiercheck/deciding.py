@@ -11,7 +11,7 @@ import structlog
 
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
-from convoy_agents.tiercheck.exchange import Exchange, Shortage, Surveyed, Unreachable, marks_to_wire
+from convoy_agents.tiercheck.exchange import Exchange, Surveyed, Unreachable, marks_to_wire
 from convoy_agents.tiercheck.remote import Remotes
 from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.surveying import Surveys
@@ -222,7 +222,7 @@ class Decisions:
             if place.node == self._node:
                 return await self._surveys.answer(plan.job_uid, plan.incarnation, member)
             return await self._exchange.survey(place, self._surveys.now(plan), member)
-        except (Unreachable, OSError, *Shortage) as error:
+        except (Unreachable, OSError) as error:
             log.info("no survey", job=plan.job, node=place.node, why=str(error))
             return None
 

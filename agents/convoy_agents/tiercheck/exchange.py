@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import grpc
@@ -87,23 +88,22 @@ class Exchange:
             job_uid=plan.job_uid, incarnation=plan.incarnation, member=member, warrant=plan.warrant
         )
         parts = []
-        try:
+        with _reaching(place):
             stub = await self._stubs.shards(place)
             async with asyncio.timeout(CALL_SECONDS if member else HOLDER_SECONDS):
                 async for part in stub.Survey(request):
                     parts.append(part)
+        try:
             # Megabytes, for large shards.
             return await asyncio.to_thread(_surveyed, parts)
-        except (grpc.aio.AioRpcError, TimeoutError, MalformedError, ValueError) as error:
+        except (MalformedError, ValueError) as error:
             raise _unreachable(place, error) from error
 
     async def resume(self, place: Place, request: hub_pb2.ResumeRequest) -> hub_pb2.ResumeReply:
         """What slot 0's agent has decided. Unreachable."""
-        try:
+        with _reaching(place):
             stub = await self._stubs.shards(place)
             reply: hub_pb2.ResumeReply = await stub.Resume(request, timeout=RESUME_SECONDS)
-        except (grpc.aio.AioRpcError, TimeoutError) as error:
-            raise _unreachable(place, error) from error
         return reply
 
     async def give(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
@@ -116,7 +116,7 @@ class Exchange:
         if manifest is None:
             # Damage is what does not match; this has made room for what is newer.
             raise Outdated(f"shard {key} is not here any more")
-        try:
+        with _reaching(place):
             stub = await self._stubs.shards(place)
             offer = await stub.Offer(
                 hub_pb2.OfferRequest(
@@ -142,8 +142,6 @@ class Exchange:
                 if await holding.look(lambda vault: key not in vault.manifests):
                     raise Outdated(f"shard {key} is not here any more")
                 raise failed[0]
-        except (grpc.aio.AioRpcError, TimeoutError) as error:
-            raise _unreachable(place, error) from error
         if not reply.whole:
             raise Later(f"{place.node}: {reply.reason}")
 
@@ -178,7 +176,7 @@ class Exchange:
 
     async def take(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
         """Fetches a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
-        try:
+        with _reaching(place):
             stub = await self._stubs.shards(place)
             wanted = await self._expect(stub, place, holding, plan, key)
             if wanted:
@@ -194,8 +192,6 @@ class Exchange:
                     length = await holding.put(key, piece.index, piece.data)
                     metrics.COPIED_BYTES.labels("taken").inc(length)
             await holding.use(lambda vault: vault.admit(key))
-        except (grpc.aio.AioRpcError, TimeoutError) as error:
-            raise _unreachable(place, error) from error
 
     async def _expect(
         self, stub: hub_pb2_grpc.ShardsStub, place: Place, holding: Holding, plan: Assignment, key: str
@@ -212,6 +208,21 @@ class Exchange:
         if manifest.id != key:
             raise Damaged(f"{place.node}: another shard than {key}")
         return await holding.expect(manifest, OTHERS, plan.memory_limit)
+
+
+@contextlib.contextmanager
+def _reaching(place: Place) -> Iterator[None]:
+    """Unreachable for what ends a call that is made meanwhile."""
+    try:
+        yield
+    # UsageError: the channel was closed since the call before.
+    except (grpc.aio.AioRpcError, grpc.aio.UsageError, TimeoutError) as error:
+        raise _unreachable(place, error) from error
+    except asyncio.CancelledError as error:
+        # gRPC raises it, too, when the channel is closed below a call: a certificate was renewed.
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        raise Unreachable(f"{place.node}: the connection was closed below the call") from error
 
 
 def _unreachable(place: Place, error: Exception) -> Unreachable:

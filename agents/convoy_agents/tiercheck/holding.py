@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Set
@@ -30,12 +31,16 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-class Refused(Exception):
+class Refused(OSError):
     """There is no memory for it."""
 
     def __init__(self, refusal: Refusal) -> None:
-        super().__init__(str(refusal))
+        # As with NoRoom: who can do without the memory need not know what it lacks.
+        super().__init__(errno.ENOSPC, str(refusal))
         self.refusal = refusal
+
+    def __str__(self) -> str:
+        return str(self.refusal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,9 @@ class Holding:
             self.warrant = vault.warrant
 
     async def use(self, do: Callable[[Vault], T]) -> T:
-        """Lets `do` work with the vault in a thread, nobody else meanwhile. OSError when there is none."""
+        """Lets `do` work with the vault in a thread, nobody else meanwhile. OSError when there is none;
+        Refused when the node has no memory for it.
+        """
         return await self._through(self._use(do))
 
     async def _use(self, do: Callable[[Vault], T]) -> T:
@@ -110,7 +117,7 @@ class Holding:
             task.exception()  # whoever waited has heard of it, and nobody else needs to
 
     async def look(self, do: Callable[[Vault], T]) -> T:
-        """What `do` sees, quickly and without changing anything."""
+        """What `do` sees, quickly and without changing anything. OSError as `use`."""
         async with self._turn:
             return do(await self._open())
 

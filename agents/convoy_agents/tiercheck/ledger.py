@@ -84,6 +84,11 @@ class KeptLedger:
                 self._chosen[plan.job_uid] = (stands.generation, time.monotonic())
         return written
 
+    def forget(self, job_uid: str) -> None:
+        """The job is over."""
+        self._chosen.pop(job_uid, None)
+        self._made_room.pop(job_uid, None)
+
     async def _goes_remote(self, plan: Assignment, generation: Generation, last: bool) -> bool:
         """Whether it is time, and the one before has got there, or has had its time. What the job ends with
         goes in any case: its memory is given back.

@@ -16,7 +16,6 @@ import structlog
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.tiercheck.deciding import Decisions
 from convoy_agents.tiercheck.exchange import ENCODINGS, PIECE_SECONDS, Shortage, Surveyed, marks_to_wire
-from convoy_agents.tiercheck.holding import Refused
 from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.lanes import Lanes
 from convoy_agents.tiercheck.link import Links
@@ -67,7 +66,7 @@ class ShardService:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
             found = await self._surveys.answer(request.job_uid, request.incarnation, request.member)
-        except (OSError, Refused, ValueError) as error:
+        except (OSError, ValueError) as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         for part in _parts(found):
             yield part
@@ -105,10 +104,10 @@ class ShardService:
             return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.LATER, reason="the job is not here yet")
         if request.incarnation < max(holding.seen, plan.incarnation):
             return _refused("a later incarnation has begun")
-        verdict = await holding.look(lambda vault: _fits(vault, request.incarnation, manifest))
-        if verdict is not None:
-            return verdict
         try:
+            verdict = await holding.look(lambda vault: _fits(vault, request.incarnation, manifest))
+            if verdict is not None:
+                return verdict
             await holding.withdrawn(shown.node, request.withdrawn, request.incarnation)
             wanted = await holding.expect(manifest, OTHERS, plan.memory_limit, giver=shown.node)
         except Shortage as error:

@@ -253,7 +253,9 @@ class Ranks:
                 or known.attempt < question.attempt
             ):
                 known = await self._asked(plan, question, known)
-                self._readings[uid] = known
+                # One of a pod that has left meanwhile would be ended by nobody.
+                if any(one.uid == uid for one in self._pods()):
+                    self._readings[uid] = known
             return known
 
     async def _asked(self, plan: Assignment, question: Restore, before: Reading | None) -> Reading:
@@ -315,7 +317,9 @@ class Ranks:
         fetched = self._fetched.setdefault(plan.job_uid, set())
         kept |= await self._committer.adopt(plan.pod_uid, reading)
         fetched |= reading.fetched
-        if not any(one.plan.job_uid == plan.job_uid for one in self._readings.values()):
+        others = [one.plan for one in self._readings.values() if one.plan.job_uid == plan.job_uid]
+        # What an earlier incarnation has not read to its end is read by nobody any more.
+        if not any(one.incarnation >= plan.incarnation for one in others):
             await holding.unpin(fetched - kept)
             self._kept.pop(plan.job_uid, None)
             self._fetched.pop(plan.job_uid, None)

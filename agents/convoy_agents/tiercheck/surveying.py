@@ -49,7 +49,7 @@ class Surveys:
 
     async def answer(self, job_uid: str, incarnation: int, member: bool) -> Surveyed:
         """All that is held. From then on earlier incarnations are refused here: nobody commits behind the
-        back of who has looked. OSError, Refused.
+        back of who has looked. OSError.
         """
         plan = self.plan(job_uid)
         known = plan.incarnation if plan else 0

@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -301,10 +301,10 @@ async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
     hung, over = threading.Event(), threading.Event()
 
     class Hanging(Volume):
-        def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+        def names(self, folder: str, *more: Any, **also: Any) -> Listing:
             if hung.is_set():
                 over.wait(60)
-            return super().names(folder, alive)
+            return super().names(folder, *more, **also)
 
     monkeypatch.setattr(remote, "Volume", Hanging)
     job.copies = 0

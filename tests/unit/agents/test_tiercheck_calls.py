@@ -204,10 +204,10 @@ class Remote:
 
     def __init__(self, root: Path, over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
         class Hanging(Volume):
-            def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+            def names(self, folder: str, *more: Any, **also: Any) -> Listing:
                 if "hung" in self.where:
                     over.wait(60)
-                return super().names(folder, alive)
+                return super().names(folder, *more, **also)
 
         monkeypatch.setattr(remote, "Volume", Hanging)
         monkeypatch.setattr(remote, "is_target", Path.is_dir)

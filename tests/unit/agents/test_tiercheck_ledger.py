@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.agents.test_tiercheck_vault import SIZE, named, noise, sealed
 
+from convoy_agents.daemon import Agent
 from convoy_agents.desk import Said
+from convoy_agents.tiercheck import memory as share
 from convoy_agents.tiercheck.alarms import Alarms
+from convoy_agents.tiercheck.keeper import Keeper
 from convoy_agents.tiercheck.ledger import KeptLedger
+from convoy_agents.tiercheck.stores.errors import StoreError
 from convoy_agents.tiercheck.vault import Facts, Vault
 from convoy_controllers.checkpoint.generation import Generation, Tier
 from convoy_controllers.checkpoint.records import Record
@@ -27,6 +33,7 @@ class Kept:
         self.vault = Vault(folder)
         self.vault.begin(1, {})
         self.vault.reserve("0", 2, SIZE)
+        self.swept = 0
 
     def open(self, job_uid: str) -> Kept:
         return self
@@ -46,6 +53,12 @@ class Kept:
     def commits(self, plan: Any) -> bool:
         return True
 
+    async def commit(self, plan: Any, record: Record) -> bool:
+        raise StoreError("no room", retriable=True, errno=errno.ENOSPC)
+
+    async def sweep(self, plan: Any) -> None:
+        self.swept += 1
+
 
 class Use:
     every_seconds = 3600
@@ -60,6 +73,15 @@ class Plan:
     incarnation, world_size, memory = 1, 1, Memory()
 
 
+async def write(ledger: KeptLedger, memory: Kept, generation: Generation) -> Record:
+    """Every slot has sealed it."""
+    plan: Any = Plan()
+    manifest = sealed(memory.vault, f"0-{generation.step % 2}", generation.step)
+    said = {0: Said({"0": manifest.id}, Facts(1, "2.13", "plan"))}
+    assert await ledger.write(plan, Tier.LOCAL, generation, said)
+    return memory.vault.records[generation]
+
+
 @pytest.mark.parametrize("kept", [None, False, True], ids=["none", "not to the store", "to the store"])
 async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
     tmp_path: Path, kept: bool | None
@@ -68,20 +90,42 @@ async def test_the_record_that_stands_tells_whether_it_goes_to_the_store(
     of it.
     """
     memory: Any = Kept(tmp_path)
-    plan: Any = Plan()
     ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
-
-    async def write(generation: Generation) -> Record:
-        manifest = sealed(memory.vault, f"0-{generation.step % 2}", generation.step)
-        said = {0: Said({"0": manifest.id}, Facts(1, "2.13", "plan"))}
-        assert await ledger.write(plan, Tier.LOCAL, generation, said)
-        found: Record = memory.vault.records[generation]
-        return found
-
     fresh = Record(FIRST, None, {"0": named(noise(1), 1).id}, 1, "2.13", 1.0)
     if kept is not None:
         memory.vault.record(replace(fresh, remote=kept))
-    first = await write(FIRST)
+    first = await write(ledger, memory, FIRST)
     assert first.remote == (kept is not False)
     # The next one goes there, unless the first is on its way.
-    assert (await write(SECOND)).remote != first.remote
+    assert (await write(ledger, memory, SECOND)).remote != first.remote
+
+
+async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> None:
+    """Neither what went to its store, nor for what room was made there."""
+    memory: Any = Kept(tmp_path)
+    plan: Any = Plan()
+    ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
+    assert (await write(ledger, memory, FIRST)).remote
+    for _ in range(2):
+        assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
+    assert memory.swept == 1
+    ledger.forget("job-uid")
+    assert (await write(ledger, memory, SECOND)).remote
+    assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
+    assert memory.swept == 2
+
+
+@pytest.mark.parametrize("given_back", [True, False])
+async def test_a_job_is_over_once_its_memory_is_given_back(
+    tmp_path: Path, given_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(folder: Path) -> None:
+        if not given_back:
+            raise OSError("busy")
+
+    monkeypatch.setattr(share, "close_share", close)
+    keeper, forgotten = Keeper(tmp_path, 0, lambda: None), []
+    keeper.open("job-uid")
+    agent: Any = SimpleNamespace(keeper=keeper, _ledger=SimpleNamespace(forget=forgotten.append))
+    await Agent._job_over(agent, "job-uid")
+    assert forgotten == (["job-uid"] if given_back else [])

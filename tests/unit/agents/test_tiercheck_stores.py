@@ -8,7 +8,7 @@ import os
 import random
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.unit.agents.fault_proxy import BUCKET, FaultProxy
 
 from convoy_agents.tiercheck import digest
 from convoy_agents.tiercheck.stores.blobs import MAX_TEXT, Blobs, Listing
+from convoy_agents.tiercheck.stores.calls import Watch, Watched
 from convoy_agents.tiercheck.stores.errors import Damaged, Missing, NotMounted, StoreError
 from convoy_agents.tiercheck.stores.part import FOLDERS
 from convoy_agents.tiercheck.stores.probe import Capabilities, probe
@@ -184,10 +185,34 @@ def test_what_was_put_is_listed_by_the_time_it_was_put(place: Place) -> None:
     store.put_chunk(second, noise(2))
     times = store.chunks()
     assert 590 < times[second.digest] - times[first.digest] < 660
-    assert store.promised() == {first.digest: False, second.digest: True}
+    both = [first.digest, second.digest]
+    assert store.promised(both) == {first.digest: False, second.digest: True}
     assert store.touch([first.digest, chunk_of(noise(3)).digest]) == {chunk_of(noise(3)).digest}
-    assert store.promised() == {first.digest: True, second.digest: True}
+    assert store.promised(both) == {first.digest: True, second.digest: True}
     assert store.get_chunk(first) == noise(1)
+
+
+def test_of_a_folder_no_more_is_held_than_is_asked_for(place: Place) -> None:
+    """A job's other ranks may have brought a thousand times as much as is in one shard."""
+    seen: list[Listing] = []
+
+    class Seen(Watched):
+        def names(self, *more: Any, **also: Any) -> Listing:
+            seen.append(super().names(*more, **also))
+            return seen[-1]
+
+    place.blobs = Seen(place.blobs, Watch())
+    store = place.store()
+    put(store, shard(1, [noise(number) for number in range(9)]), [noise(number) for number in range(9)])
+    one, absent = chunk_of(noise(1)).digest, chunk_of(noise(10)).digest
+    assert store.promised([one, absent]) == {one: True}
+    assert seen.pop().written.keys() == {one}
+    done = upload(
+        store, shard(2, [noise(1), noise(10)]), [noise(1), noise(10)].__getitem__, stop=threading.Event()
+    )
+    assert (done.sent_bytes, done.skipped_bytes) == (300, 300)
+    assert seen.pop().sizes.keys() == {one}
+    assert len(store.chunks()) == 10
 
 
 def test_folders_and_sizes_are_listed(place: Place) -> None:
@@ -387,7 +412,7 @@ def test_a_commit_makes_young_what_it_stands_on(place: Place) -> None:
     manifest = put(store, shard(1, [noise(1), noise(2)]), [noise(1), noise(2)])
     place.age_all()
     assert store.commit(record_of(manifest))
-    assert set(store.promised().values()) == {True}
+    assert set(store.promised(store.chunks()).values()) == {True}
     assert store.delete(Doomed(manifests=frozenset({manifest.id}))).manifests == set()
 
 
@@ -951,7 +976,7 @@ def test_a_store_that_cannot_copy_has_chunks_sent_again(proxy: FaultProxy) -> No
     )
     done = upload(store, shard(1, [noise(1)]), lambda index: noise(1), stop=threading.Event())
     assert done.sent_bytes == 300
-    assert store.promised() == {chunk_of(noise(1)).digest: True}
+    assert store.promised(store.chunks()) == {chunk_of(noise(1)).digest: True}
 
 
 def test_credentials_can_be_renewed(proxy: FaultProxy) -> None:
@@ -1057,15 +1082,15 @@ class Memory:
         with self._step(f"get {key}"):
             return self.found[key][0] if key in self.found else None
 
-    def names(self, folder: str) -> Listing:
+    def names(self, folder: str, wanted: Container[str] | None = None) -> Listing:
         with self._step(f"list {folder}"):
+            there = {
+                key[len(folder) + 1 :]: at
+                for key, (_, at) in self.found.items()
+                if key.startswith(folder + "/")
+            }
             return Listing(
-                self.now,
-                {
-                    key[len(folder) + 1 :]: at
-                    for key, (_, at) in self.found.items()
-                    if key.startswith(folder + "/")
-                },
+                self.now, {name: at for name, at in there.items() if wanted is None or name in wanted}
             )
 
     def touch(self, key: str) -> bool:

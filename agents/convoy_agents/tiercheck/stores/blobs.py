@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -44,8 +44,14 @@ class Blobs(Protocol):
         Of what is longer than `limit` only so many bytes are read: whoever reads sees that it is not whole.
         """
 
-    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
-        """Names right in a folder. `alive` is called again and again while the store answers."""
+    def names(
+        self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
+    ) -> Listing:
+        """Names right in a folder. `alive` is called again and again while the store answers.
+
+        `wanted`: of these alone, and of nothing unfinished: no more is held than is asked for, however much
+        lies there.
+        """
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """Names of the folders right in a folder, or in all of it when it is empty. `alive` as in `names`."""

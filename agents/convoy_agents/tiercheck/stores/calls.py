@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -82,10 +82,12 @@ class Watched:
         with self._watch.operation():
             return self._blobs.get(key, span, limit)
 
-    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+    def names(
+        self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
+    ) -> Listing:
         """As `Blobs.names`."""
         with self._watch.operation() as heard:
-            return self._blobs.names(folder, _both(heard, alive))
+            return self._blobs.names(folder, _both(heard, alive), wanted)
 
     def folders(self, folder: str, alive: Callable[[], None] = lambda: None) -> set[str]:
         """As `Blobs.folders`."""

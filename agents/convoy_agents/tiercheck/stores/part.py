@@ -22,7 +22,7 @@ comes first, the other one sees it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TypeVar
@@ -78,9 +78,9 @@ class Part:
         """Of something in one of FOLDERS."""
         return f"{self._folder}/{folder}/{name}"
 
-    def names(self, folder: str) -> Listing:
-        """What lies in one of FOLDERS, by digest, id or name."""
-        found = self.blobs.names(f"{self._folder}/{folder}")
+    def names(self, folder: str, wanted: Container[str] | None = None) -> Listing:
+        """What lies in one of FOLDERS, or what of it is wanted, by digest, id or name."""
+        found = self.blobs.names(f"{self._folder}/{folder}", wanted=wanted)
         own = FOLDERS[folder].fullmatch
         written = {name: at for name, at in found.written.items() if own(name)}
         sizes = {name: size for name, size in found.sizes.items() if own(name)}

@@ -9,7 +9,7 @@ import hashlib
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import ENOSPC
 from functools import cache
@@ -154,7 +154,9 @@ class S3:
                 whole = found.get("ContentLength", limit + 1) <= limit
                 return bytes(body.read() if whole else body.read(limit))
 
-    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+    def names(
+        self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
+    ) -> Listing:
         """As `Blobs.names`."""
         start = f"{self._prefix}{folder}/"
         now: float | None = None
@@ -165,6 +167,8 @@ class S3:
             now = _date(page) if now is None else now
             for one in page.get("Contents", ()):
                 name = one["Key"][len(start) :]
+                if wanted is not None and name not in wanted:
+                    continue
                 written[name] = one["LastModified"].timestamp()
                 sizes[name] = int(one["Size"])
         return Listing(time.time() if now is None else now, written, sizes)

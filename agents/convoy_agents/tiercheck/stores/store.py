@@ -105,9 +105,9 @@ class Store:
         """What lies in one of FOLDERS, by digest, id or name."""
         return self._part.names(folder)
 
-    def promised(self) -> Mapping[str, bool]:
-        """The chunks that are there, and whether one may be used again as it is, without a touch."""
-        found = self._part.names("chunks")
+    def promised(self, names: Collection[str]) -> Mapping[str, bool]:
+        """Those of these chunks that are there, and whether one may be used again without a touch."""
+        found = self._part.names("chunks", names)
         return {name: self._young(found.now, at) for name, at in found.written.items()}
 
     def touch(self, names: Iterable[str]) -> set[str]:

@@ -102,8 +102,8 @@ def upload(
     """
     began = time.monotonic()
     work = _Work(stop, cap_bytes_per_second, retries or Retries())
-    there = work.retried(store.promised)
     first = {chunk.digest: index for index, chunk in reversed(list(enumerate(manifest.chunks)))}
+    there = work.retried(lambda: store.promised(first))
     old = [name for name in first if name in there and not there[name] and name not in broken]
     lost = work.retried(lambda: store.touch(old))
     missing = sorted(

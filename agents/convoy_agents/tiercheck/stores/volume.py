@@ -18,7 +18,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 from convoy_agents.tiercheck import digest
@@ -105,14 +105,16 @@ class Volume:
                 self._see_root()
                 return None
 
-    def names(self, folder: str, alive: Callable[[], None] = lambda: None) -> Listing:
+    def names(
+        self, folder: str, alive: Callable[[], None] = lambda: None, wanted: Container[str] | None = None
+    ) -> Listing:
         """As `Blobs.names`."""
         written: dict[str, float] = {}
         sizes: dict[str, int] = {}
         unfinished: dict[str, int] = {}
         now = time.time()
         with self._doing("list", folder):
-            for name, found in self._entries(folder, alive):
+            for name, found in self._entries(folder, alive, wanted):
                 if not stat.S_ISREG(found.st_mode):
                     continue
                 if _TEMPORARY.fullmatch(name):
@@ -221,13 +223,19 @@ class Volume:
         with self._folder(above) as folder, _regular(folder, name) as fd:
             yield fd
 
-    def _entries(self, folder: str, alive: Callable[[], None]) -> Iterator[tuple[str, os.stat_result]]:
-        """What lies right in a folder; of links, they themselves. `alive` is called for each."""
+    def _entries(
+        self, folder: str, alive: Callable[[], None], wanted: Container[str] | None = None
+    ) -> Iterator[tuple[str, os.stat_result]]:
+        """What lies right in a folder, or what of it is wanted; of links, they themselves. `alive` is called
+        for each.
+        """
         parts = self._parts(folder) if folder or self._path else []
         try:
             with self._folder(parts) as fd, os.scandir(fd) as entries:
                 for entry in entries:
                     alive()
+                    if wanted is not None and entry.name not in wanted:
+                        continue
                     with contextlib.suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False)
         except FileNotFoundError:

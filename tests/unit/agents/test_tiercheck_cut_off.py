@@ -1,0 +1,147 @@
+"""Calls below which the channel is closed, as when a certificate is renewed: they are made again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from tests.unit.agents.test_tiercheck_vault import named, noise
+
+from convoy_agents.pods.assignment import Place
+from convoy_agents.tiercheck.exchange import Exchange, Unreachable
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+
+PLACE = Place("two", "two:1")
+SHARD = named(noise(1), 1)
+PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, warrant="", memory_limit=0)
+
+
+class Two(hub_pb2_grpc.ShardsServicer):
+    """Another node's agent, that answers no call of the kind `hangs`."""
+
+    def __init__(self, hangs: str) -> None:
+        self.hangs = hangs
+        self.called = asyncio.Event()
+
+    async def _come(self, kind: str) -> None:
+        if kind == self.hangs:
+            self.called.set()
+            await asyncio.Event().wait()
+
+    async def Offer(self, request: Any, context: Any) -> hub_pb2.OfferReply:
+        await self._come("offer")
+        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=[0])
+
+    async def Give(self, requests: Any, context: Any) -> hub_pb2.GiveReply:
+        await self._come("give")
+        return hub_pb2.GiveReply(whole=True)
+
+    async def Take(self, request: Any, context: Any) -> AsyncIterator[hub_pb2.Piece]:
+        await self._come("chunks" if request.chunks else "manifest")
+        yield hub_pb2.Piece(manifest=SHARD.text)
+
+    async def Survey(self, request: Any, context: Any) -> AsyncIterator[hub_pb2.SurveyPart]:
+        await self._come("survey")
+        yield hub_pb2.SurveyPart()
+
+    async def Resume(self, request: Any, context: Any) -> hub_pb2.ResumeReply:
+        await self._come("resume")
+        return hub_pb2.ResumeReply()
+
+
+class Memory:
+    """One shard, to be given or taken."""
+
+    job_uid = "job"
+
+    def __init__(self, before_taking: Callable[[], Awaitable[None]]) -> None:
+        self._before_taking = before_taking
+
+    async def look(self, do: Any) -> Any:
+        return do(SimpleNamespace(manifests={SHARD.id: SHARD}, absent=lambda: []))
+
+    async def read(self, key: str, index: int) -> bytes:
+        return noise(1)
+
+    async def expect(self, *_: Any) -> list[int]:
+        await self._before_taking()
+        return [0]
+
+
+class Link:
+    def sent(self, *_: Any) -> None:
+        """Nobody counts."""
+
+
+async def nothing() -> None:
+    """All is ready."""
+
+
+@asynccontextmanager
+async def dialled(two: Two) -> AsyncIterator[grpc.aio.Channel]:
+    server = grpc.aio.server()
+    hub_pb2_grpc.add_ShardsServicer_to_server(two, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    finally:
+        await server.stop(None)
+
+
+def asked(
+    what: str, channel: grpc.aio.Channel, before_taking: Callable[[], Awaitable[None]] = nothing
+) -> Any:
+    """The call of an exchange that comes to a request of this kind."""
+
+    async def shards(place: Place) -> Any:
+        return hub_pb2_grpc.ShardsStub(channel)
+
+    stubs: Any = SimpleNamespace(shards=shards)
+    links: Any = SimpleNamespace(to=lambda node: Link())
+    exchange, memory = Exchange(stubs, links), Memory(before_taking)
+    some: Any = memory
+    return {
+        "offer": lambda: exchange.give(PLACE, some, PLAN, SHARD.id),
+        "give": lambda: exchange.give(PLACE, some, PLAN, SHARD.id),
+        "manifest": lambda: exchange.take(PLACE, some, PLAN, SHARD.id),
+        "chunks": lambda: exchange.take(PLACE, some, PLAN, SHARD.id),
+        "survey": lambda: exchange.survey(PLACE, PLAN, member=True),
+        "resume": lambda: exchange.resume(PLACE, hub_pb2.ResumeRequest()),
+    }[what]()
+
+
+KINDS = ["offer", "give", "manifest", "chunks", "survey", "resume"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_reached(kind: str) -> None:
+    two = Two(kind)
+    async with asyncio.timeout(20), dialled(two) as channel:
+        call = asyncio.create_task(asked(kind, channel))
+        await two.called.wait()
+        await channel.close(0.01)
+        with pytest.raises(Unreachable, match="two"):
+            await call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_who_is_cancelled_itself_ends(kind: str) -> None:
+    two = Two(kind)
+    async with asyncio.timeout(20), dialled(two) as channel:
+        call = asyncio.create_task(asked(kind, channel))
+        await two.called.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+
+async def test_a_channel_that_is_closed_between_two_calls_is_so_as_well() -> None:
+    async with asyncio.timeout(20), dialled(Two("")) as channel:
+        with pytest.raises(Unreachable, match="two"):
+            await asked("chunks", channel, lambda: channel.close(None))

@@ -1,0 +1,112 @@
+"""What is kept to be read goes once all pods of the job here have read it, whoever has left meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+from convoy_agents.tiercheck.restoring import Reading
+from convoy_agents.tiercheck.serving import Ranks
+from convoy_agents.wire import hub_pb2
+
+ANYTHING: Any = SimpleNamespace(room=lambda *_: None)
+
+
+class Rank:
+    """The connection of a pod's only rank, which has asked these questions."""
+
+    rank = 0
+
+    def __init__(self, incarnation: int, *questions: str) -> None:
+        self.incarnation = incarnation
+        self._questions = questions
+        self.heard: list[str] = []
+
+    @property
+    async def frames(self) -> AsyncIterator[dict[str, Any]]:
+        for question in self._questions:
+            yield {"type": question, "attempt": 0}
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        self.heard.append(frame["type"])
+
+
+class Node:
+    """The pods of a job on a node, its memory, and those that decide and commit."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, Any] = {}
+        self.unpinned = 0
+        self.asked, self.decided = asyncio.Event(), asyncio.Event()
+        self.decided.set()
+        some: Any = self
+        self.ranks = Ranks(some, some, some, self.pods.values, ANYTHING)
+
+    def open(self, job_uid: str) -> Node:
+        return self
+
+    async def unpin(self, dropped: set[str]) -> None:
+        self.unpinned += 1
+
+    async def resume(self, plan: Any, attempt: int, *_: Any, **more: Any) -> Reading:
+        self.asked.set()
+        await self.decided.wait()
+        fresh = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
+        return Reading(plan, attempt, fresh, set(plan.ranks))
+
+    async def adopt(self, uid: str, reading: Reading) -> set[str]:
+        return set()
+
+    def assigned(self, uid: str, incarnation: int) -> None:
+        plan = SimpleNamespace(
+            pod_uid=uid, job_uid="job", job="job", incarnation=incarnation, ranks=(0,), memory=ANYTHING
+        )
+        self.pods[uid] = SimpleNamespace(uid=uid, assignment=plan)
+
+    def leaves(self, uid: str) -> None:
+        del self.pods[uid]
+        self.ranks.forget(uid)
+
+    async def ask(self, uid: str, *questions: str) -> list[str]:
+        pod = self.pods[uid]
+        line: Any = Rank(pod.assignment.incarnation, *questions)
+        await self.ranks.serve(lambda: pod, line)
+        heard: list[str] = line.heard
+        return heard
+
+
+async def test_a_pod_that_leaves_while_it_is_decided_keeps_nothing() -> None:
+    node = Node()
+    node.assigned("a", 1)
+    node.decided.clear()
+    asking = asyncio.create_task(node.ask("a", "restore"))
+    await node.asked.wait()
+    node.leaves("a")
+    node.decided.set()
+    await asking
+    node.assigned("b", 1)
+    assert await node.ask("b", "restore", "restored") == ["restore", "done"]
+    assert node.unpinned == 1
+
+
+async def test_what_an_earlier_incarnation_has_not_read_to_its_end_keeps_nothing() -> None:
+    node = Node()
+    node.assigned("a", 1)
+    await node.ask("a", "restore")
+    node.assigned("b", 2)
+    await node.ask("b", "restore", "restored")
+    assert node.unpinned == 1
+
+
+async def test_what_another_pod_reads_in_this_incarnation_or_a_later_one_stays() -> None:
+    for incarnation in (1, 2):
+        node = Node()
+        node.assigned("a", incarnation)
+        await node.ask("a", "restore")
+        node.assigned("b", 1)
+        await node.ask("b", "restore", "restored")
+        assert node.unpinned == 0
+        await node.ask("a", "restored")
+        assert node.unpinned == 1
