@@ -57,6 +57,7 @@ async def beside(rig: Rig, rate: Rate, figures: Figures) -> None:
             )
             words = f"one replica {f'while {ONE_LARGE} is created' if large else 'alone'}, {rate.words}"
             figures.add(Metric(f"{words}: Running", "seconds", 1.0 if large else None), found.running)
+            figures.add(Metric(f"{words}: of it, until its pod is created", "seconds"), found.created)
             # The scheduler takes pods in turn, and kubelets take their time: neither is ours to hurry.
             elsewhere = found.up - found.created if found.up and found.created else None
             figures.add(Metric(f"{words}: of it, until the created pod is up", "seconds"), elsewhere)
