@@ -51,7 +51,7 @@ async def test_copies_are_made_over_a_network_that_loses_packets(
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     ranks = await job.begin(1, [(A, one), (B, two)])
-    with dropped(two, "numgen random mod 100 < 5"):
+    with dropped(two, "numgen inc mod 20 < 1"):
         for step in (10, 20, 30):
             for rank in ranks:
                 assert (await rank.save(step))["type"] == "sealed"
