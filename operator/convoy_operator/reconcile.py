@@ -209,15 +209,11 @@ class Reconciler:
         if self._refusals.standing(parent.uid, parent.generation, now):
             return {}
         refused = await self._children.create(parent, plan.create)
-        if refused and self._lives(parent):
+        if refused and self._world.jobs.by_uid(parent.uid):
             self._refusals.record(parent.uid, parent.generation, refused, self._clock())
         else:
             self._refusals.clear(parent.uid)
         return refused
-
-    def _lives(self, parent: Parent) -> bool:
-        known = self._world.parents(TRAINING_JOB).get(parent.namespace, parent.name)
-        return known is not None and known.uid == parent.uid
 
     async def _store(self, key: Key, parent: Parent, plan: Plan) -> tuple[Parent, float | None]:
         """Writes the status if it differs: the parent as stored, and seconds to wait if it is too early."""

@@ -119,12 +119,19 @@ def asked(
 KINDS = ["offer", "give", "manifest", "chunks", "survey", "resume"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_reached(kind: str) -> None:
+@asynccontextmanager
+async def under_way(kind: str) -> AsyncIterator[tuple[grpc.aio.Channel, asyncio.Task[Any]]]:
+    """A call that has come to a request of this kind, which is not answered."""
     two = Two(kind)
     async with asyncio.timeout(20), dialled(two) as channel:
         call = asyncio.create_task(asked(kind, channel))
         await two.called.wait()
+        yield channel, call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_reached(kind: str) -> None:
+    async with under_way(kind) as (channel, call):
         await channel.close(0.01)
         with pytest.raises(Unreachable, match="two"):
             await call
@@ -132,10 +139,7 @@ async def test_a_channel_that_is_closed_below_a_call_is_a_node_that_cannot_be_re
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_who_is_cancelled_itself_ends(kind: str) -> None:
-    two = Two(kind)
-    async with asyncio.timeout(20), dialled(two) as channel:
-        call = asyncio.create_task(asked(kind, channel))
-        await two.called.wait()
+    async with under_way(kind) as (_, call):
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
