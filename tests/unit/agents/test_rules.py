@@ -428,11 +428,11 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 @given(st.lists(events, max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_memory_round_trips_from_any_state(history: list[Event]) -> None:
     state = run(*history).state
     again = memory.load(UID, memory.dump(state))

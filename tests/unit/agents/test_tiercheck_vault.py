@@ -315,7 +315,7 @@ class Vaults(RuleBasedStateMachine):
 
 
 TestVaults = Vaults.TestCase
-TestVaults.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestVaults.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_a_smaller_reservation_cuts_nothing_off(vault: Vault) -> None:

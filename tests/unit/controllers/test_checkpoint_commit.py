@@ -264,4 +264,4 @@ class AnyCommit(RuleBasedStateMachine):
 
 
 TestAnyCommit = AnyCommit.TestCase
-TestAnyCommit.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestAnyCommit.settings = settings(max_examples=300, stateful_step_count=40)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.plan import GuardView, SlowView
@@ -244,7 +244,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(EVENTS)
 def test_it_always_sums_up_to_the_job_s_age(events: list[tuple[str, int]]) -> None:
     cluster, step = made(recovery={"maxRestarts": 100}), 0

@@ -13,7 +13,6 @@ from tests.unit.controllers.nodelives import FleetLife
 SETTINGS = settings(
     max_examples=30,
     stateful_step_count=30,
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

@@ -26,7 +26,6 @@ from convoy_crds.trainingjob import TrainingJobStatus
 SETTINGS = settings(
     max_examples=2000,
     stateful_step_count=60,
-    deadline=None,
     database=None,
     derandomize=True,
     report_multiple_bugs=False,

@@ -15,7 +15,6 @@ EVENTS = 50_000
 SETTINGS = settings(
     max_examples=10,
     stateful_step_count=200,
-    deadline=None,
     # Making a life of 200 events shorter takes minutes: who mends it has them, CI has not.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )

@@ -67,7 +67,7 @@ def gradients(segment: Segment, step: int) -> dict[str, bytes]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_what_is_written_is_read(data: st.DataObject) -> None:
     own = tuple(data.draw(shares(f"w{n}")) for n in range(data.draw(st.integers(0, 3))))
@@ -150,7 +150,7 @@ def test_every_changed_byte_is_refused_or_changes_the_digest_of_the_whole() -> N
     assert set(range(64, index)) - set(passed) <= set(range(listed.at, listed.at + 4 * (listed.count or 0)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.binary(max_size=200), cut=st.integers(0, 4096))
 def test_other_bytes_are_no_segment(data: bytes, cut: int) -> None:
     target, size = small()

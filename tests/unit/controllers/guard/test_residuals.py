@@ -67,7 +67,7 @@ def test_silent_ranks_pull_nobody() -> None:
     np.testing.assert_allclose(part[heard], whole[heard], atol=0.01)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.floats(0.2, 5))
 def test_residuals_know_no_unit(seed: int, factor: float) -> None:
     cells = Cells.of(grid(3, 6))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.guard.sweep import groups
@@ -33,7 +33,6 @@ def play(
     return state, rounds
 
 
-@settings(deadline=None)
 @given(st.integers(2, 40), st.data())
 def test_bad_nodes_are_found_whatever_their_number(count: int, data: st.DataObject) -> None:
     nodes = [f"n{at:02d}" for at in range(count)]

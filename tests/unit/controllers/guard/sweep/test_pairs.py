@@ -28,7 +28,6 @@ def bandwidth(
     return took
 
 
-@settings(deadline=None)
 @given(st.integers(0, 41), st.integers(1, 9), st.integers(0, 99))
 def test_a_matching_holds_nobody_twice_and_all_but_one(count: int, rack: int, seed: int) -> None:
     nodes, rng = members(count, rack), random.Random(seed)
@@ -53,7 +52,7 @@ def test_the_first_matching_is_inside_racks_and_the_second_across(count: int, ra
     assert all(where[one] != where[other] for one, other in matching.across(nodes, first, rng))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(0, 5), st.data())
 def test_whatever_happens_every_round_is_a_matching_and_every_node_is_judged(
     count: int, rack: int, at_once: int, data: st.DataObject

@@ -55,7 +55,7 @@ def test_what_was_swept_lately_is_not_worth_it_and_what_is_costly_neither() -> N
     assert choose([Candidate("n", BAD, 100)], 1000, stakes=Stakes(minutes=120)) == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_plan_is_over_its_budget_or_leaves_the_better_for_the_worse(data: st.DataObject) -> None:
     counts = st.lists(st.tuples(st.sampled_from(Event), st.integers(1, 4)), max_size=3)
