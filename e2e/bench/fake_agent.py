@@ -45,9 +45,15 @@ class FakeAgent:
     """Set while the node is gone: nothing is said, and nobody is told so."""
     measure: Callable[[wire.SweepOrder, str], wire.SweepReport] | None = None
     """What it reports when it is to measure itself; None while it does not."""
+    telemetry: bool = False
+    """Whether it passes on what ranks spend their steps on."""
     _reports: list[wire.SweepReport] = field(default_factory=list)
     _changed: dict[str, None] = field(default_factory=dict)
     _gone: list[str] = field(default_factory=list)
+    _told: list[wire.PodTelemetry] = field(default_factory=list)
+    _held: dict[str, str] = field(default_factory=dict)
+    """By job that has checkpoints in this node's memory: the newest warrant."""
+    _held_anew: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _boot: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -107,6 +113,7 @@ class FakeAgent:
             peer_address=f"{self.node}:8472",
             version=_VERSION,
             pods=[pod.report() for pod in self.pods.values()],
+            holdings=self._holdings(),
             hardware=wire.Hardware(known=True),
         )
 
@@ -133,6 +140,8 @@ class FakeAgent:
         if kind == "sweep_order" and self.measure is not None:
             self._reports.append(self.measure(message.sweep_order, self.node))
             self._wake.set()
+        if kind == "forget":
+            self._hold(message.forget.job_uid, None)
         if kind not in ("assignment", "pick_port", "shutdown"):
             return
         told = getattr(message, kind)
@@ -143,6 +152,8 @@ class FakeAgent:
             crew = self.crews.setdefault((told.job_uid, told.incarnation), set())
             crew.add(self.node)
             pod.assign(told, crew, time.time())
+            if pod.interval:
+                self._hold(told.job_uid, told.warrant)
         elif kind == "pick_port":
             pod.pick(told)
         else:
@@ -162,6 +173,12 @@ class FakeAgent:
                 pulse = wire.Heartbeat(sent_unix_ms=int(time.time() * 1000))
                 await call.write(wire.AgentMessage(heartbeat=pulse))
                 self._progress()
+            if self._held_anew:
+                self._held_anew = False
+                await call.write(wire.AgentMessage(holdings=self._holdings()))
+            told, self._told = self._told, []
+            if told:
+                await call.write(wire.AgentMessage(telemetry=wire.Telemetry(pods=told)))
             gone, self._gone = self._gone, []
             for uid in gone:
                 await call.write(wire.AgentMessage(pod_gone=wire.PodGone(pod_uid=uid)))
@@ -183,6 +200,20 @@ class FakeAgent:
             if pod.incarnation and not pod.ended and self.progressing(pod):
                 pod.advance(now)
                 self._changed[pod.uid] = None
+                if self.telemetry:
+                    self._told.append(pod.telemetry())
+
+    def _hold(self, job_uid: str, warrant: str | None) -> None:
+        """The node's memory has checkpoints of this job by this warrant; none of it without."""
+        if self._held.get(job_uid) != warrant:
+            self._held.pop(job_uid, None)
+            if warrant is not None:
+                self._held[job_uid] = warrant
+            self._held_anew = True
+            self._wake.set()
+
+    def _holdings(self) -> wire.Holdings:
+        return wire.Holdings(held=[wire.Held(job_uid=uid, warrant=one) for uid, one in self._held.items()])
 
     def _tell(self, uid: str) -> None:
         self._changed[uid] = None

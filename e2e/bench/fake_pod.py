@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 from convoy_agents.wire import hub_pb2 as wire
@@ -10,6 +11,9 @@ from convoy_agents.wire import warrants
 # A free port is what a launcher picks; any will do where nobody listens.
 _PORT = 29500
 _TOTAL_STEPS = 10_000_000
+_GRADIENTS = 2**28
+# How far ranks of one kind of hardware are apart.
+_NOISE = 0.01
 
 
 @dataclass(slots=True)
@@ -24,14 +28,19 @@ class FakePod:
     name: str
     node: str
     job: str
+    job_uid: str = ""
     incarnation: int = 0
     port_incarnation: int = 0
     rank_offset: int = 0
     processes: int = 0
+    world_size: int = 0
     coordinator: tuple[str, str] = ("", "")
     """Node and peer address of slot 0's agent."""
     authority: str = ""
     """The key that has signed the assignment's warrant."""
+    warrant: str = ""
+    interval: int = 0
+    """Seconds, and steps, between two checkpoints in memory; 0 where the job keeps none."""
     crew: set[str] = field(default_factory=set)
     """The nodes whose ranks it cannot make a step without."""
     began_ms: int = 0
@@ -48,7 +57,10 @@ class FakePod:
         if given.incarnation <= self.incarnation:
             return
         self.incarnation = given.incarnation
+        self.job_uid, self.warrant = given.job_uid, given.warrant
+        self.interval = given.memory.interval_seconds if given.HasField("memory") else 0
         self.rank_offset, self.processes = given.rank_offset, given.processes
+        self.world_size = given.world_size
         self.coordinator = (given.members[0].node, given.members[0].peer_address)
         self.authority = warrants.signer(given.warrant)
         self.crew = crew
@@ -71,6 +83,8 @@ class FakePod:
             port_incarnation=self.port_incarnation,
             asks=[wire.Place(node=node, peer_address=address)],
             authority=self.authority,
+            interval_seconds=self.interval,
+            committed=self._committed(),
         )
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             one = report.ranks.add(rank=rank, state=wire.RankReport.RUNNING, started_unix_ms=self.began_ms)
@@ -83,3 +97,28 @@ class FakePod:
                 one.progress.loss = round(1.0 / self.step, 6)
                 one.progress.time_unix_ms = self.stepped_ms
         return report
+
+    def telemetry(self) -> wire.PodTelemetry:
+        """What its ranks spent the newest step on: about a second, all of them about as much."""
+        told = wire.PodTelemetry(pod_uid=self.uid, incarnation=self.incarnation)
+        for rank in range(self.rank_offset, self.rank_offset + self.processes):
+            compute = random.gauss(0.8, 0.8 * _NOISE)
+            window = told.windows.add(
+                rank=rank, first=self.step, last=self.step, wall=1.0, compute=compute, optimizer=0.05,
+                data=0.01, wait=max(0.0, 0.94 - compute), tokens=4096,
+            )  # fmt: skip
+            if self.world_size > 1:
+                members, seconds = f"0-{self.world_size - 1}", random.gauss(0.02, 0.02 * _NOISE)
+                window.collectives.add(kind="dp", members=members, bytes=_GRADIENTS, count=1, seconds=seconds)
+        return told
+
+    def _committed(self) -> list[wire.Committed]:
+        """The newest checkpoint, on its own node and on another."""
+        kept = self.step - self.step % self.interval if self.interval else 0
+        return [
+            wire.Committed(
+                incarnation=self.incarnation, step=kept, time_unix_ms=self.began_ms + 1000 * kept, tier=tier
+            )
+            for tier in ("local", "peer")
+            if kept
+        ]

@@ -40,8 +40,9 @@ class Shape:
 ONE_LARGE, HUNDRED, THOUSAND_SMALL = Shape(1, 1000), Shape(100, 10), Shape(1000, 1)
 
 
-def training_job(name: str, workers: int) -> Object:
-    """A TrainingJob of an engine of the catalogue."""
+def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Object:
+    """A TrainingJob of an engine of the catalogue, with or without checkpoints in its nodes' memory."""
+    kept = {"checkpoint": {"interval": "10s", "tiers": {"local": {}, "peer": {"copies": 1}}}}
     return {
         "apiVersion": API_VERSION,
         "kind": "TrainingJob",
@@ -49,6 +50,7 @@ def training_job(name: str, workers: int) -> Object:
         "spec": {
             "engine": {"name": ENGINE, "params": {"steps": 10_000_000}},
             "roles": [{"name": "worker", "replicas": workers}],
+            **(kept if checkpoints else {}),
         },
     }
 

@@ -23,6 +23,7 @@ from e2e.cluster.state import allocate
 from e2e.install import NAMESPACE, rendered
 
 NAME = "scale"
+DASHBOARD_USER = f"system:serviceaccount:{NAMESPACE}:convoy-dashboard"
 OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:convoy-operator"
 MANAGER_USERS = tuple(
     f"system:serviceaccount:kube-system:{controller}"
@@ -125,7 +126,7 @@ class Plane:
 
     def manifests(self) -> list[Object]:
         """What the chart makes of this checkout."""
-        return rendered(self.cluster.binaries, "--set=images.tag=bench")
+        return rendered(self.cluster.binaries, "--set=images.tag=bench", "--set=dashboard.enabled=true")
 
     @property
     def engines(self) -> Path:

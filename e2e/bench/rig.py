@@ -40,6 +40,8 @@ class Rig:
         self.log = Log(plane.control.audit_log)
         self.disturbance = 0.0
         """Processors that others used in the worst of the waits since this was set to 0."""
+        self.checkpoints = False
+        """Whether jobs are created with checkpoints in memory."""
         self._others = Others(plane.cluster)
         self._patience = patience
         self._swarm: Swarm | None = None
@@ -127,7 +129,9 @@ class Rig:
         """Creates the TrainingJobs of a shape, as fast as the server takes them."""
         await each(
             shape.names,
-            lambda name: self.api.create(TRAINING_JOBS, training_job(name, shape.workers)),
+            lambda name: self.api.create(
+                TRAINING_JOBS, training_job(name, shape.workers, checkpoints=self.checkpoints)
+            ),
         )
 
     async def each_job(self, names: Iterable[str], patch: dict[str, object]) -> None:

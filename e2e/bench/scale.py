@@ -29,9 +29,9 @@ _ROLLOUTS = tuple(map(str, ROLLOUTS))
 ALL = (*_ROLLOUTS, BASELINE, *(name for name in SCENARIOS if name not in _ROLLOUTS))
 RATES = {"uncapped": UNCAPPED, "100": CAPPED}
 # Faults and long looks meet the chart's own rate alone.
-_ONE_RATE = frozenset({"kill", "nodes", "steady"})
+_ONE_RATE = frozenset({"kill", "nodes", "steady", "everything", "everything-steady"})
 # Minutes each: fewer of them.
-_AT_MOST = {"nodes": 3, "steady": 1}
+_AT_MOST = {"nodes": 3, "steady": 1, "everything-steady": 1}
 # Processors that others may use during a measurement that is called undisturbed.
 _DISTURBED = 0.3
 _TRIES = 3

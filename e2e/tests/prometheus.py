@@ -74,9 +74,9 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    host: str, scrape_configs: list[dict[str, Any]], groups: list[dict[str, Any]]
+    host: str, scrape_configs: list[dict[str, Any]], groups: list[dict[str, Any]], evaluation: str = "1s"
 ) -> Iterator[Prometheus]:
-    """The server, which evaluates its rules each second; its data goes with it. It scrapes of itself how its
+    """The server, which evaluates its rules that often; its data goes with it. It scrapes of itself how its
     rules do, and nothing that others have too.
     """
     with tempfile.TemporaryDirectory(prefix="convoy-prometheus-") as name:
@@ -97,7 +97,7 @@ def prometheus(
         (folder / "prometheus.yml").write_text(
             json.dumps(
                 {
-                    "global": {"evaluation_interval": "1s"},
+                    "global": {"evaluation_interval": evaluation},
                     "rule_files": ["rules.yml"],
                     "scrape_configs": [itself, *scrape_configs],
                 }

@@ -12,15 +12,14 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.meta import API_VERSION
 from e2e.bench.audit import Entry
 from e2e.bench.figures import Figures, Metric
+from e2e.bench.guarded import API, PATIENCE, guarded, labelled
 from e2e.bench.rig import Rig, rig
 from e2e.cluster.progress import Progress
 
 NODES, REPEATS = 200, 5
-_API = f"/apis/{API_VERSION}"
 _QPS = 100.0
 """As the chart has it."""
 _NAME = "burst"
-_PATIENCE = 120.0
 
 
 def bench(figures: Figures, nodes: int = NODES, repeats: int = REPEATS) -> None:
@@ -52,20 +51,15 @@ def broken(order: wire.SweepOrder, node: str) -> wire.SweepReport:
 async def _burst(made: Rig) -> list[float]:
     """Seconds from verdict to taint, from least to most."""
     api = made.api
-    policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
-    await api.create(f"{_API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
-    await made.until(lambda: _labelled(made, "Unverified"), _PATIENCE, "all hardware is known")
-    made.log.forget()
-    sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
-    await api.create(f"{_API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
-    # Seldom: looking costs the API server what marking does.
-    await made.until(lambda: _labelled(made, "Suspect"), _PATIENCE, "all nodes are tainted", every=3.0)
-    delays = between(made.entries)
-    await api.delete(f"{_API}/healthsweeps/{_NAME}")
-    await api.delete(f"{_API}/guardpolicies/{_NAME}")
-    await made.until(lambda: _labelled(made, None), _PATIENCE, "nothing is left on nodes")
-    await api.delete(f"{_API}/nodehealths")
-    await api.delete(f"{_API}/hardwareclasses")
+    async with guarded(made):
+        made.log.forget()
+        sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
+        await api.create(f"{API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
+        # Seldom: looking costs the API server what marking does.
+        what = "all nodes are tainted"
+        await made.until(lambda: labelled(made, "Suspect"), PATIENCE, what, every=3.0)
+        delays = between(made.entries)
+        await api.delete(f"{API}/healthsweeps/{_NAME}")
     return delays
 
 
@@ -82,12 +76,6 @@ def between(entries: list[Entry]) -> list[float]:
         if one.is_a("patch", "nodes") and one.name in verdicts and one.answered >= verdicts[one.name]:
             marked.setdefault(one.name, one.answered)
     return sorted(marked[node] - verdicts[node] for node in marked)
-
-
-async def _labelled(made: Rig, state: str | None) -> bool:
-    label = "convoy.dev/node-health"
-    found = await made.api.get("/api/v1/nodes")
-    return {one["metadata"]["labels"].get(label) for one in found["items"]} == {state}
 
 
 def _tell(figures: Figures, delays: list[float], nodes: int) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from e2e.bench.figures import Figures
 from e2e.bench.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL
 from e2e.bench.rig import Rig
+from e2e.bench.scenarios import everything
 from e2e.bench.scenarios.common import Rate
 from e2e.bench.scenarios.faults import kill, nodes
 from e2e.bench.scenarios.growth import beside, rollout_of
@@ -28,4 +29,6 @@ SCENARIOS: dict[str, Scenario] = {
     "kill": kill,
     "nodes": nodes,
     "steady": steady,
+    "everything": everything.rollouts,
+    "everything-steady": everything.running,
 }

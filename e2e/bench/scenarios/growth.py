@@ -17,25 +17,28 @@ _SMALL = "small"
 async def rollout_of(shape: Shape, rig: Rig, rate: Rate, figures: Figures) -> None:
     """All jobs of a shape, from nothing to Running."""
     async with rig.operating(rate.qps):
-        spent = rig.operator.spent()
-        await bring_up(rig, shape)
-        await asyncio.sleep(SETTLE_SECONDS)
-        found = rollout(rig.entries, shape, "trainingjobs", [OPERATOR_USER])
-        ours, theirs = f"{shape}, {rate.words}", f"JobSet {shape}, {rate.words}"
-        for what, value, unit, target in (
-            ("last pod created", found.created, "seconds", rate.target(3.0, 12.0)),
-            ("last pod bound", found.bound, "seconds", None),
-            ("last pod up", found.up, "seconds", None),
-            ("objects written", found.writes_per_pod, "per pod", 1.15),
-        ):
-            figures.add(Metric(f"{ours}: {what}", unit, target, f"{theirs}: {what}"), value)
-        figures.add(Metric(f"{ours}: all jobs Running", "seconds"), found.running)
-        used = rig.operator.spent(spent)
-        figures.add(Metric(f"{ours}: the operator's processor time", "seconds"), used)
-        figures.add(
-            Metric(f"{ours}: the operator's memory, at most", "MB"), rig.operator.memory_mb(peak=True)
-        )
-        await rig.clear()
+        words = f"{shape}, {rate.words}"
+        await roll(rig, shape, words, f"JobSet {words}", rate, figures)
+        peak = rig.operator.memory_mb(peak=True)
+        figures.add(Metric(f"{words}: the operator's memory, at most", "MB"), peak)
+
+
+async def roll(rig: Rig, shape: Shape, words: str, baseline: str, rate: Rate, figures: Figures) -> None:
+    """The same by an operator that operates; rows begin with `words`, those to compare with `baseline`."""
+    spent = rig.operator.spent()
+    await bring_up(rig, shape)
+    await asyncio.sleep(SETTLE_SECONDS)
+    found = rollout(rig.entries, shape, "trainingjobs", [OPERATOR_USER])
+    for what, value, unit, target in (
+        ("last pod created", found.created, "seconds", rate.target(3.0, 12.0)),
+        ("last pod bound", found.bound, "seconds", None),
+        ("last pod up", found.up, "seconds", None),
+        ("objects written", found.writes_per_pod, "per pod", 1.15),
+        ("all jobs Running", found.running, "seconds", None),
+        ("the operator's processor time", rig.operator.spent(spent), "seconds", None),
+    ):
+        figures.add(Metric(f"{words}: {what}", unit, target, f"{baseline}: {what}"), value)
+    await rig.clear()
 
 
 async def beside(rig: Rig, rate: Rate, figures: Figures) -> None:

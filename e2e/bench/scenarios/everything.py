@@ -1,0 +1,94 @@
+"""The same with all that a platform has on: guard, checkpoints, telemetry, Prometheus, dashboard, readers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from tests.integration.dashboard.viewers import Viewers
+
+from e2e.bench import dashboard_process
+from e2e.bench.dashboard_process import DashboardProcess
+from e2e.bench.figures import Figures
+from e2e.bench.guarded import guarded
+from e2e.bench.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL
+from e2e.bench.operator_process import METRICS_PORT
+from e2e.bench.rig import Rig
+from e2e.bench.scenarios.common import Rate
+from e2e.bench.scenarios.growth import roll
+from e2e.bench.scenarios.steady import look
+from e2e.install import NAMESPACE, rendered
+from e2e.tests.monitoring import SETTINGS
+from e2e.tests.prometheus import prometheus
+
+_VIEWERS = 10
+"""Pages of the dashboard that are open."""
+_EVERY = "30s"
+"""For metrics to be scraped, as the chart has it, and for alerts to be evaluated."""
+
+
+@asynccontextmanager
+async def everything_on(rig: Rig) -> AsyncIterator[DashboardProcess]:
+    """All of it, around an operator that operates."""
+    shown = DashboardProcess(rig.plane)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(guarded(rig))
+        stack.callback(shown.stop)
+        await shown.start(rig.api)
+        stack.enter_context(prometheus(rig.plane.host, _scrapes(rig), _rules(rig), _EVERY))
+        stack.enter_context(Viewers(shown.url, _VIEWERS))
+        stack.callback(_telling, rig, on=False)
+        _telling(rig, on=True)
+        yield shown
+
+
+def _telling(rig: Rig, *, on: bool) -> None:
+    """Jobs that are created from now on have checkpoints, and ranks tell what they spend their steps on."""
+    rig.checkpoints = on
+    for agent in rig.swarm.agents.values():
+        agent.telemetry = on
+
+
+def _scrapes(rig: Rig) -> list[dict[str, Any]]:
+    ports = {"operator": METRICS_PORT, "dashboard": dashboard_process.METRICS_PORT}
+    return [
+        {
+            "job_name": f"convoy-{name}",
+            "scrape_interval": _EVERY,
+            "static_configs": [
+                {"targets": [f"{rig.plane.host}:{port}"], "labels": {"namespace": NAMESPACE, "pod": name}}
+            ],
+        }
+        for name, port in ports.items()
+    ]
+
+
+def _rules(rig: Rig) -> list[dict[str, Any]]:
+    """The groups of the chart's alerts, as they are."""
+    settings = [f"--set-json=monitoring.{name}={json.dumps(value)}" for name, value in SETTINGS.items()]
+    bodies = rendered(
+        rig.plane.cluster.binaries,
+        *settings,
+        "--api-versions=monitoring.coreos.com/v1",
+        "--show-only=templates/monitoring.yaml",
+    )
+    (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
+    groups: list[dict[str, Any]] = rule["spec"]["groups"]
+    return groups
+
+
+async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """Each shape, from nothing to Running."""
+    async with rig.operating(rate.qps), everything_on(rig):
+        for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
+            words = f"{shape}, {rate.words}"
+            await roll(rig, shape, f"everything on, {words}", words, rate, figures)
+
+
+async def running(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """A thousand jobs that run."""
+    words = f"{THOUSAND_SMALL} Running, {rate.words}"
+    async with rig.operating(rate.qps), everything_on(rig) as dashboard:
+        await look(rig, f"everything on, {words}", words, figures, dashboard)
