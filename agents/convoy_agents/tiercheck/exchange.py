@@ -12,6 +12,7 @@ import grpc
 import structlog
 
 from convoy_agents import metrics
+from convoy_agents.channels import Closed, noticing_close
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.holding import Holding, Refused
@@ -214,15 +215,10 @@ class Exchange:
 def _reaching(place: Place) -> Iterator[None]:
     """Unreachable for what ends a call that is made meanwhile."""
     try:
-        yield
-    # UsageError: the channel was closed since the call before.
-    except (grpc.aio.AioRpcError, grpc.aio.UsageError, TimeoutError) as error:
+        with noticing_close():
+            yield
+    except (grpc.aio.AioRpcError, Closed, TimeoutError) as error:
         raise _unreachable(place, error) from error
-    except asyncio.CancelledError as error:
-        # gRPC raises it, too, when the channel is closed below a call: a certificate was renewed.
-        if (task := asyncio.current_task()) is None or task.cancelling():
-            raise
-        raise Unreachable(f"{place.node}: the connection was closed below the call") from error
 
 
 def _unreachable(place: Place, error: Exception) -> Unreachable:
