@@ -291,6 +291,7 @@ class Agent:
         # The hub says it again for as long as its memory is not given back.
         if self.keeper.get(job_uid) is None:
             self._ledger.forget(job_uid)
+            self._ranks.job_over(job_uid)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -62,14 +62,19 @@ MARKS = 1000
 URGENT_QPS = 50.0
 """Requests per second, beside all others, for nodes: their labels, and the Leases of quiet ones."""
 URGENT_CONNECTIONS = 8
-"""To the API server, beside all others, for those, and for the Lease of the replica that leads."""
+"""To the API server, beside all others, for those."""
+LEASE_CONNECTIONS = 2
+"""To the API server for the Lease of the replica that leads, and for nothing else: a call may begin while the
+connection of one that was given up is not free yet."""
 
 
 class Operator:
     """One replica."""
 
-    def __init__(self, settings: Settings, client: ApiClient, aside: ApiClient) -> None:
-        """`aside`: for what must not wait for a connection behind the pods of a huge job."""
+    def __init__(self, settings: Settings, client: ApiClient, aside: ApiClient, lease: ApiClient) -> None:
+        """`aside`: for what must not wait for a connection behind the pods of a huge job. `lease`: for the
+        Lease alone, which must not wait behind the labels of many nodes either.
+        """
         self.settings = settings
         self.metrics = metrics = Metrics(package_version())
         self.gateway = gateway = KubernetesGateway(client, settings, metrics)
@@ -135,7 +140,7 @@ class Operator:
         identity = identity_of(settings.name, uuid.uuid4().hex[:8], settings.hub_address)
         self.watchdog = Watchdog(settings.lease_seconds - 1.0)
         self.elector = Elector(
-            LeaseLock(LEASE_NAME, settings.namespace, identity, aside, settings.renew_seconds / 2),
+            LeaseLock(LEASE_NAME, settings.namespace, identity, lease, settings.renew_seconds / 2),
             lease_seconds=settings.lease_seconds,
             renew_seconds=settings.renew_seconds,
             retry_seconds=settings.retry_seconds,
@@ -307,8 +312,13 @@ async def run(settings: Settings) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     few = replace(settings, connections=URGENT_CONNECTIONS)
-    async with await connect(settings) as client, await connect(few) as aside:
-        operator = Operator(settings, client, aside)
+    fewest = replace(settings, connections=LEASE_CONNECTIONS)
+    async with (
+        await connect(settings) as client,
+        await connect(few) as aside,
+        await connect(fewest) as lease,
+    ):
+        operator = Operator(settings, client, aside, lease)
         for number in (signal.SIGTERM, signal.SIGINT):
             # Until kopf starts, which then takes the signals for itself and returns.
             loop.add_signal_handler(number, stop.set)

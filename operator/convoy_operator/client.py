@@ -19,7 +19,7 @@ from kubernetes.aio.client import ApiClient
 
 from convoy_crds.terms import FIELD_MANAGER, OPERATOR
 from convoy_operator import errors
-from convoy_operator.gateway import Object
+from convoy_operator.gateway import Object, Page
 from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
 from convoy_operator.resources import PODS, Resource
@@ -50,16 +50,24 @@ class KubernetesGateway:
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
         """See ApiGateway."""
+        items: list[Object] = []
+        version = ""
+        async for page, of in self.pages(resource, selector):
+            items += page
+            version = of
+        return items, version
+
+    async def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
+        """See ApiGateway."""
         params = {"limit": str(self._settings.list_page)}
         if selector:
             params["labelSelector"] = selector
-        items: list[Object] = []
         while True:
             page = await self._call("list", resource, resource.path(), params=params)
-            items += page["items"] or []
             metadata = page["metadata"]
+            yield page["items"] or [], metadata["resourceVersion"]
             if not metadata.get("continue"):
-                return items, metadata["resourceVersion"]
+                return
             params["continue"] = metadata["continue"]
 
     async def watch(

@@ -10,6 +10,8 @@ from convoy_operator.resources import Resource
 
 Object = dict[str, Any]
 """One object, as JSON."""
+Page = tuple[list[Object], str]
+"""Objects of one kind, and the resourceVersion of the list that they are of."""
 
 
 class ApiGateway(Protocol):
@@ -20,7 +22,11 @@ class ApiGateway(Protocol):
         ...
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
-        """All objects of all namespaces, page by page, and the resourceVersion to watch from."""
+        """All objects of all namespaces, and the resourceVersion to watch from."""
+        ...
+
+    def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
+        """What `list` answers with, page by page: for who need not hold all objects at once."""
         ...
 
     def watch(

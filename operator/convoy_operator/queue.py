@@ -63,6 +63,8 @@ class WorkQueue(Generic[K]):
     _low: deque[K] = field(default_factory=deque)
     _waiters: deque[asyncio.Future[None]] = field(default_factory=deque)
     _timer: asyncio.TimerHandle | None = None
+    _armed_at: float = 0.0
+    """The time that the timer is set for."""
     _taken: int = 0
 
     def add(self, key: K, delay: float = 0.0, *, high: bool = True) -> None:
@@ -213,11 +215,15 @@ class WorkQueue(Generic[K]):
         """Sets the one timer to the earliest time on the heap."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._fire) if self._heap else None
+            self._timer = None
+        if self._heap:
+            self._armed_at = self._heap[0][0]
+            self._timer = asyncio.get_running_loop().call_at(self._armed_at, self._fire)
 
     def _fire(self) -> None:
-        # The clock may be a hair short of the time the timer was set for.
-        self._release(max(self._now(), self._heap[0][0]) if self._heap else self._now())
+        # The clock may be a hair short of the time the timer was set for. A worker may have taken what was
+        # due then: what is first on the heap may be due much later.
+        self._release(max(self._now(), self._armed_at))
         for _ in range(self.depth):
             self._wake()
         self._timer = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR, TAINTS
 from convoy_operator import errors
@@ -88,23 +88,28 @@ async def ask(gateway: ApiGateway, undo: str) -> str | None:
     """
     deadline = time.monotonic() + MOMENT_SECONDS
     while True:
-        jobs = await _list(gateway, TRAINING_JOBS)
-        pods = await _list(gateway, PODS, WORKERS)
-        nodes = [node["metadata"]["name"] for node in await _list(gateway, NODES) if marked(node)]
+        jobs = await _names(gateway, TRAINING_JOBS)
+        pods = await _names(gateway, PODS, WORKERS)
+        nodes = await _names(gateway, NODES, kept=marked)
         if jobs or not (pods or nodes) or time.monotonic() >= deadline:
-            return objection([_name(job) for job in jobs], [_name(pod) for pod in pods], nodes, undo)
+            return objection(jobs, pods, nodes, undo)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _list(gateway: ApiGateway, resource: Resource, selector: str = "") -> list[Object]:
+async def _names(
+    gateway: ApiGateway, resource: Resource, selector: str = "", kept: Callable[[Object], bool] = bool
+) -> list[str]:
+    """Of those that are to be `kept`. Objects may be many and large: no more than a page is held."""
     try:
-        return (await gateway.list(resource, selector))[0]
+        pages = gateway.pages(resource, selector)
+        return [_name(one["metadata"]) async for page, _ in pages for one in page if kept(one)]
     except errors.NotFound:
         return []  # the kind itself is gone
 
 
-def _name(body: Object) -> str:
-    return f"{body['metadata'].get('namespace')}/{body['metadata']['name']}"
+def _name(metadata: Object) -> str:
+    namespace, name = metadata.get("namespace"), metadata["name"]
+    return f"{namespace}/{name}" if namespace else f"{name}"
 
 
 async def settled(gateway: ApiGateway, seconds: float, undo: str) -> str | None:

@@ -25,10 +25,12 @@ SECONDS = 100.0
 
 async def clear(gateway: ApiGateway, namespace: str) -> None:
     """No node says that it has an agent, and there is no Lease. Raises errors.ApiError."""
-    for node in (await gateway.list(NODES, LABEL_AGENT_READY))[0]:
-        patch = {"metadata": {"labels": {LABEL_AGENT_READY: None}}}
+    pages = gateway.pages(NODES, LABEL_AGENT_READY)
+    names = [node["metadata"]["name"] async for page, _ in pages for node in page]
+    patch = {"metadata": {"labels": {LABEL_AGENT_READY: None}}}
+    for name in names:
         with suppress(errors.NotFound):  # the node is gone, and its label with it
-            await gateway.patch(NODES, None, node["metadata"]["name"], patch)
+            await gateway.patch(NODES, None, name, patch)
     with suppress(errors.NotFound):  # nobody has led here
         lease = await gateway.get(LEASES, namespace, LEASE_NAME)
         await gateway.delete(LEASES, namespace, LEASE_NAME, uid=lease["metadata"]["uid"])

@@ -12,6 +12,7 @@ import grpc
 import structlog
 
 from convoy_agents import metrics
+from convoy_agents.channels import Closed, noticing_close
 from convoy_agents.enrol import describe
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.holding import Holding, Refused
@@ -110,7 +111,8 @@ class Exchange:
         """Sends a shard's copy, by whichever plan of this incarnation is known: the other node has all of it
         then.
 
-        Later, Outdated, Unreachable; Damaged when it is not here any more as it was.
+        Later, Outdated, Unreachable; Damaged when it is not here any more as it was, and other faults of this
+        node as they are.
         """
         manifest, withdrawn = await holding.look(lambda vault: (vault.manifests.get(key), vault.absent()))
         if manifest is None:
@@ -137,7 +139,13 @@ class Exchange:
             # A whole shard may take long, but not longer than its chunks may.
             failed: list[Exception] = []
             pieces = self._pieces(holding, plan, key, offer, self._links.to(place.node), failed)
-            reply = await stub.Give(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
+            try:
+                with noticing_close():
+                    reply = await stub.Give(pieces, timeout=PIECE_SECONDS * len(offer.chunks))
+            except (grpc.aio.AioRpcError, Closed):
+                # What went wrong here is why the other node has not got all.
+                if not failed:
+                    raise
             if failed:
                 if await holding.look(lambda vault: key not in vault.manifests):
                     raise Outdated(f"shard {key} is not here any more")
@@ -158,21 +166,20 @@ class Exchange:
         as if somebody had cancelled it."""
         packs = hub_pb2.Piece.PLANES in offer.encodings
         warrant = plan.warrant
-        for index in offer.chunks:
-            try:
+        try:
+            for index in offer.chunks:
                 data = await holding.read(key, index)
-            except (Damaged, OSError) as error:
-                failed.append(error)
-                return
-            body = await link.packed(data) if packs else data
-            began = time.monotonic()
-            if (delay := self._rate.delay(len(body))) > 0:
-                await asyncio.sleep(delay)
-            metrics.COPIED_BYTES.labels("sent").inc(len(data))
-            yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=body, warrant=warrant)
-            warrant = ""
-            # It is taken up again when there is room for the next.
-            link.sent(len(data), len(body), time.monotonic() - began)
+                body = await link.packed(data) if packs else data
+                began = time.monotonic()
+                if (delay := self._rate.delay(len(body))) > 0:
+                    await asyncio.sleep(delay)
+                metrics.COPIED_BYTES.labels("sent").inc(len(data))
+                yield hub_pb2.Piece(job_uid=holding.job_uid, id=key, index=index, data=body, warrant=warrant)
+                warrant = ""
+                # It is taken up again when there is room for the next.
+                link.sent(len(data), len(body), time.monotonic() - began)
+        except Exception as error:
+            failed.append(error)
 
     async def take(self, place: Place, holding: Holding, plan: Assignment, key: str) -> None:
         """Fetches a shard from another node. Unreachable, Damaged, Refused, NoRoom."""
@@ -214,15 +221,10 @@ class Exchange:
 def _reaching(place: Place) -> Iterator[None]:
     """Unreachable for what ends a call that is made meanwhile."""
     try:
-        yield
-    # UsageError: the channel was closed since the call before.
-    except (grpc.aio.AioRpcError, grpc.aio.UsageError, TimeoutError) as error:
+        with noticing_close():
+            yield
+    except (grpc.aio.AioRpcError, Closed, TimeoutError) as error:
         raise _unreachable(place, error) from error
-    except asyncio.CancelledError as error:
-        # gRPC raises it, too, when the channel is closed below a call: a certificate was renewed.
-        if (task := asyncio.current_task()) is None or task.cancelling():
-            raise
-        raise Unreachable(f"{place.node}: the connection was closed below the call") from error
 
 
 def _unreachable(place: Place, error: Exception) -> Unreachable:

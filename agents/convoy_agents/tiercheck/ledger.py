@@ -132,7 +132,8 @@ class KeptLedger:
             if not error.full or self._made_room.get(plan.job_uid) == record.generation:
                 raise
         # What follows a commit otherwise, and without room there is none.
-        self._made_room[plan.job_uid] = record.generation
+        if self._keeper.get(plan.job_uid) is not None:  # else `forget` has been here, and does not come again
+            self._made_room[plan.job_uid] = record.generation
         await self._remotes.sweep(plan)
         return await self._remotes.commit(plan, record)
 

@@ -105,6 +105,11 @@ class Ranks:
         for key in [key for key in self._turns if key[0] == uid]:
             del self._turns[key]
 
+    def job_over(self, job_uid: str) -> None:
+        """Its memory is given back, and so is what was here to be read."""
+        self._kept.pop(job_uid, None)
+        self._fetched.pop(job_uid, None)
+
     async def _answer(self, plan: Assignment, line: Line, frame: dict[str, Any]) -> None:
         question = parse(frame)
         if plan.memory is None:

@@ -48,6 +48,17 @@ def exempt_until(exemption: ExemptStatus) -> datetime:
     return min(exemption.until, exemption.since + _LONGEST)
 
 
+def left_alone_until(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> datetime | None:
+    """The end of the exemption that holds now; None when none does. One that is still to be noted holds."""
+    said, known = spec.exempt, status.exemption
+    if said is None or spec.condemned is not None:
+        return None
+    if known is None or known.until != said.until:
+        known = ExemptStatus(since=now, until=said.until, before=status.state)
+    end = exempt_until(known)
+    return end if now < end else None
+
+
 def _by_hand(status: NodeHealthStatus) -> NodeHealthStatus:
     return status.model_copy(update={"condemned_by_hand": True})
 
@@ -87,14 +98,12 @@ def _exempted(status: NodeHealthStatus, spec: NodeHealthSpec, now: datetime) -> 
         before = known.before if known is not None and status.state is State.EXEMPT else status.state
         known = ExemptStatus(since=now, until=said.until, before=before)
         status = status.model_copy(update={"exemption": known})
-    wanted = (
-        said is not None and known is not None and known.until == said.until and now < exempt_until(known)
-    )
-    if wanted and said is not None and known is not None and status.state is not State.EXEMPT:
-        until = f"{exempt_until(known):%Y-%m-%dT%H:%M:%SZ}"
+    end = left_alone_until(status, spec, now)
+    if end is not None and said is not None and status.state is not State.EXEMPT:
+        until = f"{end:%Y-%m-%dT%H:%M:%SZ}"
         message = Reasons.EXEMPTED.format(until=until, user=said.user, why=said.reason)
         return turned(status, State.EXEMPT, now, Reasons.EXEMPTED, message)
-    if not wanted and status.state is State.EXEMPT:
+    if end is None and status.state is State.EXEMPT:
         before = known.before if known is not None else State.UNVERIFIED
         until = f"{exempt_until(known):%Y-%m-%dT%H:%M:%SZ}" if known is not None else "once"
         message = Reasons.EXEMPTION_OVER.format(until=until)

@@ -226,8 +226,12 @@ async def running(
     """A whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
     plane, token = installation.plane, installation.token
-    async with await client_of(plane, token) as client, await client_of(plane, token) as aside:
-        operator = Operator(settings_for(installation, **more), client, aside)
+    async with (
+        await client_of(plane, token) as client,
+        await client_of(plane, token) as aside,
+        await client_of(plane, token) as lease,
+    ):
+        operator = Operator(settings_for(installation, **more), client, aside, lease)
         task = asyncio.create_task(operator.run())
         try:
             await eventually(lambda: task.done() or operator.leads, what="operator leads")

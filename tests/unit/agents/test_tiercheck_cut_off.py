@@ -24,8 +24,10 @@ PLAN: Any = SimpleNamespace(job_uid="job", incarnation=1, warrant="", memory_lim
 class Two(hub_pb2_grpc.ShardsServicer):
     """Another node's agent, that answers no call of the kind `hangs`."""
 
-    def __init__(self, hangs: str) -> None:
+    def __init__(self, hangs: str, breaks: bool = False) -> None:
         self.hangs = hangs
+        self.breaks = breaks
+        """When it has heard all that is given."""
         self.called = asyncio.Event()
 
     async def _come(self, kind: str) -> None:
@@ -35,10 +37,15 @@ class Two(hub_pb2_grpc.ShardsServicer):
 
     async def Offer(self, request: Any, context: Any) -> hub_pb2.OfferReply:
         await self._come("offer")
-        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=[0])
+        encodings = [hub_pb2.Piece.PLANES]
+        return hub_pb2.OfferReply(answer=hub_pb2.OfferReply.WANTED, chunks=[0], encodings=encodings)
 
     async def Give(self, requests: Any, context: Any) -> hub_pb2.GiveReply:
         await self._come("give")
+        async for _ in requests:
+            pass
+        if self.breaks:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "it leaves")
         return hub_pb2.GiveReply(whole=True)
 
     async def Take(self, request: Any, context: Any) -> AsyncIterator[hub_pb2.Piece]:
@@ -74,6 +81,14 @@ class Memory:
 
 
 class Link:
+    def __init__(self, fault: Exception | None) -> None:
+        self._fault = fault
+
+    async def packed(self, data: bytes) -> bytes:
+        if self._fault is not None:
+            raise self._fault
+        return data
+
     def sent(self, *_: Any) -> None:
         """Nobody counts."""
 
@@ -95,7 +110,10 @@ async def dialled(two: Two) -> AsyncIterator[grpc.aio.Channel]:
 
 
 def asked(
-    what: str, channel: grpc.aio.Channel, before_taking: Callable[[], Awaitable[None]] = nothing
+    what: str,
+    channel: grpc.aio.Channel,
+    before_taking: Callable[[], Awaitable[None]] = nothing,
+    packing: Exception | None = None,
 ) -> Any:
     """The call of an exchange that comes to a request of this kind."""
 
@@ -103,7 +121,7 @@ def asked(
         return hub_pb2_grpc.ShardsStub(channel)
 
     stubs: Any = SimpleNamespace(shards=shards)
-    links: Any = SimpleNamespace(to=lambda node: Link())
+    links: Any = SimpleNamespace(to=lambda node: Link(packing))
     exchange, memory = Exchange(stubs, links), Memory(before_taking)
     some: Any = memory
     return {
@@ -149,3 +167,17 @@ async def test_a_channel_that_is_closed_between_two_calls_is_so_as_well() -> Non
     async with asyncio.timeout(20), dialled(Two("")) as channel:
         with pytest.raises(Unreachable, match="two"):
             await asked("chunks", channel, lambda: channel.close(None))
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["it answers", "it leaves"])
+async def test_a_fault_of_this_node_is_told_as_it_is(breaks: bool) -> None:
+    """Whatever the other node then says: it is no connection that was closed, after which one tries again."""
+    async with asyncio.timeout(20), dialled(Two("", breaks)) as channel:
+        with pytest.raises(ZeroDivisionError, match="packing"):
+            await asked("give", channel, packing=ZeroDivisionError("packing"))
+
+
+async def test_a_node_that_leaves_while_it_is_given_something_cannot_be_reached() -> None:
+    async with asyncio.timeout(20), dialled(Two("", breaks=True)) as channel:
+        with pytest.raises(Unreachable, match="it leaves"):
+            await asked("give", channel)

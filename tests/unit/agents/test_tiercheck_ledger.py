@@ -34,11 +34,15 @@ class Kept:
         self.vault.begin(1, {})
         self.vault.reserve("0", 2, SIZE)
         self.swept = 0
+        self.ended: Callable[[], None] | None = None
+        """The job ends while something is committed in its store."""
+        self.there = True
 
     def open(self, job_uid: str) -> Kept:
         return self
 
-    get = open
+    def get(self, job_uid: str) -> Kept | None:
+        return self if self.there else None
 
     async def look(self, do: Callable[[Vault], Any]) -> Any:
         return do(self.vault)
@@ -54,6 +58,9 @@ class Kept:
         return True
 
     async def commit(self, plan: Any, record: Record) -> bool:
+        if self.there and self.ended is not None:
+            self.there = False
+            self.ended()
         raise StoreError("no room", retriable=True, errno=errno.ENOSPC)
 
     async def sweep(self, plan: Any) -> None:
@@ -115,6 +122,17 @@ async def test_nothing_is_remembered_of_a_job_that_is_over(tmp_path: Path) -> No
     assert memory.swept == 2
 
 
+async def test_nor_is_it_when_the_job_ends_while_something_is_committed(tmp_path: Path) -> None:
+    memory: Any = Kept(tmp_path)
+    plan: Any = Plan()
+    ledger = KeptLedger(memory, memory, Alarms(lambda *_: None))
+    assert (await write(ledger, memory, FIRST)).remote
+    memory.ended = lambda: ledger.forget("job-uid")
+    for number in (1, 2):
+        assert not await ledger.write(plan, Tier.REMOTE, FIRST, {})
+        assert memory.swept == number
+
+
 @pytest.mark.parametrize("given_back", [True, False])
 async def test_a_job_is_over_once_its_memory_is_given_back(
     tmp_path: Path, given_back: bool, monkeypatch: pytest.MonkeyPatch
@@ -124,8 +142,14 @@ async def test_a_job_is_over_once_its_memory_is_given_back(
             raise OSError("busy")
 
     monkeypatch.setattr(share, "close_share", close)
-    keeper, forgotten = Keeper(tmp_path, 0, lambda: None), []
+    keeper = Keeper(tmp_path, 0, lambda: None)
+    written: list[str] = []
+    read: list[str] = []
     keeper.open("job-uid")
-    agent: Any = SimpleNamespace(keeper=keeper, _ledger=SimpleNamespace(forget=forgotten.append))
+    agent: Any = SimpleNamespace(
+        keeper=keeper,
+        _ledger=SimpleNamespace(forget=written.append),
+        _ranks=SimpleNamespace(job_over=read.append),
+    )
     await Agent._job_over(agent, "job-uid")
-    assert forgotten == (["job-uid"] if given_back else [])
+    assert written == read == (["job-uid"] if given_back else [])

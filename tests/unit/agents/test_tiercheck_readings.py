@@ -39,6 +39,8 @@ class Node:
     def __init__(self) -> None:
         self.pods: dict[str, Any] = {}
         self.unpinned = 0
+        self.dropped: set[str] = set()
+        """What was let go last."""
         self.asked, self.decided = asyncio.Event(), asyncio.Event()
         self.decided.set()
         some: Any = self
@@ -49,12 +51,13 @@ class Node:
 
     async def unpin(self, dropped: set[str]) -> None:
         self.unpinned += 1
+        self.dropped = set(dropped)
 
     async def resume(self, plan: Any, attempt: int, *_: Any, **more: Any) -> Reading:
         self.asked.set()
         await self.decided.wait()
         fresh = hub_pb2.ResumeReply(outcome=hub_pb2.ResumeReply.FRESH)
-        return Reading(plan, attempt, fresh, set(plan.ranks))
+        return Reading(plan, attempt, fresh, set(plan.ranks), {f"fetched-{plan.pod_uid}"})
 
     async def adopt(self, uid: str, reading: Reading) -> set[str]:
         return set()
@@ -110,3 +113,18 @@ async def test_what_another_pod_reads_in_this_incarnation_or_a_later_one_stays()
         assert node.unpinned == 0
         await node.ask("a", "restored")
         assert node.unpinned == 1
+
+
+async def test_nothing_is_remembered_of_a_job_that_is_over() -> None:
+    """Not even when a pod was still reading as it ended."""
+    for over, dropped in ((False, {"fetched-b", "fetched-c"}), (True, {"fetched-c"})):
+        node = Node()
+        for uid in ("a", "b", "c"):
+            node.assigned(uid, 1)
+        await node.ask("a", "restore")
+        await node.ask("b", "restore", "restored")
+        node.leaves("a")
+        if over:
+            node.ranks.job_over("job")
+        await node.ask("c", "restore", "restored")
+        assert node.dropped == dropped

@@ -101,6 +101,22 @@ def test_what_moving_its_jobs_was_to_bring_is_shown() -> None:
     assert "Drained 60m ago (ns/j): Right\n  ns/j: a step took 1.5 s, 0.5 s of it for this node" in said
 
 
+@pytest.mark.parametrize(
+    ("since", "until", "words"),
+    [
+        ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"),
+        ("2025-12-30T00:00:00Z", "2026-01-09T00:00:00Z", "2026-01-02T00:00:00Z"),
+        ("2025-12-20T00:00:00Z", "2026-01-09T00:00:00Z", ""),
+    ],
+    ids=["holds", "is cut short", "is over"],
+)
+def test_who_had_it_left_alone_is_said_while_it_holds(since: str, until: str, words: str) -> None:
+    said = {"exempt": {"user": "ada", "reason": "experiment", "until": until}}
+    found = text(health(said=said, exemption={"since": since, "until": until, "before": "Qualified"}))
+    assert (f"Left alone until {words}, by ada: experiment" in found) is bool(words)
+    assert ("Left alone" in found) is bool(words)
+
+
 def test_what_a_test_is_to_look_into_is_shown() -> None:
     hint = {"job": "ns/job", "cause": "Input", "at": "2026-01-01T11:50:00Z", "slowdown": 1.3}
     said = text(health(state="Unverified", noticed=hint))

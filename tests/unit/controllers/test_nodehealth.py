@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.nodehealth import binding, breaker, evidence, machine, sweeping, wanted
+from convoy_controllers.nodehealth import binding, breaker, evidence, machine, people, sweeping, wanted
 from convoy_controllers.nodehealth.fleet import look, unguarded
 from convoy_controllers.nodehealth.machine import Want
 from convoy_controllers.nodehealth.observed import Facts, Fleet, Member, NodeFacts, Suspicion, SweepResult
@@ -358,6 +358,35 @@ def test_exempt_nodes_are_left_alone_for_three_days_at_most(before: str) -> None
         )
         assert again.state is not State.EXEMPT
         assert again.state not in (State.QUARANTINED, State.DRAINING, State.REPAIRING)
+
+
+@pytest.mark.parametrize(
+    ("asked", "since", "condemned", "end"),
+    [
+        (24, -1, False, 24),
+        (24, None, False, 24),
+        (100, -10, False, 62),
+        (100, None, False, 72),
+        (100, -72, False, None),
+        (0, -24, False, None),
+        (0, None, False, None),
+        (24, -1, True, None),
+    ],
+    ids=["noted", "not yet", "cut", "cut at once", "cut and over", "over", "over unseen", "condemned"],
+)
+def test_an_exemption_that_holds_has_an_end(
+    asked: int, since: int | None, condemned: bool, end: int | None
+) -> None:
+    """Told is what is done: hours from now."""
+    until = text(NOW + asked * HOUR)
+    said = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
+    stored = health("Qualified", said=said)
+    if since is not None:
+        noted = {"since": text(NOW + since * HOUR), "until": until, "before": "Qualified"}
+        stored = health("Exempt", said=said, exemption=noted)
+    found = people.left_alone_until(stored.status, stored.spec, NOW)
+    assert found == (None if end is None else NOW + end * HOUR)
+    assert (after(stored, BUSY).state is State.EXEMPT) is (found is not None)
 
 
 def test_condemned_by_hand_until_it_is_taken_back_then_retested() -> None:

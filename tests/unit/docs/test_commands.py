@@ -32,7 +32,7 @@ def test_what_a_tutorial_has_for_reading_alone_has_a_reason(page: Path) -> None:
 
 def test_people_are_told_to_say_why_of_a_node() -> None:
     """Commands in the middle of a sentence are played by nobody."""
-    said = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--reason)[^`]+`")
+    said = re.compile(r"`convoy guard (?:condemn|release|exempt) NODE(?![^`]*--(?:reason|undo))[^`]*`")
     found = {str(page): said.findall(page.read_text()) for page in pages()}
     assert {page: words for page, words in found.items() if words} == {}
 

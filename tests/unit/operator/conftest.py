@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from convoy_operator import errors
-from convoy_operator.gateway import Object
+from convoy_operator.gateway import Object, Page
 from convoy_operator.resources import PODS, Resource
 
 T = TypeVar("T")
@@ -109,6 +109,12 @@ class FakeApi:
             copy.deepcopy(raw) for (plural, _, _), raw in self.objects.items() if plural == resource.plural
         ]
         return items, str(self._version)
+
+    async def pages(self, resource: Resource, selector: str = "") -> AsyncIterator[Page]:
+        """Of one object each."""
+        items, version = await self.list(resource, selector)
+        for item in items:
+            yield [item], version
 
     async def watch(
         self, resource: Resource, version: str, selector: str = ""

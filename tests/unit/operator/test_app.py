@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import aiohttp
 import pytest
@@ -60,7 +60,7 @@ def test_an_authority_that_others_make_is_waited_for(
     api: FakeApi, virtual: Callable[..., Any], maker: str
 ) -> None:
     async def start() -> bool:
-        operator = Operator(Settings(namespace="sys", ca_maker=maker), Mock(), Mock())
+        operator = Operator(Settings(namespace="sys", ca_maker=maker), Mock(), Mock(), Mock())
         operator.gateway = api  # type: ignore[assignment]  # in memory
         try:
             async with asyncio.timeout(60):
@@ -94,7 +94,7 @@ async def test_it_lives_and_is_not_ready_while_it_waits_for_the_authority(
         namespace="sys", ca_maker="CertManager",
         http_bind="127.0.0.1", probe_port=probes, metrics_port=metrics,
     )  # fmt: skip
-    operator = Operator(settings, Mock(), Mock())
+    operator = Operator(settings, Mock(), Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     running = asyncio.create_task(operator.run())
     try:
@@ -123,11 +123,11 @@ def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_an
 
     monkeypatch.setattr(app, "KubernetesGateway", gateway)
     settings = Settings(**given)
-    client, aside = Mock(), Mock()
+    client, aside, lease = Mock(), Mock(), Mock()
     client.name, aside.name = "client", "aside"
-    operator = Operator(settings, client, aside)
+    operator = Operator(settings, client, aside, lease)
     assert connections == ["client", "aside", "client"]
-    assert operator.elector._lock.api_instance.api_client is aside, "the Lease waits behind no pods"
+    assert operator.elector._lock.api_instance.api_client is lease, "the Lease waits behind nothing"
     qps, burst = settings.qps, settings.burst
     each = [(one.qps, one.burst) for one in made]
     assert each == [(qps, burst), (min(qps, 50), burst), (qps, max(burst, 1000))]
@@ -139,6 +139,27 @@ def test_what_it_asks_of_the_api_server_has_three_budgets_whose_sum_the_chart_an
         assert f"{a_second} requests a second, and {at_once} at once" in page
 
 
+async def test_a_replica_has_connections_for_the_lease_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, int]] = []
+    given: list[Any] = []
+
+    async def connect(settings: Settings) -> Any:
+        client = AsyncMock()
+        client.__aenter__.return_value = client
+        made.append((client, settings.connections))
+        return client
+
+    def operator(settings: Settings, *clients: Any) -> Any:
+        given.extend(clients)
+        return AsyncMock(run=AsyncMock(side_effect=RuntimeError("enough")))
+
+    monkeypatch.setattr(app, "connect", connect)
+    monkeypatch.setattr(app, "Operator", operator)
+    assert await app.run(Settings()) == 1
+    assert given == [client for client, _ in made]
+    assert [number for _, number in made] == [64, 8, 2]
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6(
     api: FakeApi, unused_tcp_port_factory: Callable[[], int], host: str
@@ -148,7 +169,7 @@ async def test_by_default_probes_metrics_and_hub_are_there_for_ipv4_and_for_ipv6
         namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics,
         enrolment_port=enrolment, session_port=sessions,
     )  # fmt: skip
-    operator = Operator(settings, Mock(), Mock())
+    operator = Operator(settings, Mock(), Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     hub = operator._hub(Authority(make_authority(datetime.now(UTC))))
     await hub.start()
@@ -179,7 +200,7 @@ async def test_probes_are_answered_while_strangers_hold_connections(
     monkeypatch.setattr(http, "REQUEST_SECONDS", 600.0)
     probes, metrics = unused_tcp_port_factory(), unused_tcp_port_factory()
     settings = Settings(namespace="sys", ca_maker="CertManager", probe_port=probes, metrics_port=metrics)
-    operator = Operator(settings, Mock(), Mock())
+    operator = Operator(settings, Mock(), Mock(), Mock())
     operator.gateway = api  # type: ignore[assignment]  # in memory
     running = asyncio.create_task(operator.run())
     held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -212,7 +233,7 @@ class Takeover:
 
         monkeypatch.setattr(app, "_list", listed)
         monkeypatch.setattr(app, "together", self.lead)
-        self.operator = Operator(Settings(namespace="sys"), Mock(), Mock())
+        self.operator = Operator(Settings(namespace="sys"), Mock(), Mock(), Mock())
         self.seen: dict[str, float | None] = {}
         self.taken = ""
 

@@ -61,6 +61,25 @@ def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) ->
     virtual(scenario())
 
 
+def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtual: Any) -> None:
+    """A worker comes when the key is due, and before the timer."""
+
+    async def scenario() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+
+        def come_back() -> None:
+            with pytest.raises(StopIteration, match="a"):
+                queue.get().send(None)
+
+        began = now()
+        asyncio.get_running_loop().call_later(1, come_back)
+        queue.add("a", 1)
+        queue.add("b", 9)
+        assert (await take(queue), now() - began) == ("b", 9)
+
+    virtual(scenario())
+
+
 def test_a_key_never_has_two_workers_and_runs_once_more_when_dirty(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()

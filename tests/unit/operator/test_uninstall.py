@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -93,3 +94,41 @@ def test_marks_of_a_policy_that_has_just_gone_have_a_moment(
     found, took = virtual(asked())
     assert took == seconds
     assert (words is None and found is None) or (words is not None and words in (found or ""))
+
+
+class Large(dict[str, Any]):
+    """An object of which it is known whether somebody still holds it."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
+
+
+class Fleet:
+    """A cluster of many nodes, each second one of them marked, and of nothing else."""
+
+    def __init__(self) -> None:
+        self.made: WeakSet[Large] = WeakSet()
+        self.held = 0
+
+    async def pages(self, resource: Any, selector: str = "") -> AsyncIterator[tuple[list[Large], str]]:
+        for page in range(20 if resource == NODES else 0):
+            yield [self._node(number) for number in range(10 * page, 10 * page + 10)], "1"
+
+    def _node(self, number: int) -> Large:
+        labels = {LABEL_NODE_HEALTH: "Healthy"} if number % 2 else {}
+        node = Large(metadata={"name": f"n{number:03}", "labels": labels})
+        self.made.add(node)
+        self.held = max(self.held, len(self.made))
+        return node
+
+    async def list(self, resource: Any, selector: str = "") -> tuple[list[Large], str]:
+        return [node async for page, _ in self.pages(resource, selector) for node in page], "1"
+
+
+def test_of_many_nodes_no_more_than_a_page_is_held(
+    virtual: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uninstall, "MOMENT_SECONDS", 0.0)
+    fleet: Any = Fleet()
+    words = virtual(uninstall.ask(fleet, ""))
+    assert "100 marked nodes (n001, n003, n005, n007, n009, ...)" in words
+    assert fleet.held <= 20, "beside the page that is read, the one before may not be gone yet"

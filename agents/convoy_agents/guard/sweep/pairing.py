@@ -12,6 +12,7 @@ from functools import partial
 
 import grpc
 
+from convoy_agents.channels import Closed, noticing_close
 from convoy_agents.enrol import describe
 from convoy_agents.guard.sweep.answering import Answering
 from convoy_agents.guard.sweep.finding import Finding, Outcome
@@ -27,7 +28,7 @@ POURED = 32 * PIECE
 WARM_UP = 20
 """Echoes before the first that counts."""
 AGAIN_SECONDS = 0.2
-"""The partner may hear of the sweep a little later."""
+"""The partner may hear of the sweep a little later; a channel that was closed is dialled anew."""
 CALL_SECONDS = 20.0
 _WAITING = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED}
 
@@ -52,23 +53,33 @@ class Pairing:
     async def done(self, name: str, partner: hub_pb2.Place) -> None:
         """Lets the partner go. When it cannot be told, it notices by the silence."""
         try:
-            stub = await self._dial(partner)
-            await stub.Echo(hub_pb2.EchoRequest(sweep=name, last=True), timeout=AGAIN_SECONDS * 5)
-        except (grpc.aio.AioRpcError, TimeoutError):
+            with noticing_close():
+                stub = await self._dial(partner)
+                await stub.Echo(hub_pb2.EchoRequest(sweep=name, last=True), timeout=AGAIN_SECONDS * 5)
+        except (grpc.aio.AioRpcError, Closed, TimeoutError):
             return
 
     async def _measure(self, name: str, partner: hub_pb2.Place, probe: Probe, seconds: float) -> Finding:
-        measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
         try:
             async with asyncio.timeout(seconds):
-                stub = await self._dial(partner)
-                await _answered(stub, name)
-                samples = await measure(stub, name, probe.seconds)
+                samples = await self._samples(name, partner, probe)
         except TimeoutError:
             return Finding(Outcome.TIMED_OUT, f"{partner.node} did not answer in time")
         except grpc.aio.AioRpcError as error:
             return Finding(Outcome.FAILED, f"{partner.node} at {partner.peer_address}: {describe(error)}")
         return Finding(Outcome.MEASURED, samples=tuple(samples[:MOST_SAMPLES]))
+
+    async def _samples(self, name: str, partner: hub_pb2.Place, probe: Probe) -> list[float]:
+        """All from one connection: those of one that was closed are dropped. The caller bounds the time."""
+        measure = {LATENCY: _latency, BANDWIDTH: _bandwidth}[probe.name]
+        while True:
+            try:
+                with noticing_close():
+                    stub = await self._dial(partner)
+                    await _answered(stub, name)
+                    return await measure(stub, name, probe.seconds)
+            except Closed:
+                await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def _answered(stub: hub_pb2_grpc.PairsStub, name: str) -> None:

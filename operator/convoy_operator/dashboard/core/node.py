@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from convoy_controllers.nodehealth.people import left_alone_until
 from convoy_crds.healthsweep import HealthSweep, NodeVerdict
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
 from convoy_crds.trainingjob import TrainingJob
@@ -71,8 +72,9 @@ def facts(node: Node | None, health: NodeHealth | None, now: datetime) -> list[F
 def notes(health: NodeHealth, now: datetime) -> Iterator[str]:
     """What people said of the node, and what is under way."""
     spec, status = health.spec, health.status
-    if spec.exempt:
-        yield f"Left alone until {clock(spec.exempt.until)}, by {spec.exempt.user}: {spec.exempt.reason}"
+    end = left_alone_until(status, spec, now)
+    if spec.exempt and end:
+        yield f"Left alone until {clock(end)}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:
         yield f"Condemned by {spec.condemned.user}: {spec.condemned.reason}"
     for condition in status.conditions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import charts, distribution, node
 from convoy_operator.dashboard.core.objects import keeper
+from convoy_operator.dashboard.core.words import clock
 from convoy_operator.views import Pod
 
 
@@ -153,6 +155,20 @@ def test_turns_and_evidence_of_a_node() -> None:
     assert texts(found)[1][-1].startswith("forgiven")
     assert (found[0].cells[0].href, found[2].cells[0].href) == ("/jobs/team/gpt", "")
     assert list(node.notes(model, NOW)) == ["Condemned by ada: RMA"]
+
+
+@pytest.mark.parametrize(("begun", "end"), [(1, 71), (71, 1), (72, None)])
+def test_who_had_it_left_alone_is_said_while_it_holds(begun: int, end: int | None) -> None:
+    until = (NOW + timedelta(hours=100)).isoformat()
+    model = NodeHealth.model_validate(
+        {
+            "metadata": {"name": "hw"},
+            "spec": {"exempt": {"user": "ada", "reason": "tests", "until": until}},
+            "status": {"exemption": {"since": ago(hours=begun), "until": until, "before": "Qualified"}},
+        }
+    )
+    notes = [] if end is None else [f"Left alone until {clock(NOW + timedelta(hours=end))}, by ada: tests"]
+    assert list(node.notes(model, NOW)) == notes
 
 
 def test_the_jobs_of_a_node_are_those_that_may_be_seen() -> None:

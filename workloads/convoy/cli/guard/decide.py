@@ -51,7 +51,7 @@ def condemn(
     undo: Undo = False,
     context: Context = None,
 ) -> None:
-    """Take a node out of service until this is taken back."""
+    """Take a node out of service until this is taken back. It ends an exemption for good."""
     healths = connect(None, context).node_healths
     if undo:
         healths.end_condemnation(node)

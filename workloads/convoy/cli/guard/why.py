@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from convoy.cli.cluster import Context, Failure, connect
+from convoy_controllers.nodehealth.people import left_alone_until
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, NodeHealthStatus
 from convoy_crds.telling import age
 
@@ -87,9 +88,9 @@ def _evidence(status: NodeHealthStatus, now: datetime) -> Iterator[str]:
 
 def _people(health: NodeHealth, now: datetime) -> Iterator[str]:
     spec = health.spec
-    if spec.exempt and now < spec.exempt.until:
-        until = f"{spec.exempt.until:%Y-%m-%dT%H:%M:%SZ}"
-        yield f"Left alone until {until}, by {spec.exempt.user}: {spec.exempt.reason}"
+    end = left_alone_until(health.status, spec, now)
+    if spec.exempt and end:
+        yield f"Left alone until {end:%Y-%m-%dT%H:%M:%SZ}, by {spec.exempt.user}: {spec.exempt.reason}"
     if spec.condemned:
         yield f"Condemned by {spec.condemned.user}: {spec.condemned.reason}"
 

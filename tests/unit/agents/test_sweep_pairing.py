@@ -1,0 +1,135 @@
+"""Tests of two nodes below which the channel is closed, as when a certificate is renewed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from convoy_agents.guard.sweep import pairing
+from convoy_agents.guard.sweep.finding import Outcome
+from convoy_agents.guard.sweep.pairing import BANDWIDTH, LATENCY, Pairing
+from convoy_agents.guard.sweep.probe import Probe, Tier
+from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+
+PARTNER = hub_pb2.Place(node="two", peer_address="two:1")
+
+
+class Two(hub_pb2_grpc.PairsServicer):
+    """The partner, that leaves calls after the first `answers` unanswered while it hangs."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.called = asyncio.Event()
+        self.hangs = True
+
+    async def _come(self) -> None:
+        self.answers -= 1
+        if self.answers < 0 and self.hangs:
+            self.called.set()
+            await asyncio.Event().wait()
+
+    async def Echo(self, request: Any, context: Any) -> hub_pb2.EchoReply:
+        await self._come()
+        return hub_pb2.EchoReply()
+
+    async def Pour(self, requests: AsyncIterator[hub_pb2.Poured], context: Any) -> hub_pb2.PourReply:
+        await self._come()
+        total = 0
+        async for part in requests:
+            total += len(part.data)
+        return hub_pb2.PourReply(bytes=total)
+
+
+class Line:
+    """This node's side: one channel, kept until it is closed."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.dialled = 0
+        self.channel: grpc.aio.Channel | None = None
+        self.closes_next = False
+
+    async def stub(self, place: hub_pb2.Place) -> hub_pb2_grpc.PairsStub:
+        if self.channel is None:
+            self.dialled += 1
+            self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._port}")
+        stub = hub_pb2_grpc.PairsStub(self.channel)
+        if self.closes_next:
+            self.closes_next = False
+            await self.close()
+        return stub
+
+    async def close(self) -> None:
+        channel, self.channel = self.channel, None
+        assert channel is not None
+        await channel.close(0.01)
+
+
+@pytest.fixture
+async def two() -> Two:
+    return Two()
+
+
+@pytest.fixture
+async def line(two: Two, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Line]:
+    monkeypatch.setattr(pairing, "POURED", 2 * pairing.PIECE)
+    server = grpc.aio.server()
+    hub_pb2_grpc.add_PairsServicer_to_server(two, server)
+    line = Line(server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    try:
+        yield line
+    finally:
+        if line.channel is not None:
+            await line.channel.close(None)
+        await server.stop(None)
+
+
+def measured(line: Line, metric: str, seconds: float = 20) -> asyncio.Task[Any]:
+    measure = Pairing(line.stub).measuring("sweep", PARTNER)
+    return asyncio.ensure_future(measure(Probe(metric, Tier.L2, "", True, 0.01, ""), seconds))
+
+
+@pytest.mark.parametrize("answers", [0, 2], ids=["before it answers", "while it is measured"])
+@pytest.mark.parametrize("metric", [LATENCY, BANDWIDTH])
+async def test_a_channel_that_is_closed_below_a_call_is_dialled_anew(
+    line: Line, two: Two, metric: str, answers: int
+) -> None:
+    two.answers = answers
+    work = measured(line, metric)
+    await two.called.wait()
+    two.hangs = False
+    await line.close()
+    found = await work
+    assert (found.outcome, line.dialled) == (Outcome.MEASURED, 2)
+    assert len(found.samples) >= 3
+
+
+async def test_so_is_one_that_is_closed_between_two_calls(line: Line, two: Two) -> None:
+    two.hangs = False
+    line.closes_next = True
+    assert (await measured(line, LATENCY)).outcome is Outcome.MEASURED
+    assert line.dialled == 2
+
+
+async def test_who_is_cancelled_itself_ends_and_so_does_the_time(line: Line, two: Two) -> None:
+    work = measured(line, LATENCY)
+    await two.called.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert (await measured(line, LATENCY, 0.05)).outcome is Outcome.TIMED_OUT
+
+
+async def test_a_partner_that_cannot_be_told_of_the_end_holds_nobody_up(line: Line, two: Two) -> None:
+    pair = Pairing(line.stub)
+    line.closes_next = True
+    await pair.done("sweep", PARTNER)
+    telling = asyncio.ensure_future(pair.done("sweep", PARTNER))
+    await two.called.wait()
+    await line.close()
+    await telling
