@@ -58,7 +58,10 @@ that step. What a job runs that never tells of a step is not counted: it is in n
 AGENT = """\
 ## Agent
 
-Of the node that it is on. What is said of ranks is what their launchers tell.
+Of the node that it is on. What is said of ranks is what their launchers tell. Launchers have no endpoint of
+their own, on purpose: they are in users' pods, where a port would be one more that others reach and a scraper
+has to find, with a series for each pod. Their agent hears all of it over the pod's socket, and tells it for
+them.
 """
 DASHBOARD = """\
 ## Dashboard

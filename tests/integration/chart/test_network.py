@@ -25,16 +25,33 @@ METRICS = {
 }
 
 
-def component(peer: dict[str, Any]) -> str:
-    return str(peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"])
+def selector(component: str) -> dict[str, Any]:
+    """Of a component's pods, of this release alone: each label is needed, and there is nothing else."""
+    return {
+        "matchLabels": {
+            "app.kubernetes.io/name": "convoy",
+            "app.kubernetes.io/instance": "convoy",
+            "app.kubernetes.io/component": component,
+        }
+    }
+
+
+PEERS = {part: {"podSelector": selector(part)} for part in ("agent", "operator")}
+"""Without a namespaceSelector they are of the policy's own namespace."""
+
+
+def named(peer: dict[str, Any]) -> str:
+    """The component that a whole peer is; what is none is its own text."""
+    return next((part for part, whole in PEERS.items() if peer == whole), str(peer))
 
 
 def pairs(rules: list[dict[str, Any]], side: str) -> set[tuple[str, int]]:
-    """(component or `any`, port) of every rule; what is not a component's pods is its own text."""
+    """(component or `any`, port) of every rule."""
     found = set()
     for rule in rules:
+        assert rule.keys() <= {side, "ports"}
         # No peer is every peer.
-        peers = [component(p) if "podSelector" in p else str(p) for p in rule.get(side, [])] or ["any"]
+        peers = [named(peer) for peer in rule.get(side, [])] or ["any"]
         found |= {(peer, port["port"]) for peer in peers for port in rule["ports"]}
     return found
 
@@ -87,14 +104,17 @@ def test_each_policy_holds_the_pods_of_its_part_and_no_others(helm: Path) -> Non
     for name in METRICS:
         kind = "DaemonSet" if name == "convoy-agent" else "Deployment"
         labels = one(bodies, kind, name)["spec"]["template"]["metadata"]["labels"]
-        selected = policy(bodies, name)["podSelector"]["matchLabels"]
-        assert selected.items() <= labels.items()
-        assert selected["app.kubernetes.io/component"] == labels["app.kubernetes.io/component"]
+        part = name.removeprefix("convoy-")
+        assert policy(bodies, name)["podSelector"] == selector(part)
+        assert selector(part)["matchLabels"].items() <= labels.items()
     hooks = policy(bodies, "convoy-hooks")["podSelector"]
+    ours = {"app.kubernetes.io/name": "convoy", "app.kubernetes.io/instance": "convoy"}
+    parts = {"key": "app.kubernetes.io/component", "operator": "In", "values": ["uninstall", "test"]}
+    assert hooks == {"matchLabels": ours, "matchExpressions": [parts]}
     for body in of_kind(bodies, "Job"):
         labels = body["spec"]["template"]["metadata"]["labels"]
-        assert hooks["matchLabels"].items() <= labels.items()
-        assert labels["app.kubernetes.io/component"] in hooks["matchExpressions"][0]["values"]
+        assert ours.items() <= labels.items()
+        assert labels["app.kubernetes.io/component"] in parts["values"]
 
 
 def test_a_hook_that_runs_when_the_release_is_gone_has_a_policy_of_its_own(helm: Path) -> None:

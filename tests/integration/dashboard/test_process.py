@@ -5,10 +5,12 @@ from __future__ import annotations
 import resource
 import socket
 import time
+import urllib.error
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from tests.integration.dashboard import llama, machines, samples
 from tests.integration.dashboard.conftest import Browser, Cluster, Starter, chart_rules, eventually
 from tests.integration.dashboard.cutting import Wire
@@ -96,6 +98,19 @@ def test_it_is_there_for_ipv4_and_for_ipv6(empty: Cluster, starter: Starter) -> 
         assert process.ask("/healthz", process.probe_port, host) == "ok\n"
         assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port, host)
         assert "<html" in process.ask("/login", host=host)
+    process.stop()
+
+
+def test_where_nobody_logs_in_pages_are_at_the_loopback_alone_wherever_probes_are(
+    empty: Cluster, starter: Starter
+) -> None:
+    elsewhere = "127.0.0.2"
+    process = starter.begin("None", bind=elsewhere)
+    eventually(lambda: process.ask("/readyz", process.probe_port, elsewhere) == "ok\n", 50)
+    assert "convoy_dashboard_clients" in process.ask("/metrics", process.metrics_port, elsewhere)
+    assert "<html" in process.ask("/")
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        process.ask("/", host=elsewhere)
     process.stop()
 
 

@@ -24,6 +24,24 @@ def message(**changes: Any) -> hub_pb2.Assignment:
     return hub_pb2.Assignment(**{**fields, **changes})
 
 
+def fields_of(descriptor: Any) -> set[str]:
+    """Of a message and of all in it."""
+    found = set()
+    for field in descriptor.fields:
+        found.add(field.name)
+        if field.message_type is not None:
+            found |= fields_of(field.message_type)
+    return found
+
+
+def test_what_is_told_of_a_slot_has_no_credentials_of_its_store() -> None:
+    """It goes on to the slot's pod, and into a file of the node."""
+    credentials = {"access_key", "secret_key", "session_token"}
+    assert credentials <= fields_of(hub_pb2.Store.DESCRIPTOR)
+    told = fields_of(hub_pb2.Assignment.DESCRIPTOR)
+    assert "keep_last" in told and not credentials & told
+
+
 def test_it_survives_the_wire_and_the_state_file() -> None:
     read = assignment.from_wire(message())
     assert read.ranks == range(2, 4)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
+from tests.integration.agents.harness import Authority
 
-from convoy_agents.wire import shown
+from convoy_agents.channels import Identity
+from convoy_agents.peer import PeerServer
+from convoy_agents.wire import hub_pb2_grpc, shown
 from convoy_agents.wire.shown import Shown
 
 
@@ -59,3 +64,40 @@ def test_what_cannot_be_told_is_tried_again(pauses: list[float]) -> None:
             its.changed()
     now = "good"
     assert its.changed() == "good"
+
+
+class Enrolled:
+    """An agent that has its first certificate, and then those that the test gives it."""
+
+    def __init__(self, first: Identity) -> None:
+        self.current = first
+
+    async def ready(self) -> Identity:
+        return self.current
+
+
+async def test_an_agent_s_port_tells_grpc_of_a_renewed_certificate_and_of_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    asked: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []
+    made = grpc.dynamic_ssl_server_credentials
+
+    def noted(first: Any, fetcher: Any, **given: Any) -> grpc.ServerCredentials:
+        asked.append(fetcher)
+        return made(first, fetcher, **given)
+
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", noted)
+    authority = Authority()
+    enrolled: Any = Enrolled(authority.identity("node-1"))
+    nobody: Any = None
+    shards: Any = hub_pb2_grpc.ShardsServicer()
+    pairs: Any = hub_pb2_grpc.PairsServicer()
+    server = PeerServer(nobody, nobody, shards, pairs, enrolled, nobody, 0)
+    await server.start()
+    try:
+        (fetcher,) = asked
+        assert [fetcher() is not None for _ in range(3)] == [False] * 3
+        enrolled.current = authority.identity("node-1")
+        assert [fetcher() is not None for _ in range(3)] == [True, False, False]
+    finally:
+        await server.stop()

@@ -51,7 +51,10 @@ def test_a_store_is_nothing_that_pods_mount() -> None:
     (container,) = spec["containers"]
     assert spec["volumes"] == plain["volumes"]
     assert container["volumeMounts"] == plain["containers"][0]["volumeMounts"]
+    assert container.keys() == plain["containers"][0].keys()
     environment = {entry["name"]: entry["value"] for entry in container["env"]}
+    before = {entry["name"] for entry in plain["containers"][0]["env"]}
+    assert environment.keys() - before == {terms.ENV_CHECKPOINT_TIERS, terms.ENV_CHECKPOINT_SECONDS}
     assert environment[terms.ENV_CHECKPOINT_TIERS] == "local,remote"
     assert environment[terms.ENV_CHECKPOINT_SECONDS] == "300"
 

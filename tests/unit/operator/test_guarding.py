@@ -200,6 +200,54 @@ def test_a_slow_node_is_suspected_quarantined_and_left_by_its_job(api: FakeApi) 
     assert it.acting()["reason"] == "AwaitsRelease"
 
 
+def leaves(body: Mapping[str, Any], *path: str) -> set[tuple[str, ...]]:
+    """Paths of what a patch sets."""
+    found = set()
+    for name, value in body.items():
+        found |= leaves(value, *path, name) if isinstance(value, Mapping) else {(*path, name)}
+    return found
+
+
+def test_of_nodes_a_label_a_condition_and_taints_of_ours_are_changed_and_no_more(api: FakeApi) -> None:
+    it = Cluster(api)
+    it.look()
+    it.accuse("n0", loss=100.0)
+    for _ in range(2):
+        it.look()
+    it.accuse("n0")
+    it.look(timedelta(seconds=5))
+    it.job(saved=timedelta(0))
+    for _ in range(2):
+        it.look(timedelta(seconds=5))
+    assert it.state() == "Draining"
+    gone = it.world.guard_policies.get("", "p")
+    assert gone is not None
+    it.world.guard_policies.remove(gone)
+    api.objects.pop((GUARD_POLICIES.plural, "", "p"))
+    for _ in range(2):
+        it.look(MINUTE)
+    asked = [
+        (verb, body)
+        for (verb, plural, _), body in zip(api.calls, api.bodies, strict=True)
+        if plural == NODES.plural
+    ]
+    assert {verb for verb, _ in asked} == {"patch", "apply"}
+    assert set().union(*(leaves(body) for _, body in asked)) == {
+        ("metadata", "labels", "convoy.dev/node-health"),
+        ("metadata", "resourceVersion"),
+        ("spec", "taints"),
+        ("status", "conditions"),
+    }
+    lists = [body["spec"]["taints"] for _, body in asked if "spec" in body]
+    shown = [one["type"] for _, body in asked if "status" in body for one in body["status"]["conditions"]]
+    assert {taint["key"] for taints in lists for taint in taints} == {
+        FOREIGN["key"],
+        "convoy.dev/suspect",
+        "convoy.dev/quarantined",
+    }
+    assert all(FOREIGN in taints for taints in lists) and set(shown) == {"convoy.dev/Qualified"}
+
+
 def test_a_node_that_people_release_is_judged_by_what_comes_after(api: FakeApi) -> None:
     it = Cluster(api, {"action": "Observe"})
     it.look()

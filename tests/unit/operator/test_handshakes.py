@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
+import pytest
 
 from convoy_agents.wire.shown import Shown
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator.hub.ca import Authority, make_authority
+from convoy_operator.hub.certificate import LIFE, ServerCertificate
 
 
 def serve(pairs: list[tuple[bytes, bytes]], told: Any) -> None:
@@ -70,3 +73,24 @@ def test_a_server_outlives_handshakes_at_once_while_its_certificate_changes() ->
     finally:
         server.kill()
         server.join()
+
+
+def test_the_hub_s_ports_tell_grpc_of_a_certificate_that_was_made_anew_and_of_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Callable[[], grpc.ServerCertificateConfiguration | None]] = []
+    monkeypatch.setattr(
+        grpc, "dynamic_ssl_server_credentials", lambda first, fetcher, **_: asked.append(fetcher)
+    )
+    now = datetime.now(UTC)
+    certificate = ServerCertificate(Authority(make_authority()), lambda _: None, clock=lambda: now)
+    for clients in (False, True):
+        certificate.credentials(clients=clients)
+
+    def told() -> list[list[bool]]:
+        """By port, of which of three handshakes gRPC is told something."""
+        return [[fetcher() is not None for _ in range(3)] for fetcher in asked]
+
+    assert told() == [[False] * 3] * 2
+    now += 0.6 * LIFE
+    assert told() == [[True, False, False]] * 2

@@ -127,6 +127,8 @@ async def test_one_patch_per_change_and_none_when_right(api: FakeApi) -> None:
         await it.look()
     assert api.count("patch") == 2
     assert LABEL not in it.labels("n")
+    asked = [body for (verb, _, _), body in zip(api.calls, api.bodies, strict=True) if verb == "patch"]
+    assert asked == [{"metadata": {"labels": {LABEL: value}}} for value in ("true", None)]
     assert it.world.agent_nodes == 0
 
 

@@ -1,0 +1,36 @@
+"""What Secrets hold in confidence, and whether a text gives it away."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LEAST = 16
+"""Characters of what is looked for: shorter ones may be in a text by chance."""
+_FORMS = {
+    "a private key": re.compile("PRIVATE KEY"),
+    "a JSON Web Token": re.compile(r"eyJ[\w-]+\.eyJ[\w-]+\."),
+}
+
+
+def values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By where it is from, all that Secrets hold: as they have it, and each line of what that says.
+
+    Lines, since a log may have those of a PEM body and their ends in other words.
+    """
+    found = {}
+    for secret in secrets:
+        for key, encoded in (secret.get("data") or {}).items():
+            lines = base64.b64decode(encoded).decode(errors="replace").splitlines()
+            for number, text in enumerate((encoded, *lines)):
+                if len(text) >= LEAST and not text.startswith("-----"):
+                    found[f"{secret['metadata']['name']}/{key}, line {number}"] = text
+    return found
+
+
+def given_away(text: str, confidential: Mapping[str, str]) -> list[str]:
+    """What a text has that it should not: by name, so that no test says it once more."""
+    forms = [name for name, form in _FORMS.items() if form.search(text)]
+    return forms + [name for name, value in confidential.items() if value in text]

@@ -1,0 +1,94 @@
+"""Logs and Events while a job trains and a reader has logged in: nothing held in confidence is there."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from convoy_crds.terms import CA_SECRET, LABEL_JOB
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.install import NAMESPACE
+from e2e.tests.confidential import given_away, values
+from e2e.tests.jobs import Jobs, memory
+from e2e.tests.reading import forwarded, reader
+from e2e.tests.survival import ENDLESS, watermark
+
+PARTS = ("operator", "agent", "dashboard")
+
+
+def log_in(url: str, token: str) -> str:
+    """The cookie that the dashboard gives for a token."""
+    place = urlsplit(url).netloc
+    connection = http.client.HTTPConnection(place, timeout=20)
+    try:
+        headers = {"Origin": url, "Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/login", urlencode({"token": token}), headers)
+        answer = connection.getresponse()
+        assert answer.status == 303, answer.read()
+        return answer.getheader("set-cookie", "").partition(";")[0].partition("=")[2]
+    finally:
+        connection.close()
+
+
+def pods(cluster: Cluster, namespace: str, selector: str) -> list[dict[str, Any]]:
+    """Those that are not on their way out."""
+    found: list[dict[str, Any]] = cluster.get("-n", namespace, "pods", "-l", selector)["items"]
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def log(cluster: Cluster, pod: dict[str, Any]) -> str:
+    """Of all containers of a pod, with what was said before their last restart."""
+    status, meta = pod["status"], pod["metadata"]
+    said = []
+    for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        if not one.get("containerID"):
+            continue  # it has not begun
+        command = ("-n", meta["namespace"], "logs", meta["name"], "-c", one["name"])
+        said.append(cluster.kubectl(*command))
+        if one["restartCount"]:
+            # The kubelet does not keep it for ever.
+            with suppress(ClusterError):
+                said.append(cluster.kubectl(*command, "--previous"))
+    return "\n".join(said)
+
+
+def part(cluster: Cluster, name: str) -> str:
+    """What all pods of a part of Convoy say."""
+    selector = f"app.kubernetes.io/component={name}"
+    return "\n".join(log(cluster, pod) for pod in pods(cluster, NAMESPACE, selector))
+
+
+def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: Jobs) -> None:
+    name = "discreet"
+    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1s"))
+    jobs.wait(lambda: watermark(jobs.status(name), "peer"), 90, "a checkpoint with its copies")
+    with (
+        reader(cluster, jobs.namespace, "discreet") as token,
+        forwarded(cluster, "convoy-dashboard", 80) as url,
+    ):
+        cookie = log_in(url, token)
+        user = f"{jobs.namespace}:discreet"
+        jobs.wait(lambda: user in part(cluster, "dashboard"), 20, "the dashboard's log says who logged in")
+        confidential = values(cluster.get("-n", NAMESPACE, "secrets")["items"])
+        assert any(key.startswith(f"{CA_SECRET}/tls.key") for key in confidential), "the looking works"
+        confidential |= {"a reader's token": token, "a reader's session": cookie}
+        assert len(cookie) > 15 and len(token) > 15
+        texts = {one: part(cluster, one) for one in PARTS}
+        others = [
+            pod
+            for pod in cluster.get("-n", NAMESPACE, "pods")["items"]
+            if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") not in PARTS
+        ]
+        more = {pod["metadata"]["name"]: log(cluster, pod) for pod in others}
+        workers = pods(cluster, jobs.namespace, f"{LABEL_JOB}={name}")
+        texts["job"] = "\n".join(log(cluster, pod) for pod in workers)
+        events = cluster.get("events", "--all-namespaces")["items"]
+        texts["events"] = "\n".join(json.dumps(event, ensure_ascii=False) for event in events)
+    assert {one for one, text in texts.items() if not text.strip()} == set(), "something was said"
+    found = {one: given_away(text, confidential) for one, text in {**more, **texts}.items()}
+    assert {one: names for one, names in found.items() if names} == {}
+    jobs.delete(name)
