@@ -23,6 +23,8 @@ SETTLE = 32
 """Tables before the first try: until then noise is not known well."""
 PERIOD_SECONDS = 3600.0
 """Between two tries."""
+_PEERS = 4
+"""Of the rank that is made up to be slow, itself among them: fewer are not judged."""
 
 
 class Sight(StrEnum):
@@ -49,7 +51,8 @@ class Canary:
         """Takes in a table, and the state before it; whether a try has come to its end."""
         self.seen += 1
         if self.before is None:
-            if self.seen <= SETTLE or now < self.due:
+            # Tables of small jobs are many, and would be kept for nothing.
+            if self.seen <= SETTLE or now < self.due or np.bincount(state.setting.peers).max() < _PEERS:
                 return False
             self.before = state
         self.tables.append(table)
@@ -94,4 +97,4 @@ def _healthy(state: State, tables: Sequence[Table]) -> int | None:
         return None
     counts = np.where(heard, np.bincount(peers[heard], minlength=peers.max() + 1)[peers], 0)
     rank = int(counts.argmax())
-    return rank if counts[rank] >= 4 else None
+    return rank if counts[rank] >= _PEERS else None
