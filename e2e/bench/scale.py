@@ -10,16 +10,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import aiohttp
-
-from e2e.bench.api import ApiError
 from e2e.bench.figures import Figures, Metric
 from e2e.bench.jobs import HUNDRED, ONE_LARGE
 from e2e.bench.jobset import LIMITS, JobSet
 from e2e.bench.rig import Rig, rig
 from e2e.bench.scenarios import ROLLOUTS, SCENARIOS
 from e2e.bench.scenarios.common import CAPPED, UNCAPPED
-from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 
 NAME, COMMAND = "scale", "make bench-scale"
@@ -106,7 +102,7 @@ async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: 
         made.disturbance, trial = 0.0, Figures()
         try:
             await step.run(trial)
-        except (ClusterError, ApiError, aiohttp.ClientError, TimeoutError) as error:
+        except Exception as error:
             made.say(f"{words} broke: {error!r}")
             await made.clear()
         if made.disturbance < least:
