@@ -11,7 +11,7 @@ from pathlib import Path
 from e2e.bench.accounts import account_config
 from e2e.bench.api import Api
 from e2e.bench.plane import DASHBOARD_USER, Plane
-from e2e.bench.programs import cpu_seconds, memory_mb
+from e2e.bench.programs import Part
 from e2e.cluster.run import tail, wait_for
 
 METRICS_PORT = 8091
@@ -20,10 +20,11 @@ _NAME = "dashboard"
 _READY_SECONDS = 60.0
 
 
-class DashboardProcess:
+class DashboardProcess(Part):
     """One replica that asks nobody who they are: its readers are played without a login."""
 
     def __init__(self, plane: Plane) -> None:
+        super().__init__(plane.programs, _NAME)
         self._plane = plane
 
     @property
@@ -59,17 +60,3 @@ class DashboardProcess:
         except (urllib.error.URLError, OSError):
             return False
         return True
-
-    def stop(self) -> None:
-        """Ends it as a kubelet would."""
-        self._plane.programs.stop(_NAME)
-
-    def memory_mb(self) -> float | None:
-        """Its resident memory at most so far, in MB; None when it has ended."""
-        process = self._plane.programs.get(_NAME)
-        return memory_mb(process, "VmHWM") if process else None
-
-    def spent(self, since: float | None = 0.0) -> float | None:
-        """Processor seconds it has used beyond those; None when it has ended."""
-        process = self._plane.programs.get(_NAME)
-        return cpu_seconds(process) - since if process and since is not None else None

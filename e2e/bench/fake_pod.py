@@ -28,7 +28,6 @@ class FakePod:
     name: str
     node: str
     job: str
-    job_uid: str = ""
     incarnation: int = 0
     port_incarnation: int = 0
     rank_offset: int = 0
@@ -38,7 +37,6 @@ class FakePod:
     """Node and peer address of slot 0's agent."""
     authority: str = ""
     """The key that has signed the assignment's warrant."""
-    warrant: str = ""
     interval: int = 0
     """Seconds, and steps, between two checkpoints in memory; 0 where the job keeps none."""
     crew: set[str] = field(default_factory=set)
@@ -57,7 +55,6 @@ class FakePod:
         if given.incarnation <= self.incarnation:
             return
         self.incarnation = given.incarnation
-        self.job_uid, self.warrant = given.job_uid, given.warrant
         self.interval = given.memory.interval_seconds if given.HasField("memory") else 0
         self.rank_offset, self.processes = given.rank_offset, given.processes
         self.world_size = given.world_size

@@ -12,7 +12,7 @@ from pathlib import Path
 from e2e.bench.accounts import account_config
 from e2e.bench.api import Api
 from e2e.bench.plane import OPERATOR_USER, Plane
-from e2e.bench.programs import cpu_seconds, memory_mb
+from e2e.bench.programs import Part
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.run import tail
 from e2e.install import NAMESPACE
@@ -21,10 +21,11 @@ SESSION_PORT, METRICS_PORT = 8471, 8080
 _NAME = "operator"
 
 
-class OperatorProcess:
+class OperatorProcess(Part):
     """One replica, as the chart has it."""
 
     def __init__(self, plane: Plane) -> None:
+        super().__init__(plane.programs, _NAME)
         self._plane = plane
         self._config = Path()
 
@@ -78,25 +79,6 @@ class OperatorProcess:
         pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
         return {name: float(value) for name, value in pairs}
 
-    def stop(self) -> None:
-        """Ends it as a kubelet would: it gives its Lease back."""
-        self._plane.programs.stop(_NAME)
-
     def kill(self) -> None:
         """SIGKILL."""
         self._plane.programs.kill(_NAME)
-
-    @property
-    def alive(self) -> bool:
-        """Whether its process runs."""
-        return self._plane.programs.get(_NAME) is not None
-
-    def memory_mb(self, *, peak: bool = False) -> float | None:
-        """Its resident memory in MB, now or at most so far; None when it has ended."""
-        process = self._plane.programs.get(_NAME)
-        return memory_mb(process, "VmHWM" if peak else "VmRSS") if process else None
-
-    def spent(self, since: float | None = 0.0) -> float | None:
-        """Processor seconds it has used beyond those; None when it has ended."""
-        process = self._plane.programs.get(_NAME)
-        return cpu_seconds(process) - since if process and since is not None else None

@@ -65,6 +65,33 @@ class Programs:
             os.waitpid(process.pid, os.WNOHANG)
 
 
+class Part:
+    """A part of Convoy that runs as one of the rig's processes."""
+
+    def __init__(self, programs: Programs, name: str) -> None:
+        self._programs = programs
+        self._name = name
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._programs.get(self._name) is not None
+
+    def stop(self) -> None:
+        """Ends it as a kubelet would."""
+        self._programs.stop(self._name)
+
+    def memory_mb(self, *, peak: bool = False) -> float | None:
+        """Its resident memory in MB, now or at most so far; None when it has ended."""
+        process = self._programs.get(self._name)
+        return memory_mb(process, "VmHWM" if peak else "VmRSS") if process else None
+
+    def spent(self, since: float | None = 0.0) -> float | None:
+        """Processor seconds it has used beyond those; None when it has ended."""
+        process = self._programs.get(self._name)
+        return cpu_seconds(process) - since if process and since is not None else None
+
+
 def memory_mb(process: ProcessId, field: str = "VmRSS") -> float:
     """Resident memory in MB: now, or at most so far (`VmHWM`)."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():

@@ -27,11 +27,16 @@ SETTINGS = {
 def shipped(cluster: Cluster) -> list[Body]:
     """The objects for Prometheus and Grafana, of the release that is installed."""
     release = yaml.safe_load(helm(cluster, "get", "values", "convoy", "--output=yaml")) or {}
+    return monitored(cluster.binaries, release)
+
+
+def monitored(binaries: Path, release: Body) -> list[Body]:
+    """The same, of a release with these values."""
     with TemporaryDirectory(prefix="convoy-values-") as folder:
         values = Path(folder) / "values.yaml"
         values.write_text(yaml.safe_dump({**release, "monitoring": SETTINGS}))
         return rendered(
-            cluster.binaries,
+            binaries,
             f"--values={values}",
             "--api-versions=monitoring.coreos.com/v1",
             "--show-only=templates/monitoring.yaml",
@@ -42,8 +47,13 @@ def shipped(cluster: Cluster) -> list[Body]:
 def watched(cluster: Cluster, bodies: list[Body]) -> Iterator[Prometheus]:
     """Prometheus with all of it."""
     monitors = [body for body in bodies if body["kind"] == "ServiceMonitor"]
-    (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
     with discovery(cluster) as targets:
         configs = [config for monitor in monitors for config in scrapes(monitor, targets)]
-        with prometheus(cluster.addresses.host, configs, hastened(rule, SECONDS)) as found:
+        with prometheus(cluster.addresses.host, configs, hastened(alerts(bodies), SECONDS)) as found:
             yield found
+
+
+def alerts(bodies: list[Body]) -> Body:
+    """The PrometheusRule among them."""
+    (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
+    return rule

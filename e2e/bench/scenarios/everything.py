@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -19,8 +18,8 @@ from e2e.bench.rig import Rig
 from e2e.bench.scenarios.common import Rate
 from e2e.bench.scenarios.growth import roll
 from e2e.bench.scenarios.steady import look
-from e2e.install import NAMESPACE, rendered
-from e2e.tests.monitoring import SETTINGS
+from e2e.install import NAMESPACE
+from e2e.tests.monitoring import alerts, monitored
 from e2e.tests.prometheus import prometheus
 
 _VIEWERS = 10
@@ -67,15 +66,7 @@ def _scrapes(rig: Rig) -> list[dict[str, Any]]:
 
 def _rules(rig: Rig) -> list[dict[str, Any]]:
     """The groups of the chart's alerts, as they are."""
-    settings = [f"--set-json=monitoring.{name}={json.dumps(value)}" for name, value in SETTINGS.items()]
-    bodies = rendered(
-        rig.plane.cluster.binaries,
-        *settings,
-        "--api-versions=monitoring.coreos.com/v1",
-        "--show-only=templates/monitoring.yaml",
-    )
-    (rule,) = [body for body in bodies if body["kind"] == "PrometheusRule"]
-    groups: list[dict[str, Any]] = rule["spec"]["groups"]
+    groups: list[dict[str, Any]] = alerts(monitored(rig.plane.cluster.binaries, {}))["spec"]["groups"]
     return groups
 
 

@@ -64,7 +64,7 @@ async def look(
     tell("the operator's processors while all progress", "cores", used / seconds if used else None)
     if dashboard:
         tell("the dashboard's processors while all progress", "cores", watched / seconds if watched else None)
-        tell("the dashboard's memory, at most", "MB", dashboard.memory_mb())
+        tell("the dashboard's memory, at most", "MB", dashboard.memory_mb(peak=True))
     tell("the operator's memory", "MB", rig.operator.memory_mb(), 300)
     tell("the operator's memory, at most", "MB", rig.operator.memory_mb(peak=True), 300)
     for whose, prefix in (("of the job itself", etcd.JOBS), ("of its pods", etcd.PODS)):

@@ -29,6 +29,12 @@ async def take(queue: WorkQueue[str], seconds: float = 1000.0) -> str | None:
         return None
 
 
+def take_at_once(queue: WorkQueue[str], key: str) -> None:
+    """A worker comes, and need not wait for this key."""
+    with pytest.raises(StopIteration, match=key):
+        queue.get().send(None)
+
+
 def test_equal_keys_are_one(virtual: Any) -> None:
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
@@ -48,8 +54,7 @@ def test_keys_that_are_due_together_wait_for_no_timer_of_others(virtual: Any) ->
         queue: WorkQueue[str] = WorkQueue()
 
         def come_back() -> None:
-            with pytest.raises(StopIteration, match="a"):
-                queue.get().send(None)
+            take_at_once(queue, "a")
             queue.add("c", 10)
 
         began = now()
@@ -67,12 +72,8 @@ def test_a_timer_whose_key_a_worker_has_taken_brings_no_other_key_forward(virtua
     async def scenario() -> None:
         queue: WorkQueue[str] = WorkQueue()
 
-        def come_back() -> None:
-            with pytest.raises(StopIteration, match="a"):
-                queue.get().send(None)
-
         began = now()
-        asyncio.get_running_loop().call_later(1, come_back)
+        asyncio.get_running_loop().call_later(1, take_at_once, queue, "a")
         queue.add("a", 1)
         queue.add("b", 9)
         assert (await take(queue), now() - began) == ("b", 9)
