@@ -62,6 +62,13 @@ class FakeAgent:
         self.pods[pod.uid] = pod
         self._tell(pod.uid)
 
+    def reboot(self) -> None:
+        """Nothing is left of what was in the node's memory."""
+        self.pods.clear()
+        self._told.clear()
+        self._held.clear()
+        self._held_anew = False
+
     def unmount(self, uid: str) -> None:
         """The pod has left the node."""
         if self.pods.pop(uid, None) is not None:

@@ -19,8 +19,8 @@ async def guarded(made: Rig) -> AsyncIterator[None]:
     """A GuardPolicy that acts, once every node's hardware is known; afterwards nothing of it is left."""
     policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
     await made.api.create(f"{API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
-    await made.until(lambda: labelled(made, "Unverified"), PATIENCE, "all hardware is known")
     try:
+        await made.until(lambda: labelled(made, "Unverified"), PATIENCE, "all hardware is known")
         yield
     finally:
         await made.api.delete(f"{API}/guardpolicies/{_NAME}")

@@ -74,7 +74,7 @@ class Swarm:
             task.cancel()
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
         for agent in self.agents.values():
-            agent.pods.clear()
+            agent.reboot()
 
     @property
     def connected(self) -> int:
@@ -91,7 +91,7 @@ class Swarm:
         """They are back after a reboot: nothing runs there that ran before."""
         self._dead -= set(nodes)
         for node in nodes:
-            self.agents[node].pods.clear()
+            self.agents[node].reboot()
             self.agents[node].dead.clear()
 
     def _progressing(self, pod: FakePod) -> bool:

@@ -1,4 +1,4 @@
-"""Logs and Events while a job trains and a reader has logged in: nothing held in confidence is there."""
+"""Logs, Events and processes while jobs train and a reader has logged in: nothing in confidence is there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import pytest
+
 from convoy_crds.terms import CA_SECRET, LABEL_JOB
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.install import NAMESPACE
 from e2e.tests.confidential import given_away, values
 from e2e.tests.jobs import Jobs, memory
+from e2e.tests.objects import SECRET, checkpoint_store, objects
 from e2e.tests.reading import forwarded, reader
 from e2e.tests.survival import ENDLESS, watermark
 
@@ -92,3 +95,22 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
     found = {one: given_away(text, confidential) for one, text in {**more, **texts}.items()}
     assert {one: names for one, names in found.items() if names} == {}
     jobs.delete(name)
+
+
+@pytest.mark.full
+def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
+    """Environment and arguments of its launcher and its ranks."""
+    name = "apart-from-keys"
+    with objects(cluster) as found, checkpoint_store(cluster, found) as store:
+        tiers = memory("1s", remote={"store": store, "every": "1s"})
+        jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=tiers)
+        jobs.wait(lambda: watermark(jobs.status(name), "remote"), 120, "a checkpoint in the store")
+        confidential = values(cluster.get("-n", NAMESPACE, "secrets")["items"])
+        assert SECRET in confidential.values(), "the looking works"
+        look = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
+        for pod in pods(cluster, jobs.namespace, f"{LABEL_JOB}={name}"):
+            command = ("exec", pod["metadata"]["name"], "--", "sh", "-c", look)
+            text = cluster.kubectl("-n", jobs.namespace, *command)
+            assert {"RANK=0", "RANK=1"} & set(text.split("\0")), "a rank is among them"
+            assert given_away(text, confidential) == []
+        jobs.delete(name)

@@ -12,6 +12,7 @@ from convoy_agents import metrics
 from convoy_agents.backoff import Backoff
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.tiercheck.alarms import Alarms
+from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.exchange import Exchange, Later, Outdated, Unreachable
 from convoy_agents.tiercheck.holding import Holding
 from convoy_agents.tiercheck.turns import Turns
@@ -55,13 +56,19 @@ class Copies:
             place = next((one for one in hosts if one.node == host.node), host)
             try:
                 await self._give(place, holding, now, left[0])
-            except (Later, Unreachable, OSError) as error:
+            except (Later, Unreachable) as error:
                 log.info("no copy", job=plan.job, node=host.node, why=str(error))
-                why = f"{host.node}: {error}" if isinstance(error, OSError) else str(error)
-                self._alarms.not_copied(plan, host.node, left[0], why)
+                self._alarms.not_copied(plan, host.node, left[0], str(error))
             except Outdated as error:
                 log.info("copy refused", job=plan.job, why=str(error))
                 return False
+            except Damaged:
+                raise
+            except Exception as error:
+                # This node's own, such as a thread too many: nobody else would begin this copy anew.
+                log.error("no copy", job=plan.job, node=host.node, exc_info=error)
+                why = str(error) or type(error).__name__
+                self._alarms.not_copied(plan, host.node, left[0], f"{host.node}: {why}")
             else:
                 left.pop(0)
                 pause.reset()

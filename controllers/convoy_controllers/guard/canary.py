@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from convoy_controllers.guard.detector import advance
+from convoy_controllers.guard.residuals import FEWEST
 from convoy_controllers.guard.state import State
 from convoy_controllers.guard.telemetry import Table
 
@@ -23,8 +24,6 @@ SETTLE = 32
 """Tables before the first try: until then noise is not known well."""
 PERIOD_SECONDS = 3600.0
 """Between two tries."""
-_PEERS = 4
-"""Of the rank that is made up to be slow, itself among them: fewer are not judged."""
 
 
 class Sight(StrEnum):
@@ -52,7 +51,7 @@ class Canary:
         self.seen += 1
         if self.before is None:
             # Tables of small jobs are many, and would be kept for nothing.
-            if self.seen <= SETTLE or now < self.due or np.bincount(state.setting.peers).max() < _PEERS:
+            if self.seen <= SETTLE or now < self.due or np.bincount(state.setting.peers).max() < FEWEST:
                 return False
             self.before = state
         self.tables.append(table)
@@ -97,4 +96,4 @@ def _healthy(state: State, tables: Sequence[Table]) -> int | None:
         return None
     counts = np.where(heard, np.bincount(peers[heard], minlength=peers.max() + 1)[peers], 0)
     rank = int(counts.argmax())
-    return rank if counts[rank] >= _PEERS else None
+    return rank if counts[rank] >= FEWEST else None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
 
 from tests.integration.dashboard.viewers import Viewers
 
 from e2e.bench import dashboard_process
 from e2e.bench.dashboard_process import DashboardProcess
-from e2e.bench.figures import Figures
+from e2e.bench.figures import Figures, Metric
 from e2e.bench.guarded import guarded
 from e2e.bench.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL
 from e2e.bench.operator_process import METRICS_PORT
@@ -22,6 +23,7 @@ from e2e.install import NAMESPACE
 from e2e.tests.monitoring import alerts, monitored
 from e2e.tests.prometheus import prometheus
 
+T = TypeVar("T")
 _VIEWERS = 10
 """Pages of the dashboard that are open."""
 _EVERY = "30s"
@@ -29,18 +31,31 @@ _EVERY = "30s"
 
 
 @asynccontextmanager
-async def everything_on(rig: Rig) -> AsyncIterator[DashboardProcess]:
-    """All of it, around an operator that operates."""
+async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator[DashboardProcess]:
+    """All of it, around an operator that operates. Whether the pages stayed open is a row."""
     shown = DashboardProcess(rig.plane)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(guarded(rig))
-        stack.callback(shown.stop)
+        stack.push_async_callback(asyncio.to_thread, shown.stop)
         await shown.start(rig.api)
-        stack.enter_context(prometheus(rig.plane.host, _scrapes(rig), _rules(rig), _EVERY))
-        stack.enter_context(Viewers(shown.url, _VIEWERS))
+        rules = await asyncio.to_thread(_rules, rig)
+        watching = prometheus(rig.plane.host, _scrapes(rig), rules, _EVERY)
+        await stack.enter_async_context(_aside(watching))
+        readers = await stack.enter_async_context(_aside(Viewers(shown.url, _VIEWERS)))
         stack.callback(_telling, rig, on=False)
         _telling(rig, on=True)
         yield shown
+        figures.add(Metric(f"{words}: pages that lost the dashboard", "pages", 0), readers.lost)
+
+
+@asynccontextmanager
+async def _aside(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Entered and left in a thread: agents are played in this one, and must not fall silent."""
+    entered = await asyncio.to_thread(context.__enter__)
+    try:
+        yield entered
+    finally:
+        await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 def _telling(rig: Rig, *, on: bool) -> None:
@@ -72,7 +87,8 @@ def _rules(rig: Rig) -> list[dict[str, Any]]:
 
 async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
     """Each shape, from nothing to Running."""
-    async with rig.operating(rate.qps), everything_on(rig):
+    of = f"everything on, {rate.words}"
+    async with rig.operating(rate.qps), everything_on(rig, of, figures):
         for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
             words = f"{shape}, {rate.words}"
             await roll(rig, shape, f"everything on, {words}", words, rate, figures)
@@ -81,5 +97,6 @@ async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
 async def running(rig: Rig, rate: Rate, figures: Figures) -> None:
     """A thousand jobs that run."""
     words = f"{THOUSAND_SMALL} Running, {rate.words}"
-    async with rig.operating(rate.qps), everything_on(rig) as dashboard:
-        await look(rig, f"everything on, {words}", words, figures, dashboard)
+    of = f"everything on, {words}"
+    async with rig.operating(rate.qps), everything_on(rig, of, figures) as dashboard:
+        await look(rig, of, words, figures, dashboard)

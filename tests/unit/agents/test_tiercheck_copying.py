@@ -12,6 +12,7 @@ import pytest
 from convoy_agents.pods.assignment import Assignment, MemoryTiers, Place
 from convoy_agents.tiercheck.alarms import PATIENCE_SECONDS, Alarms
 from convoy_agents.tiercheck.copying import Copies
+from convoy_agents.tiercheck.digest import Damaged
 from convoy_agents.tiercheck.exchange import Exchange, Later, Outdated, Unreachable
 
 
@@ -63,14 +64,23 @@ class Slot:
         ),
         (Unreachable("two: UNAVAILABLE: no route"), "two: UNAVAILABLE: no route"),
         (OSError("out of files"), "two: out of files"),
+        (RuntimeError("can't start new thread"), "two: can't start new thread"),
+        (MemoryError(), "two: MemoryError"),
     ],
-    ids=["no room", "unreachable", "own trouble"],
+    ids=["no room", "unreachable", "no file", "no thread", "no memory"],
 )
 async def test_what_lasts_is_told_until_the_copies_are_there(error: Exception, words: str) -> None:
     slot = Slot(lambda key, tries: error if tries < 5 else None)
     assert await slot.make("base", "segment")
     assert slot.given == ["base", "segment"]
     assert slot.told == [{"NOT_COPIED": words}, {}]
+
+
+async def test_what_is_damaged_is_not_tried_again() -> None:
+    slot = Slot(lambda key, tries: Damaged("chunk 3"))
+    with pytest.raises(Damaged):
+        await slot.make("base")
+    assert slot.tries == 1
 
 
 async def test_what_passes_is_not_told() -> None:
