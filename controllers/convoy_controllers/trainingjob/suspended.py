@@ -9,13 +9,18 @@ from convoy_controllers.plan import DeletePod, Plan, PodView
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.children import off_lost_node, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.terms import ConditionType, Reason, Reasons
 from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
+AT_ONCE_SECONDS = 1
+"""The shortest grace period with which a kubelet still says when a pod has ended."""
+
 
 def plan(observed: Observed, now: datetime) -> Plan:
-    """Deletes the pods with their own grace period, in which the launchers hand SIGTERM to the ranks."""
+    """Deletes the pods: those of an incarnation with their own grace period, in which the launchers hand
+    SIGTERM to the ranks; those that never had ranks at once."""
     draft = Draft(observed, now)
     status = draft.status
     draft.fold(status.incarnation)
@@ -37,20 +42,29 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.drop(ConditionType.SCHEDULED)
     return Plan(
         status=draft.stored(),
-        delete=tuple(gone for pod in own if (gone := _deletion(observed, pod, own, lost)) is not None),
+        delete=tuple(
+            gone
+            for pod in own
+            if (gone := _deletion(observed, pod, own, lost, status.incarnation)) is not None
+        ),
         events=tuple(draft.events),
         requeue_after=1.0 if any(pod.node in lost for pod in own) else None,
     )
 
 
 def _deletion(
-    observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str]
+    observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], reserved: int
 ) -> DeletePod | None:
-    """How a pod is to go: by its kubelet, or without one where its node is lost."""
+    """How a pod is to go: by its kubelet, or without one where its node is lost. `reserved`: the next
+    incarnation, of which no rank has run."""
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
         return off_lost_node(pod, unfenced)
-    return None if pod.deleting else DeletePod(pod.name, pod.uid)
+    if pod.deleting:
+        return None
+    # A program that begins as PID 1 does not hear SIGTERM yet, and nobody there has anything to save.
+    ran = birth(pod) < reserved
+    return DeletePod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 
 def _leaving(observed: Observed) -> str:
