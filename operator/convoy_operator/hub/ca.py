@@ -111,6 +111,8 @@ class Authority:
         now: datetime | None,
     ) -> x509.Certificate:
         now = now or datetime.now(UTC)
+        # No identifier of the authority's key: whoever renews its certificate may take another digest of the
+        # same key for that, and what was signed before would not be believed after.
         fits = len(common_name) <= _MOST_COMMON_NAME
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if fits else []
         return (
@@ -126,7 +128,6 @@ class Authority:
                 x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=not subject
             )
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(_issuer_key(self._certificate), critical=False)
             .sign(self._key, _digest(self._key))
         )
 
@@ -213,16 +214,6 @@ async def _create(gateway: ApiGateway, namespace: str) -> Object:
         return created
     except errors.AlreadyExists:
         return await gateway.get(SECRETS, namespace, CA_SECRET)
-
-
-def _issuer_key(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """How what is signed names the CA's key: as the CA's own certificate does, or peers find no way from one
-    to the other. Others take other digests of the key for that than this library does."""
-    try:
-        named = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]  # a CA's key is none of the key-exchange types
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named)
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -12,7 +12,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+from cryptography.x509.verification import (
+    Criticality,
+    ExtensionPolicy,
+    PolicyBuilder,
+    Store,
+    VerificationError,
+)
 from grpc import aio
 
 from convoy_agents.channels import Identity as AgentIdentity
@@ -93,7 +99,11 @@ def test_whose_clock_is_behind_by_up_to_five_minutes_believes_what_was_just_issu
 ) -> None:
     issued = x509.load_pem_x509_certificate(authority.server(DAY, NOW).certificate_pem)
     trusted = x509.load_pem_x509_certificate(authority.certificate_pem)
+    ours = ExtensionPolicy.webpki_defaults_ee().may_be_present(
+        x509.AuthorityKeyIdentifier, Criticality.AGNOSTIC, None
+    )
     there = PolicyBuilder().store(Store([trusted])).time(NOW + timedelta(seconds=off))
+    there = there.extension_policies(ca_policy=ExtensionPolicy.webpki_defaults_ca(), ee_policy=ours)
     verifier = there.build_server_verifier(x509.DNSName(HUB_SERVER_NAME))
     if believed:
         assert verifier.verify(issued, [])
@@ -256,13 +266,18 @@ async def test_a_ca_that_others_make_is_waited_for(api: FakeApi) -> None:
     assert published == {"ca.crt": theirs.certificate_pem.decode()}
 
 
-async def test_a_renewed_certificate_of_the_same_key_is_believed_by_who_knows_the_one_before() -> None:
+@pytest.mark.parametrize("key_id", [b"the key", b"the key by another digest"], ids=["the same", "another"])
+async def test_a_renewed_certificate_of_the_same_key_is_believed_by_who_knows_the_one_before(
+    key_id: bytes,
+) -> None:
     before = foreign_authority(b"the key", serialization.PrivateFormat.PKCS8)
     known = x509.load_pem_x509_certificate(before.certificate_pem)
     key = serialization.load_pem_private_key(before.key_pem, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
+    basic = known.extensions.get_extension_for_class(x509.BasicConstraints)
+    named = x509.Extension(x509.SubjectKeyIdentifier.oid, False, x509.SubjectKeyIdentifier(key_id))
     builder = x509.CertificateBuilder(
-        known.issuer, known.subject, known.public_key(), 2, NOW - DAY, NOW + 9 * DAY, list(known.extensions)
+        known.issuer, known.subject, known.public_key(), 2, NOW - DAY, NOW + 9 * DAY, [basic, named]
     )
     renewed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     after, agents_key = Authority(Identity(before.key_pem, renewed)), ec.generate_private_key(ec.SECP256R1())
