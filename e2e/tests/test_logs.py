@@ -18,7 +18,7 @@ from e2e.tests.confidential import given_away, values
 from e2e.tests.jobs import Jobs, memory
 from e2e.tests.objects import SECRET, checkpoint_store, objects
 from e2e.tests.reading import forwarded, reader
-from e2e.tests.survival import ENDLESS, watermark
+from e2e.tests.survival import ENDLESS, apart, watermark
 
 PARTS = ("operator", "agent", "dashboard")
 
@@ -67,7 +67,12 @@ def part(cluster: Cluster, name: str) -> str:
 
 def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: Jobs) -> None:
     name = "discreet"
-    jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=memory("1s"))
+    jobs.create(
+        name,
+        engine={"name": "gpt", "params": ENDLESS},
+        checkpoint=memory("1s"),
+        roles=[{"name": "worker", "replicas": 2, "template": apart(name)}],
+    )
     jobs.wait(lambda: watermark(jobs.status(name), "peer"), 90, "a checkpoint with its copies")
     with (
         reader(cluster, jobs.namespace, "discreet") as token,
@@ -99,18 +104,32 @@ def test_nothing_in_confidence_is_in_a_log_or_an_event(cluster: Cluster, jobs: J
 
 @pytest.mark.full
 def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, jobs: Jobs) -> None:
-    """Environment and arguments of its launcher and its ranks."""
+    """Environment and arguments of its launcher, and those that a rank finds: it may have been forked, and
+    then /proc shows those of the process that it is a copy of."""
     name = "apart-from-keys"
+    said = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"
+    container = {"name": "worker", "image": "convoy/torch:dev", "command": ["python3", "-c", said]}
     with objects(cluster) as found, checkpoint_store(cluster, found) as store:
-        tiers = memory("1s", remote={"store": store, "every": "1s"})
-        jobs.create(name, engine={"name": "gpt", "params": ENDLESS}, checkpoint=tiers)
-        jobs.wait(lambda: watermark(jobs.status(name), "remote"), 120, "a checkpoint in the store")
+        jobs.create(
+            name,
+            engine=None,
+            checkpoint=memory("1s", remote={"store": store, "every": "1s"}),
+            roles=[{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container]}}}],
+        )
+        jobs.wait_phase(name, "Running", 60)
         confidential = values(cluster.get("-n", NAMESPACE, "secrets")["items"])
         assert SECRET in confidential.values(), "the looking works"
-        look = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline"
         for pod in pods(cluster, jobs.namespace, f"{LABEL_JOB}={name}"):
-            command = ("exec", pod["metadata"]["name"], "--", "sh", "-c", look)
-            text = cluster.kubectl("-n", jobs.namespace, *command)
-            assert {"RANK=0", "RANK=1"} & set(text.split("\0")), "a rank is among them"
-            assert given_away(text, confidential) == []
+            jobs.wait(lambda one=pod: "'RANK'" in log(cluster, one), 30, "the rank has said it")
+            command = (
+                "exec",
+                pod["metadata"]["name"],
+                "--",
+                "sh",
+                "-c",
+                "cat /proc/1/environ /proc/1/cmdline",
+            )
+            for text in (log(cluster, pod), cluster.kubectl("-n", jobs.namespace, *command)):
+                assert "CONVOY_CHECKPOINT_TIERS" in text
+                assert given_away(text, confidential) == []
         jobs.delete(name)

@@ -17,8 +17,9 @@ from e2e.tests.jobs import SMALL, Jobs, memory, restricted_namespace
 from e2e.tests.objects import checkpoint_store, objects
 from e2e.tests.survival import apart, watermark
 
-READERS = "metrics-readers"
-METRICS = {"operator": 8080, "agent": 8082, "dashboard": 8080}
+READERS = "convoy-readers"
+READ = {"operator": (8080,), "agent": (8082,), "dashboard": (8080, 8090)}
+"""Metrics and pages."""
 CLOSED = {"operator": (8470, 8471, 8081), "agent": (8472,), "dashboard": (8081,)}
 """To everybody who is no part of Convoy, whatever the values say."""
 LOOK = """
@@ -32,29 +33,33 @@ for host, port in json.loads(sys.argv[1]):
         pass
 print(json.dumps(found))
 """
+PARTS = ("deployment/convoy-operator", "daemonset/convoy-agent", "deployment/convoy-dashboard")
+ELSEWHERE = 12345
+"""A port that nothing of Convoy's has any business with."""
 Places = set[tuple[str, int]]
 
 
 def places(cluster: Cluster) -> tuple[Places, Places]:
-    """Addresses and ports of Convoy's pods: where metrics are read, and what is for its own parts."""
-    metrics: Places = set()
+    """Addresses and ports of Convoy's pods: what is there to be read, and what is for its own parts."""
+    read: Places = set()
     closed: Places = set()
     for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
         part = pod["metadata"]["labels"].get("app.kubernetes.io/component", "")
-        if part in METRICS and pod["status"].get("podIP"):
+        if part in READ and pod["status"].get("podIP"):
             address = pod["status"]["podIP"]
-            metrics.add((address, METRICS[part]))
+            read |= {(address, port) for port in READ[part]}
             closed |= {(address, port) for port in CLOSED[part]}
-    return metrics, closed
+    return read, closed
 
 
 @contextmanager
 def looker(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """The name of a pod that can look around."""
+    """The address of a pod that can look around, and listens."""
     container = {
         "name": "looker",
         "image": "convoy/torch:dev",
-        "command": ["sleep", "infinity"],
+        "command": ["python3", "-m", "http.server", str(ELSEWHERE)],
+        "readinessProbe": {"tcpSocket": {"port": ELSEWHERE}, "periodSeconds": 1},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     user = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -67,24 +72,31 @@ def looker(cluster: Cluster, namespace: str) -> Iterator[str]:
     cluster.kubectl("apply", "-f", "-", text=json.dumps(body))
     try:
         cluster.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/looker", "--timeout=60s")
-        yield "looker"
+        yield cluster.get("-n", namespace, "pod", "looker")["status"]["podIP"]
     finally:
         cluster.kubectl("-n", namespace, "delete", "pod", "looker", "--wait=false")
 
 
-def reached(cluster: Cluster, namespace: str, wanted: Places) -> Places:
+def reached(cluster: Cluster, namespace: str, wanted: Places, pod: str = "looker") -> Places:
     """Those that a pod of that namespace can connect to."""
     command = ["python3", "-c", LOOK, json.dumps(sorted(wanted))]
-    text = cluster.kubectl("-n", namespace, "exec", "looker", "--", *command, deadline=120)
+    text = cluster.kubectl("-n", namespace, "exec", pod, "--", *command, deadline=120)
     return {(host, port) for host, port in json.loads(text)}
+
+
+def dialling(cluster: Cluster, wanted: Places) -> set[str]:
+    """Parts of Convoy that can connect to all of these."""
+    return {part for part in PARTS if reached(cluster, NAMESPACE, wanted, part) == wanted}
 
 
 @contextmanager
 def policies(cluster: Cluster, store: int) -> Iterator[None]:
     """Meanwhile the release has them. `store`: the port of its object store."""
+    readers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": READERS}}}]
     values = {
         "enabled": True,
-        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": READERS}}}],
+        "metricsFrom": readers,
+        "pagesFrom": readers,
         # The DNS server of the local cluster listens on a port of its own.
         "dns": {"ports": [53, DNS_PORT]},
         "stores": {"ports": [store]},
@@ -99,9 +111,9 @@ def policies(cluster: Cluster, store: int) -> Iterator[None]:
 
 def begin_anew(cluster: Cluster) -> None:
     """New pods of all parts: no connection is older than the policies."""
-    for workload in ("deployment/convoy-operator", "daemonset/convoy-agent"):
+    for workload in PARTS:
         cluster.kubectl("-n", NAMESPACE, "rollout", "restart", workload)
-    for workload in ("deployment/convoy-operator", "daemonset/convoy-agent"):
+    for workload in PARTS:
         cluster.kubectl("-n", NAMESPACE, "rollout", "status", workload, "--timeout=180s", deadline=190)
 
 
@@ -116,7 +128,7 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
     readers = restricted_namespace(cluster, READERS)
     with (
         objects(cluster) as found,
-        looker(cluster, jobs.namespace),
+        looker(cluster, jobs.namespace) as address,
         looker(cluster, readers),
         enforced(cluster, router),
     ):
@@ -136,12 +148,12 @@ def test_with_policies_convoy_works_and_others_reach_only_what_is_meant_for_them
 
                 jobs.wait(committed, 120, "checkpoints at both tiers")
                 jobs.wait_phase("behind", "Succeeded", 180)
-                metrics, closed = places(cluster)
-                assert reached(cluster, jobs.namespace, metrics | closed) == set()
-                assert reached(cluster, readers, metrics | closed) == metrics
+                read, closed = places(cluster)
+                assert reached(cluster, jobs.namespace, read | closed) == set()
+                assert reached(cluster, readers, read | closed) == read
+                assert dialling(cluster, {(address, ELSEWHERE)}) == set()
                 jobs.delete("behind")
         # Without them all of it is open: it was they that closed it.
-        metrics, closed = places(cluster)
-        jobs.wait(
-            lambda: reached(cluster, jobs.namespace, metrics | closed) == metrics | closed, 60, "all is open"
-        )
+        read, closed = places(cluster)
+        jobs.wait(lambda: reached(cluster, jobs.namespace, read | closed) == read | closed, 60, "all is open")
+        jobs.wait(lambda: dialling(cluster, {(address, ELSEWHERE)}) == set(PARTS), 60, "all may dial")
