@@ -214,6 +214,18 @@ async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
     assert (await agent.hears_exit(1))["exitCode"] == 75
 
 
+async def test_a_rank_that_is_just_being_forked_hears_sigterm(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_GRACE_SECONDS="40")
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(script(tmp_path, "import time\ntime.sleep(1000)\n"), ranks=1)
+    await agent.hears(lambda m: m["type"] == "rank")
+    launcher.signal(signal.SIGTERM)
+    assert (await agent.hears_exit(0))["signal"] == signal.SIGTERM
+    assert await launcher.ends() == 128 + signal.SIGTERM
+
+
 async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def _settle(request: dict[str, Any]) -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])

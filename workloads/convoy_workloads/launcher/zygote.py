@@ -29,6 +29,8 @@ def main() -> int:
     # The terminal's Ctrl-C and a stray SIGTERM are the launcher's to judge.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # A child has it blocked until it is a rank: what it is told before then is kept for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     began = time.monotonic()
     from convoy_workloads.launcher import warmth  # noqa: PLC0415
 
