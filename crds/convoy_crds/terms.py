@@ -318,7 +318,7 @@ class Reasons:
         "the newest checkpoint has no copies, and no further one is saved until it has: node {node} sends "
         "them and hears from {why}. Where bytes are missing, raise agent.checkpointMemoryMiB of the chart or "
         "spec.checkpoint.tiers.local.memory, or keep fewer copies (spec.checkpoint.tiers.peer.copies); else "
-        "see why the convoy-agent of that node does not answer",
+        "see why the convoy-agent of that node does not answer, or why that of the first one cannot send",
         warning=True,
     )
     OVERDUE = Reason(

@@ -90,13 +90,6 @@ def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterat
                 yield Step(f"{name}, {rate.words}", partial(SCENARIOS[name], made, rate))
 
 
-async def _cleared(made: Rig) -> None:
-    try:
-        await made.clear()
-    except Exception as error:
-        made.say(f"what it has left cannot be cleared: {error!r}")
-
-
 async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: Figures) -> None:
     """Measures once; again, if others used the machine meanwhile and there is patience for it.
 
@@ -111,7 +104,7 @@ async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: 
             await step.run(trial)
         except Exception as error:
             made.say(f"{words} broke: {error!r}")
-            await _cleared(made)
+            await made.clear()
         if made.disturbance < least:
             best, least = trial, made.disturbance
         if least <= _DISTURBED:

@@ -19,7 +19,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
 
 BUCKET = "checkpoints"
-ACCESS, SECRET = "e2e", "e2e-secret-access-key"
+ACCESS, SECRET = "e2e-access-key-id", "e2e-secret-access-key"
 STORE = "objects"
 
 

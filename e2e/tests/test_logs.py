@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -16,7 +17,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.install import NAMESPACE
 from e2e.tests.confidential import given_away, values
 from e2e.tests.jobs import Jobs, memory
-from e2e.tests.objects import SECRET, checkpoint_store, objects
+from e2e.tests.objects import ACCESS, SECRET, checkpoint_store, objects
 from e2e.tests.reading import forwarded, reader
 from e2e.tests.survival import ENDLESS, apart, watermark
 
@@ -46,17 +47,22 @@ def pods(cluster: Cluster, namespace: str, selector: str) -> list[dict[str, Any]
 def log(cluster: Cluster, pod: dict[str, Any]) -> str:
     """Of all containers of a pod, with what was said before their last restart."""
     status, meta = pod["status"], pod["metadata"]
-    said = []
+    found = []
     for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         if not one.get("containerID"):
             continue  # it has not begun
         command = ("-n", meta["namespace"], "logs", meta["name"], "-c", one["name"])
-        said.append(cluster.kubectl(*command))
+        found.append(cluster.kubectl(*command))
         if one["restartCount"]:
             # The kubelet does not keep it for ever.
             with suppress(ClusterError):
-                said.append(cluster.kubectl(*command, "--previous"))
-    return "\n".join(said)
+                found.append(cluster.kubectl(*command, "--previous"))
+    return "\n".join(found)
+
+
+def said(cluster: Cluster, pod: dict[str, Any], words: str) -> bool:
+    """Whether a pod has said this."""
+    return words in log(cluster, pod)
 
 
 def part(cluster: Cluster, name: str) -> str:
@@ -107,8 +113,8 @@ def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, j
     """Environment and arguments of its launcher, and those that a rank finds: it may have been forked, and
     then /proc shows those of the process that it is a copy of."""
     name = "apart-from-keys"
-    said = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"
-    container = {"name": "worker", "image": "convoy/torch:dev", "command": ["python3", "-c", said]}
+    program = "import os, sys, time; print(sorted(os.environ.items()), sys.argv, flush=True); time.sleep(600)"
+    container = {"name": "worker", "image": "convoy/torch:dev", "command": ["python3", "-c", program]}
     with objects(cluster) as found, checkpoint_store(cluster, found) as store:
         jobs.create(
             name,
@@ -118,9 +124,9 @@ def test_the_processes_of_a_worker_have_nothing_of_its_store(cluster: Cluster, j
         )
         jobs.wait_phase(name, "Running", 60)
         confidential = values(cluster.get("-n", NAMESPACE, "secrets")["items"])
-        assert SECRET in confidential.values(), "the looking works"
+        assert {ACCESS, SECRET} <= set(confidential.values()), "the looking works"
         for pod in pods(cluster, jobs.namespace, f"{LABEL_JOB}={name}"):
-            jobs.wait(lambda one=pod: "'RANK'" in log(cluster, one), 30, "the rank has said it")
+            jobs.wait(partial(said, cluster, pod, "'RANK'"), 30, "the rank has said it")
             command = (
                 "exec",
                 pod["metadata"]["name"],

@@ -47,7 +47,7 @@ class Copies:
     async def _send(self, plan: Assignment, host: Place, holding: Holding, keys: Sequence[str]) -> bool:
         """Tries for as long as the incarnation lasts."""
         pause = Backoff(first=0.05, cap=5.0)
-        left = list(keys)
+        left, failed = list(keys), ""
         while left:
             now = self._plan(plan.pod_uid)
             if now is None or now.incarnation != plan.incarnation:
@@ -66,9 +66,12 @@ class Copies:
                 raise
             except Exception as error:
                 # This node's own, such as a thread too many: nobody else would begin this copy anew.
-                log.error("no copy", job=plan.job, node=host.node, exc_info=error)
                 why = str(error) or type(error).__name__
-                self._alarms.not_copied(plan, host.node, left[0], f"{host.node}: {why}")
+                if why != failed:
+                    log.error("no copy", job=plan.job, node=host.node, exc_info=error)
+                failed = why
+                told = f"{host.node} nothing: it cannot be sent: {why}"
+                self._alarms.not_copied(plan, host.node, left[0], told)
             else:
                 left.pop(0)
                 pause.reset()

@@ -51,11 +51,14 @@ async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator
 @asynccontextmanager
 async def _aside(context: AbstractContextManager[T]) -> AsyncIterator[T]:
     """Entered and left in a thread: agents are played in this one, and must not fall silent."""
-    entered = await asyncio.to_thread(context.__enter__)
+    entering = asyncio.create_task(asyncio.to_thread(context.__enter__))
     try:
-        yield entered
+        yield await asyncio.shield(entering)
     finally:
-        await asyncio.to_thread(context.__exit__, None, None, None)
+        # Who is cancelled while it is entered still has to leave it.
+        await asyncio.wait([entering])
+        if entering.exception() is None:
+            await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 def _telling(rig: Rig, *, on: bool) -> None:

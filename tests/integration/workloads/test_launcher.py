@@ -226,6 +226,22 @@ async def test_a_rank_that_is_just_being_forked_hears_sigterm(
     assert await launcher.ends() == 128 + signal.SIGTERM
 
 
+async def test_sigterm_is_blocked_in_the_zygote_and_not_in_a_rank(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = (
+        "import os\n"
+        "for pid in (os.getppid(), os.getpid()):\n"
+        "    status = open(f'/proc/{pid}/status').read()\n"
+        "    print('blocked', int(status.split('SigBlk:')[1].split()[0], 16) >> 14 & 1)\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1)
+    assert (await agent.hears_exit(0))["exitCode"] == 0
+    assert [line.split()[-1] for line in launcher.log.splitlines() if "] blocked" in line] == ["1", "0"]
+
+
 async def test_ranks_outlive_neither_their_launcher_nor_their_zygote(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:

@@ -63,9 +63,12 @@ class Slot:
             "two: 7 bytes are missing: the node may have 8",
         ),
         (Unreachable("two: UNAVAILABLE: no route"), "two: UNAVAILABLE: no route"),
-        (OSError("out of files"), "two: out of files"),
-        (RuntimeError("can't start new thread"), "two: can't start new thread"),
-        (MemoryError(), "two: MemoryError"),
+        (OSError("out of files"), "two nothing: it cannot be sent: out of files"),
+        (
+            RuntimeError("can't start new thread"),
+            "two nothing: it cannot be sent: can't start new thread",
+        ),
+        (MemoryError(), "two nothing: it cannot be sent: MemoryError"),
     ],
     ids=["no room", "unreachable", "no file", "no thread", "no memory"],
 )
