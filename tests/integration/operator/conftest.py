@@ -266,6 +266,18 @@ def channel(
     return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options)
 
 
+async def hello(port: int, ca: bytes, key: bytes | None, certificate: bytes | None, node: str) -> Any:
+    """What the hub answers to whoever says hello for a node, EOF where it ends the stream well. AioRpcError
+    where it refuses, or one of the two does not believe the other."""
+    async with channel(port, ca, key, certificate) as link:
+        call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
+        await call.write(wire.AgentMessage(hello=wire.Hello(node=node)))
+        answer = await call.read()
+        if answer is grpc.aio.EOF:
+            await call
+        return answer
+
+
 class FakeAgent:
     """A node's agent as the hub meets it: enrols, dials, reports what the test says, keeps what it hears."""
 

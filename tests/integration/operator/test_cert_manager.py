@@ -22,10 +22,9 @@ from tests.integration.chart.conftest import render
 from tests.integration.conftest import binaries
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_agents.wire import hub_pb2_grpc
 from convoy_crds.terms import CA_SECRET
 
-from .conftest import FakeAgent, Installation, channel, eventually, running
+from .conftest import FakeAgent, Installation, eventually, hello, running
 
 NAMED = os.environ.get("CONVOY_CERT_MANAGER", "")
 API = "cert-manager.io/v1"
@@ -126,11 +125,8 @@ async def cert_manager(installation: Installation, folder: Path) -> AsyncIterato
 
 async def welcomed(operator: Any, agent: FakeAgent, ca: bytes) -> bool:
     """Whether the hub lets an agent in that believes this authority."""
-    async with channel(operator.hub.session_port, ca, agent.key, agent.certificate) as link:
-        call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
-        await call.write(wire.AgentMessage(hello=wire.Hello(node=agent.node)))
-        answer = await call.read()
-        return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
+    answer = await hello(operator.hub.session_port, ca, agent.key, agent.certificate, agent.node)
+    return isinstance(answer, wire.HubMessage) and answer.WhichOneof("body") == "welcome"
 
 
 async def test_it_goes_on_with_the_operators_key_and_agents_of_before_are_believed(

@@ -16,7 +16,7 @@ from convoy_operator.hub import enrolment, sessions
 from convoy_operator.hub.reception import MOST_OF_ONE
 from convoy_operator.hub.server import STREAMS_OF_A_CONNECTION
 
-from .conftest import FakeAgent, Installation, channel, dialled, eventually, running, signing_request
+from .conftest import FakeAgent, Installation, channel, dialled, eventually, hello, running, signing_request
 
 ENROL = "/convoy.wire.Enrolment/Enrol"
 
@@ -69,29 +69,18 @@ async def test_a_stream_needs_a_certificate_of_ours_and_speaks_for_its_node_alon
     async with running(installation, monkeypatch) as operator:
         agent = FakeAgent(installation, operator.hub, node)
         await agent.enrol()
-        ca = await installation.ca()
-
-        async def hello(key: bytes | None, certificate: bytes | None, name: str) -> Any:
-            async with channel(operator.hub.session_port, ca, key, certificate) as link:
-                call = hub_pb2_grpc.HubStub(link).Session(timeout=10)
-                await call.write(wire.AgentMessage(hello=wire.Hello(node=name)))
-                answer = await call.read()
-                if answer is grpc.aio.EOF:
-                    await call
-                return answer
-
-        assert (await hello(agent.key, agent.certificate, node)).WhichOneof("body") == "welcome"
-        assert await refused(hello(None, None, node)) is grpc.StatusCode.UNAVAILABLE
+        hub = operator.hub.session_port, await installation.ca()
+        own = agent.key, agent.certificate
+        assert (await hello(*hub, *own, node)).WhichOneof("body") == "welcome"
+        assert await refused(hello(*hub, None, None, node)) is grpc.StatusCode.UNAVAILABLE
         from datetime import timedelta
 
         from convoy_operator.hub.ca import Authority, make_authority
 
         key, request = signing_request()
         forged, _ = Authority(make_authority()).agent(request, node, timedelta(days=1))
-        assert await refused(hello(key, forged, node)) is grpc.StatusCode.UNAVAILABLE
-        assert (
-            await refused(hello(agent.key, agent.certificate, "another")) is grpc.StatusCode.PERMISSION_DENIED
-        )
+        assert await refused(hello(*hub, key, forged, node)) is grpc.StatusCode.UNAVAILABLE
+        assert await refused(hello(*hub, *own, "another")) is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_who_asks_for_certificates_too_often_is_refused(
