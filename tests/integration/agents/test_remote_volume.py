@@ -53,7 +53,7 @@ def job(hub: FakeHub, folder: Path) -> MemoryJob:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every chunk takes the room of its length: whether one is encoded hangs on what the processor has to do."""
+    """Every chunk takes the room of its length: whether one is encoded hangs on measured times."""
     monkeypatch.setattr(link, "pays", lambda costs, ahead: False)
 
 
