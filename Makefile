@@ -60,7 +60,7 @@ unit: venv ## Unit tests.
 
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
-	@$(BIN)/python -m pytest tests/integration -q
+	@$(BIN)/python -m pytest tests/integration -q --timeout 240
 
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.

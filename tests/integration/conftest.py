@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from e2e import rights
 from e2e.cluster.control_plane import audit_policy
+from tests.integration.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
@@ -46,13 +46,6 @@ def binaries() -> Path:
     if found.returncode:
         pytest.fail(f"no kube-apiserver and etcd: {found.stderr[-2000:]}")
     return Path(found.stdout.split()[-1])
-
-
-def free_port() -> int:
-    """A TCP port that nobody has now."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)
@@ -166,7 +159,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
     (folder / "audit.json").write_bytes(orjson.dumps(audit_policy("system:serviceaccounts")))
-    etcd_port, peer_port, port = free_port(), free_port(), free_port()
+    etcd_port, peer_port, port = free_ports(3)
     etcd = f"http://127.0.0.1:{etcd_port}"
     with ExitStack() as stack:
         _start(

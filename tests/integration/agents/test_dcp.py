@@ -17,7 +17,8 @@ from tests.integration.agents.dcp_program import described, made
 from tests.integration.agents.harness import FakeHub
 from tests.integration.agents.memory_job import MemoryJob, damage
 from tests.integration.agents.test_memory import A, B, C, folder, job
-from tests.integration.agents.test_memory_training import REPOSITORY, Rank, free_port
+from tests.integration.agents.test_memory_training import REPOSITORY, Rank
+from tests.integration.ports import free_port
 
 from convoy_controllers.checkpoint.generation import Generation
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host
 from tests.integration.agents.memory_job import MemoryJob
 from tests.integration.agents.test_memory import A, B, C, folder, job
+from tests.integration.ports import free_port
 
 from convoy_agents.tiercheck.vault import Vault
 from convoy_controllers.checkpoint.generation import Tier
@@ -62,13 +62,6 @@ async def running() -> AsyncIterator[list[Rank]]:
             rank.kill()
         for rank in ranks:
             await rank.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 async def train(

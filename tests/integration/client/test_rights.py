@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -29,7 +30,21 @@ def limited(control_plane: Any, client: Client) -> Client:
     binding = {"metadata": {"name": "trainer"}, "subjects": [subject], "roleRef": role}
     control_plane.request("POST", f"{RBAC}/{space}/rolebindings", binding)
     token = control_plane.request("POST", f"{accounts}/trainer/token", {"spec": {}})["status"]["token"]
-    return Client(kubeconfig=control_plane.kubeconfig(token), namespace=space)
+    made = Client(kubeconfig=control_plane.kubeconfig(token), namespace=space)
+    _allowed(made)
+    return made
+
+
+def _allowed(client: Client) -> None:
+    """The API server has heard of the binding."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            client.training_jobs.list()
+            return
+        except Forbidden:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # between two looks
 
 
 def test_the_role_is_enough_for_jobs(limited: Client, report: Report) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.integration.dashboard.browser import Browser, eventually
+from tests.integration.ports import free_ports
 
 __all__ = ["Browser", "eventually"]
 
@@ -33,14 +34,6 @@ KINDS = (
     "guardpolicies",
     "checkpointstores",
 )
-
-
-def free_port() -> int:
-    import socket
-
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def chart_rules() -> list[dict[str, Any]]:
@@ -177,7 +170,7 @@ class Starter:
         if kubeconfig is None:
             token = self.cluster.account("convoy-dashboard", chart_rules())
             kubeconfig = self.cluster.plane.kubeconfig(token)
-        ports = [free_port() for _ in range(3)]
+        ports = free_ports(3)
         output = self.folder / f"dashboard-{ports[0]}.log"
         process = subprocess.Popen(
             [sys.executable, "-m", "convoy_operator.dashboard"],

@@ -127,15 +127,15 @@ def test_a_token_that_is_revoked_ends_the_session(
 
 
 def test_an_idle_session_ends(other: str, cluster: Cluster, starter: Starter, browser: Browser) -> None:
-    process = starter("TokenReview", idle_seconds="4")
+    process = starter("TokenReview", idle_seconds="15")
     token = cluster.account("idler", LIST_JOBS)
     cookie = ask(process, "POST", "/login", {"Origin": process.url}, token=token)[1]["set-cookie"]
     # One that does not leave by itself is shown out.
     with Viewers(process.url, 1, cookie.partition(";")[0]) as stays:
         log_in(process, browser, token)
         browser.sees("default/here")
-        eventually(lambda: "/login" in browser.driver.current_url, 30)
-        eventually(lambda: stays.lost == 1, 30)
+        eventually(lambda: "/login" in browser.driver.current_url)
+        eventually(lambda: stays.lost == 1)
     assert "Traceback" not in process.log.read_text()
     process.stop()
 

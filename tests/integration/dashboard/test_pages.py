@@ -220,7 +220,7 @@ def test_a_server_that_is_away_is_told_of_and_data_stay(
     try:
         browser.open(process.url)
         browser.sees("default/stays")
-        assert not browser.find(".banner").is_displayed()
+        eventually(lambda: not browser.find(".banner").is_displayed())
         wire.cut()
         browser.sees("The API server has not answered since", 30)
         assert (

@@ -78,7 +78,7 @@ def test_its_rights_are_enough_and_it_reads_no_secrets(
     process = starter(kubeconfig=config)
     browser.open(process.url)
     browser.sees("There are no TrainingJobs")
-    assert not browser.find(".banner").is_displayed()
+    eventually(lambda: not browser.find(".banner").is_displayed())
     process.stop()
 
 

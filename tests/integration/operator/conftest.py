@@ -24,6 +24,7 @@ from kubernetes.aio.config import load_kube_config
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc, warrants
 from convoy_crds.terms import CA_CONFIG_MAP, HUB_AUDIENCE, HUB_SERVER_NAME, LABEL_AGENT_READY
+from convoy_operator import shell
 from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import lean
@@ -219,12 +220,20 @@ def settings_for(installation: Installation, **more: Any) -> Settings:
     )
 
 
+def _of_a_process_that_goes_on(settings: Settings, original: Any = shell.kopf_settings) -> Any:
+    """kopf kills the process of one that was stopped, after a while."""
+    chosen = original(settings)
+    chosen.process.ultimate_exiting_timeout = None
+    return chosen
+
+
 @asynccontextmanager
 async def running(
     installation: Installation, monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> AsyncIterator[Operator]:
     """A whole replica in this process."""
     monkeypatch.setenv("KUBECONFIG", str(installation.plane.kubeconfig(installation.token)))
+    monkeypatch.setattr(shell, "kopf_settings", _of_a_process_that_goes_on)
     plane, token = installation.plane, installation.token
     async with (
         await client_of(plane, token) as client,
@@ -298,21 +307,12 @@ class FakeAgent:
         self.certificate = reply.certificate_pem
         return reply
 
-    async def dial(self, *pods: wire.PodReport, claim: str | None = None) -> None:
-        """Opens the stream with a Hello of these pods."""
+    async def dial(self, *pods: wire.PodReport) -> None:
+        """Opens the stream with a Hello of these pods, and is let in."""
         ca = await self.installation.ca()
         self.authority = warrants.key_id(x509.load_pem_x509_certificate(ca).public_key())
-        self.link = channel(self.hub.session_port, ca, self.key, self.certificate)
-        self.stream = hub_pb2_grpc.HubStub(self.link).Session()
-        await self.send(
-            hello=wire.Hello(
-                node=claim or self.node,
-                peer_address=f"{self.node}:8472",
-                version="t",
-                pods=pods,
-                hardware=wire.Hardware(known=True),
-            )
-        )
+        # Whoever is faster than the hub's watch of nodes dials again.
+        await eventually(lambda: self._let_in(ca, pods), what="let in")
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
 
     async def send(self, **body: Any) -> None:
@@ -322,8 +322,30 @@ class FakeAgent:
                 report.authority = self.authority
         await self.stream.write(wire.AgentMessage(**body))
 
+    async def _let_in(self, ca: bytes, pods: tuple[wire.PodReport, ...]) -> bool:
+        """False where the hub knows of no such node yet."""
+        self.link = channel(self.hub.session_port, ca, self.key, self.certificate)
+        self.stream = hub_pb2_grpc.HubStub(self.link).Session()
+        await self.send(
+            hello=wire.Hello(
+                node=self.node,
+                peer_address=f"{self.node}:8472",
+                version="t",
+                pods=pods,
+                hardware=wire.Hardware(known=True),
+            )
+        )
+        try:
+            self.told.append(await self.stream.read())
+        except grpc.aio.AioRpcError as error:
+            await self.link.close()
+            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
+            return False
+        return True
+
     async def _read(self) -> None:
-        async for message in self.stream:
+        while (message := await self.stream.read()) is not grpc.aio.EOF:
             self.told.append(message)
 
     async def _beat(self) -> None:

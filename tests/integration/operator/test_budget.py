@@ -116,8 +116,13 @@ async def test_a_deleted_job_is_forgotten_and_one_of_the_same_name_starts_afresh
         await installation.call("DELETE", f"{path}/again")
         await eventually(lambda: operator.world.jobs.get(namespace, "again") is None)
         second = await installation.call("POST", path, job("again", 1))
-        await asyncio.sleep(0.5)
-        assert await owned(first["metadata"]["uid"]), "the old job's pod is not taken for the new one's"
+
+        async def refused() -> bool:
+            found = await installation.call("GET", f"{path}/again")
+            return "PodNameTaken" in str(found.get("status"))
+
+        await eventually(refused, what="the old job's pod is not taken for the new one's")
+        assert await owned(first["metadata"]["uid"])
         # There is no garbage collector here: the test is it.
         await installation.call("DELETE", f"{kubelet.pods}/again-worker-0?gracePeriodSeconds=0")
         await eventually(lambda: owned(second["metadata"]["uid"]))
@@ -140,7 +145,7 @@ async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
         return (await installation.call("GET", f"{path}/survivor"))["status"]
 
     before = await status()
-    async with running(installation, monkeypatch, agent_grace_seconds=6.0) as operator:
+    async with running(installation, monkeypatch, agent_grace_seconds=20.0) as operator:
         await asyncio.sleep(2)
         assert await status() == before, "nothing is decided without the agent"
         agent = FakeAgent(installation, operator.hub, node)
@@ -151,7 +156,7 @@ async def test_a_new_leader_waits_for_the_agents_of_running_jobs(
             wire.PodReport(pod_uid=pod["metadata"]["uid"], launcher_connected=True, incarnation=7)
         )
         asked = await eventually(
-            lambda: agent.last("pick_port"), 3, "it decides as soon as the agent has come"
+            lambda: agent.last("pick_port"), 10, "it decides as soon as the agent has come"
         )
         assert asked.incarnation == 8, "never below what an agent has seen"
         await agent.hang_up()

@@ -233,14 +233,17 @@ async def test_a_broken_watch_is_taken_up_again_and_misses_nothing(
 
 
 class Stale(KubernetesGateway):
-    """Watches from a version that the server has forgotten, once asked to."""
+    """Watches from a version that the server has forgotten, once asked to, until it says so."""
 
     stale = False
 
     async def watch(self, resource: Any, version: str, selector: str = "") -> AsyncIterator[tuple[str, Any]]:
-        asked, self.stale = (FORGOTTEN if self.stale else version), False
-        async for event in super().watch(resource, asked, selector):
-            yield event
+        try:
+            async for event in super().watch(resource, FORGOTTEN if self.stale else version, selector):
+                yield event
+        except errors.Gone:
+            self.stale = False
+            raise
 
 
 async def test_a_forgotten_version_is_healed_by_a_list(

@@ -152,14 +152,18 @@ async def test_a_slow_node_is_marked_and_its_pod_leaves(world: World) -> None:
     shown = await world.qualified()
     assert shown is not None and (shown["status"], shown["reason"]) == ("False", "ConfirmedSlow")
     assert {one["type"] for one in node["status"]["conditions"]} >= {"Ready", "convoy.dev/Qualified"}
-    events = await world.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
     health = await world.health()
-    reasons = {
-        one["reason"]
-        for one in events["items"]
-        if one["involvedObject"].get("uid") == health["metadata"]["uid"]
-    }
-    assert {"SlowerThanPeers", "ConfirmedSlow", "DrainingNode"} <= reasons
+
+    async def told() -> bool:
+        events = await world.installation.call("GET", "/api/v1/namespaces/default/events?limit=500")
+        reasons = {
+            one["reason"]
+            for one in events["items"]
+            if one["involvedObject"].get("uid") == health["metadata"]["uid"]
+        }
+        return {"SlowerThanPeers", "ConfirmedSlow", "DrainingNode"} <= reasons
+
+    await eventually(told, what="events of all three")
     assert await world.taints(1) == {OWN["key"]: "NoSchedule"}
 
 
@@ -199,7 +203,7 @@ async def test_what_people_say_of_a_node_is_obeyed_at_once(world: World) -> None
     async def condemned() -> bool:
         return await world.state(2) == "Condemned" and "convoy.dev/quarantined" in await world.taints(2)
 
-    await eventually(condemned, seconds=5, what="it is condemned")
+    await eventually(condemned, seconds=12, what="it is condemned")
 
 
 async def test_gating_without_sweeps_is_refused_at_the_door(installation: Installation) -> None:

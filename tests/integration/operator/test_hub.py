@@ -160,14 +160,15 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
         return found["metadata"].get("labels", {}).get(LABEL_AGENT_READY) == "true"
 
     async with running(
-        installation, monkeypatch, agent_unready_seconds=2.0, agent_silent_seconds=1.5
+        installation, monkeypatch, agent_unready_seconds=6.0, agent_silent_seconds=4.0
     ) as operator:
         agent = FakeAgent(installation, operator.hub, node)
         await agent.enrol()
         await agent.dial()
         await eventually(labelled)
-        await asyncio.sleep(3)
+        await asyncio.sleep(7)
         assert await labelled(), "heartbeats keep it"
+        await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
         await agent.hang_up()
         assert await labelled(), "a broken stream is no silence yet"
 
