@@ -50,7 +50,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def job(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryJob:
-    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.5)
     monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 1.0)
     return MemoryJob(hub, folder, store=hub_pb2.StoreUse(**USE))
 

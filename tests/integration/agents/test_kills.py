@@ -124,10 +124,10 @@ async def test_trainers_and_agents_are_killed_together(
     members: list[tuple[str, Host]] = [(A, one), (B, two)]
     ranks: list[Rank] = []
     try:
-        ranks += (calm := await train(folder, 1, 40, ["", ""]))
+        ranks += (calm := await train(folder, 1, 120, ["", ""]))
         wanted = await ended(calm)
         lines = await job.form(1, members)
-        ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1))
+        ranks += (first := await train(folder, 1, 120, [A, B], slow=0.1))
         await first[0].until(r"STEP 8\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
         least = lines[0].stand["marks"][Tier.PEER.value][1]
@@ -140,7 +140,7 @@ async def test_trainers_and_agents_are_killed_together(
         for uid, host in members:
             job.launchers[uid] = await host.launcher(uid, 1)
         await job.form(2, members)
-        ranks += (second := await train(folder, 2, 40, [A, B]))
+        ranks += (second := await train(folder, 2, 120, [A, B]))
         said = await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
         assert int(said.split()[3]) >= least
         assert await ended(second) == wanted
@@ -191,10 +191,10 @@ async def test_every_node_is_killed_and_the_store_alone_brings_the_run_back(
     ranks: list[Rank] = []
     tiers = "local,peer,remote"
     try:
-        ranks += (calm := await train(folder, 1, 40, ["", ""]))
+        ranks += (calm := await train(folder, 1, 120, ["", ""]))
         wanted = await ended(calm)
         lines = await job.form(1, [(A, one), (B, two)])
-        ranks += (first := await train(folder, 1, 40, [A, B], slow=0.1, tiers=tiers))
+        ranks += (first := await train(folder, 1, 120, [A, B], slow=0.1, tiers=tiers))
         await first[0].until(r"STEP 8\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.REMOTE.value, [0, 0]) >= [1, 4])
         least = lines[0].stand["marks"][Tier.REMOTE.value][1]
@@ -203,7 +203,7 @@ async def test_every_node_is_killed_and_the_store_alone_brings_the_run_back(
         still_train(*first)
         await killed(*first)
         await job.form(2, [(C, three), (D, four)])
-        ranks += (second := await train(folder, 2, 40, [C, D], tiers=tiers))
+        ranks += (second := await train(folder, 2, 120, [C, D], tiers=tiers))
         said = await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
         assert int(said.split()[3]) >= least
         assert await ended(second) == wanted

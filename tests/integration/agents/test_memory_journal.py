@@ -144,11 +144,12 @@ async def test_a_journal_that_does_not_fit_is_refused_and_full_saves_go_on(
     make_host: HostMaker, hub: FakeHub, folder: Path
 ) -> None:
     job = MemoryJob(hub, folder, copies=0, limit=40 * 2**20)
-    (rank,) = await job.begin(1, [(A, await make_host("one"))])
+    one = await make_host("one")
+    (rank,) = await job.begin(1, [(A, one)])
     refused = await rank.reserve_segments(4, 2**30)
     assert refused["type"] == "refused" and refused["missing"] > 0
-    report = await hub.report(A, lambda report: True)
-    assert not report.troubles
+    session = one.agent.pods.get(A)
+    assert session is not None and not session.state.troubles
     assert (await rank.save(10))["type"] == "sealed"
 
 

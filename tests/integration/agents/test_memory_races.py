@@ -112,7 +112,6 @@ async def test_copies_are_made_whenever_there_is_room_again(
 async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
     make_host: HostMaker, hub: FakeHub, folder: object, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "PARTIAL_SECONDS", 0.2)
     one = await make_host("one")
     job.copies = 0
     job.processes = 2
@@ -123,8 +122,10 @@ async def test_what_one_rank_of_a_pod_has_saved_alone_is_given_up(
     for rank in ranks:
         await rank.ask(type="restored")
         await rank.reserve()
-    await ranks[0].save(10)
-    await ranks[0].until(lambda stand: stand["holds"] == [])
+    with monkeypatch.context() as patch:
+        patch.setattr(committer, "PARTIAL_SECONDS", 0.2)
+        await ranks[0].save(10)
+        await ranks[0].until(lambda stand: stand["holds"] == [])
     for rank in ranks:
         await rank.save(20)
     for rank in ranks:

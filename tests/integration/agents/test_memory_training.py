@@ -26,6 +26,8 @@ __all__ = ["folder", "job"]
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 60.0
+CALM = 0.2
+"""Seconds from one step to the next: a journal wants a save every two of these small steps."""
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -125,11 +127,11 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
 ) -> None:
     one, two, three = [await make_host(name) for name in ("one", "two", "three")]
     async with running() as ranks:
-        ranks.extend(calm := await train(folder, 1, 40, ["", ""]))
+        ranks.extend(calm := await train(folder, 1, 120, ["", ""]))
         wanted = await ended(calm)
         assert len(wanted) == 2, "each rank has running means of its own"
         lines = await job.form(1, [(A, one), (B, two)])
-        ranks.extend(first := await train(folder, 1, 40, [A, B], slow=0.1))
+        ranks.extend(first := await train(folder, 1, 120, [A, B], slow=0.1))
         await first[0].until(r"STEP 8\b")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [1, 4])
         for uid in (A, B):
@@ -140,7 +142,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         for rank in first:
             rank.kill()
         lines = await job.form(2, [(A, one), (B, two)])
-        ranks.extend(second := await train(folder, 2, 40, [A, B], slow=0.1))
+        ranks.extend(second := await train(folder, 2, 120, [A, B], slow=0.1))
         await second[0].until(r"continues after step \d+ from gen-1-\d+, the same bits")
         await lines[0].until(lambda stand: stand["marks"].get(Tier.PEER.value, [0, 0]) >= [2, 12])
         report = await hub.report(A, lambda report: any(rank.progress.restore_ms for rank in report.ranks))
@@ -151,7 +153,7 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         await two.stop()
         members: list[tuple[str, Host]] = [(C, three), (A, one)]
         await job.form(3, members)
-        ranks.extend(third := await train(folder, 3, 40, [C, A]))
+        ranks.extend(third := await train(folder, 3, 120, [C, A]))
         await third[0].until(r"continues after step \d+ from gen-2-\d+, the same bits")
         assert await ended(third) == wanted
 
@@ -204,7 +206,7 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
         incarnation, now = 1, ranks
         while replayed < 2:
             await job.form(incarnation, members)
-            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=0.1))
+            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=CALM))
             if incarnation > 1:
                 await now[0].until(r"continues after step \d+ from gen-\d+-\d+, the same bits")
                 replayed += any("replayed" in line for line in now[0].lines)
@@ -233,7 +235,7 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
         incarnation, passed = 1, False
         while not passed:
             await job.form(incarnation, members)
-            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=0.1, edits=1))
+            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=CALM, edits=1))
             holding = one.agent.keeper.open("uid-of-job")
             assert await holding.until(lambda vault, at=incarnation: _journalled(vault, at), SECONDS)
             for rank in now:

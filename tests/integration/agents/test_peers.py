@@ -220,7 +220,7 @@ async def test_a_call_that_is_given_up_is_not_held(
 ) -> None:
     one, _ = await coordinator(make_host, hub)
     held = one.agent.desk._jobs["uid-of-job"].lines[Tier.LOCAL].held
-    call = asyncio.create_task(ask(one, authority.identity("two"), seconds=0.3))
+    call = asyncio.create_task(ask(one, authority.identity("two"), seconds=3))
     await eventually(lambda: (2, 10) in held)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call

@@ -92,7 +92,7 @@ async def test_all_memory_is_lost_and_the_store_brings_it_back(
     before = counted()
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10, Tier.LOCAL, Tier.PEER, Tier.REMOTE)
-    assert since(before) == {"fresh": 2, "copy": 2, "stored": 2, "upload": 2}
+    await eventually(lambda: since(before) == {"fresh": 2, "copy": 2, "stored": 2, "upload": 2})
     report = await hub.report(A, lambda report: {commit.tier for commit in report.committed} >= {"remote"})
     assert [commit.step for commit in report.committed if commit.tier == "remote"] == [10]
     await one.stop()

@@ -304,7 +304,7 @@ async def test_a_volume_that_gets_full_at_the_record_gets_room_once(
 async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.5)
     monkeypatch.setattr(alarms, "PATIENCE_SECONDS", 1.0)
     hung, over = threading.Event(), threading.Event()
 
@@ -327,5 +327,5 @@ async def test_a_volume_that_hangs_is_said_and_used_again_when_it_is_back(
         assert f"claim {CLAIM}, folder {PART}: it does not answer within" in told
     finally:
         over.set()
-    await rank.stands(Tier.REMOTE, 1, 10)
+    await rank.stands(Tier.REMOTE, 1, 10, 40)
     assert names(disk, "records") == {"gen-1-10"}

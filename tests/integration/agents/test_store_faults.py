@@ -285,11 +285,11 @@ async def test_a_full_store_keeps_what_it_has_and_says_so(
 async def test_what_goes_from_the_store_before_the_commit_is_sent_again(
     make_host: HostMaker, job: MemoryJob, there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(negotiate, "PATIENCE_SECONDS", 1.0)
     one, two, three, four = [await make_host(name) for name in ("one", "two", "three", "four")]
     await there.tell(one, two, three, four)
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 10, Tier.PEER, Tier.REMOTE)
+    monkeypatch.setattr(negotiate, "PATIENCE_SECONDS", 3.0)
     there.proxy.inject(fault_proxy.refuse(503), "PUT", "/records/")
     await saved(ranks, 20, Tier.PEER)
     await eventually(lambda: any(one.path.endswith("/records/gen-1-20") for one in there.proxy.seen))

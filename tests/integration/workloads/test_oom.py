@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -50,7 +51,8 @@ def container(tmp_path: Path) -> Iterator[Path]:
         except OSError:
             assert time.monotonic() < deadline
             for pid in (group / "cgroup.procs").read_text().split():
-                os.kill(int(pid), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it dies with another one of them
+                    os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.05)
 
 

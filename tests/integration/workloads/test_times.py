@@ -16,7 +16,7 @@ from .conftest import Agent, Launcher
 Launch = Callable[..., Launcher]
 
 WITH_CONVOY = """
-import os, signal, time
+import glob, os, signal, time
 import torch
 import convoy
 
@@ -29,6 +29,9 @@ with convoy.join() as job:
         job.report(step, loss=1.0)
         job.checkpoint(step)
         if job.incarnation == 1 and step == 57:
+            folder = os.environ.get("CONVOY_CHECKPOINT_DIR")
+            while folder and not glob.glob(folder + "/**/COMMIT.json", recursive=True):
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         if job.incarnation == 2 and step == 90:
             break

@@ -27,7 +27,7 @@ PLAN = Assignment("pod-1", "uid-1", "team/job", 1, 0, 0, 1, 1, "", 0, 0, "w", 0,
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(calls, "_LOOK_SECONDS", 0.05)
 
 
@@ -131,10 +131,10 @@ async def test_a_call_of_many_operations_may_take_as_long_as_they_need() -> None
     def do() -> int:
         for _ in range(8):
             with watch.operation() as alive:
-                waits.wait(0.06)
+                waits.wait(0.1)
                 alive()
-                waits.wait(0.06)
-        waits.wait(0.5)
+                waits.wait(0.1)
+        waits.wait(1.5)
         return 7
 
     assert await some.run(watch, do) == 7
@@ -156,6 +156,10 @@ async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_wait
     assert not done
     # The store is back: its threads are of use again, and what was refused did not begin.
     over.set()
+    for _ in range(1000):
+        if not some._running:
+            break
+        await asyncio.sleep(0.01)
     await some.run(Watch(), lambda: done.append(2))
     assert done == [2]
     some.close()
