@@ -60,14 +60,15 @@ unit: venv ## Unit tests.
 
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
-	@$(BIN)/python -m pytest tests/integration -q --timeout 240
+	@$(BIN)/python -m pytest tests/integration -q
 
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
 	@$(BIN)/python -m pytest e2e/tests $(E2E) -m "not full"
 
 .PHONY: e2e-full
-e2e-full: binaries ## All e2e tests on a real multi-node cluster.
+e2e-full: export CONVOY_E2E_NODES ?= 6
+e2e-full: binaries ## All e2e tests on a real cluster of six nodes.
 	@$(BIN)/python -m pytest e2e/tests $(E2E)
 
 .PHONY: bench-scale

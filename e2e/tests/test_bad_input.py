@@ -7,7 +7,24 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
+from e2e.cluster.cluster import Cluster
 from e2e.tests.jobs import SMALL, Jobs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def before(cluster: Cluster) -> dict[str, int]:
+    """Restarts of the operator's pods before any bad input."""
+    return restarts(cluster)
+
+
+def restarts(cluster: Cluster) -> dict[str, int]:
+    """How often each of the operator's pods was restarted."""
+    pods = cluster.get("pods", "-n", "convoy-system", "-l", "app.kubernetes.io/component=operator")["items"]
+    assert pods
+    return {
+        pod["metadata"]["name"]: sum(one["restartCount"] for one in pod["status"]["containerStatuses"])
+        for pod in pods
+    }
 
 
 def role(container: dict[str, Any], replicas: int = 1) -> list[dict[str, Any]]:
@@ -152,24 +169,13 @@ def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:
         jobs.custom.delete_cluster_custom_object("convoy.dev", "v1alpha1", "engines", "late")
 
 
-def restarts(jobs: Jobs) -> dict[str, int]:
-    """How often each of the operator's pods was restarted."""
-    pods = jobs.core.list_namespaced_pod(
-        "convoy-system", label_selector="app.kubernetes.io/component=operator"
-    ).items
-    found = {
-        pod.metadata.name: sum(one.restart_count for one in pod.status.container_statuses) for pod in pods
-    }
-    assert found
-    return found
-
-
-def test_other_jobs_do_not_notice_and_the_operator_does_not_loop(jobs: Jobs) -> None:
+def test_other_jobs_do_not_notice_and_the_operator_does_not_loop(
+    cluster: Cluster, jobs: Jobs, before: dict[str, int]
+) -> None:
     bad = own("python", "-c", "pass", securityContext={"privileged": True})
-    before = restarts(jobs)
     for index in range(5):
         jobs.create(f"bad-{index}", engine=None, roles=role(bad))
     jobs.wait_reason("bad-4", "PodRejected", 20)
     jobs.create("good")
     jobs.wait_phase("good", "Succeeded", 120)
-    assert restarts(jobs) == before
+    assert restarts(cluster) == before

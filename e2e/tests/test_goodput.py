@@ -19,7 +19,8 @@ from e2e.tests.watching import Watched, moment
 
 SECONDS, SHARE = 0.5, 0.05
 """What a cause may be off by: the larger of the two."""
-STEPS = 250
+STEPS = 400
+"""More than a life repeats, and makes until its fault: each counts from 1."""
 NAME = "ledger"
 
 

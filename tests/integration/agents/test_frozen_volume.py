@@ -28,6 +28,7 @@ from convoy_controllers.checkpoint.retention import Keep
 
 A, B, C, D, E = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444", "eeee-5555"
 OTHER = {"claim": "other", "name": "other"}
+pytestmark = pytest.mark.timeout(180)
 SILENT = f"claim {CLAIM}, folder {PART}: it does not answer within"
 PATIENCE = 40.0
 """Seconds: more than the longest pause before an upload is tried again."""

@@ -285,8 +285,8 @@ async def test_ranks_that_deal_otherwise_make_no_generation(
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
     for host in (one, two):
-        records = await host.agent.keeper.open(JOB).look(lambda vault: set(vault.records))
-        assert Generation(1, 20) in records and Generation(1, 10) not in records
+        records = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.records))
+        assert records[Generation(1, 20)].parent is None, "nothing was committed before it"
 
 
 async def test_a_job_that_does_not_fit_is_told_how_much_is_missing(

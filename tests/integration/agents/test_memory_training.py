@@ -26,8 +26,9 @@ __all__ = ["folder", "job"]
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 60.0
-CALM = 0.2
-"""Seconds from one step to the next: a journal wants a save every two of these small steps."""
+PACE = 0.2
+"""Seconds from one step to the next. A save ends in that time: where three steps go by until the next one, a
+full save is shorter than a segment of these gradients."""
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -206,7 +207,7 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
         incarnation, now = 1, ranks
         while replayed < 2:
             await job.form(incarnation, members)
-            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=CALM))
+            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=PACE))
             if incarnation > 1:
                 await now[0].until(r"continues after step \d+ from gen-\d+-\d+, the same bits")
                 replayed += any("replayed" in line for line in now[0].lines)
@@ -235,7 +236,7 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
         incarnation, passed = 1, False
         while not passed:
             await job.form(incarnation, members)
-            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=CALM, edits=1))
+            ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=PACE, edits=1))
             holding = one.agent.keeper.open("uid-of-job")
             assert await holding.until(lambda vault, at=incarnation: _journalled(vault, at), SECONDS)
             for rank in now:

@@ -30,6 +30,7 @@ PART = "clusters/one"
 HOME = Path(PART) / "default" / JOB
 USE = {"name": "disk", "every_seconds": 0, "keep_last": 2}
 MIB = 2**20
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture

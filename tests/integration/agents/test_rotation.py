@@ -25,6 +25,7 @@ from convoy_crds import terms
 
 __all__ = ["installation", "quiet_logs"]
 
+pytestmark = pytest.mark.timeout(180)
 LIFE = 4.0
 """Seconds that a certificate lasts."""
 LIVES = 3
@@ -76,7 +77,7 @@ async def test_no_agent_is_missed_while_its_sessions_end_and_begin(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     dialled: list[str] = []
-    # Of which a third is left for each renewal.
+    # A third of it is left for each renewal.
     life = 2 * LIFE
     async with (
         running(installation, monkeypatch, certificate_hours=life / 3600) as operator,
@@ -151,7 +152,7 @@ async def test_a_stolen_certificate_is_worth_nothing_to_agents_once_it_has_run_o
             return True
 
         assert (await peer.Vouch(hub_pb2.VouchRequest(job_uid="uid-of-job"), timeout=5)).member
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while not await refused():  # noqa: ASYNC110 - its end is a moment, not an event
                 await asyncio.sleep(0.1)
         assert time.time() >= stolen.expires

@@ -12,6 +12,7 @@ from tests.integration.dashboard.conftest import Browser, Cluster, Process, Star
 from tests.integration.dashboard.samples import training_job
 from tests.integration.dashboard.viewers import Viewers
 
+pytestmark = pytest.mark.timeout(180)
 LIST_JOBS = [{"apiGroups": ["convoy.dev"], "resources": ["trainingjobs"], "verbs": ["list"]}]
 ALL = [*LIST_JOBS, {"apiGroups": ["convoy.dev"], "resources": ["nodehealths"], "verbs": ["list"]}]
 

@@ -12,6 +12,8 @@ from tests.integration.dashboard import llama, machines, samples, times
 from tests.integration.dashboard.conftest import Browser, Cluster, Process, Starter, eventually
 from tests.integration.dashboard.cutting import Wire
 
+pytestmark = pytest.mark.timeout(180)
+
 
 @pytest.fixture(scope="module")
 def research(cluster: Cluster, dashboard: Process) -> str:

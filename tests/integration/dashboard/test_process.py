@@ -16,6 +16,8 @@ from tests.integration.dashboard.conftest import Browser, Cluster, Starter, char
 from tests.integration.dashboard.cutting import Wire
 from tests.integration.dashboard.kubelet import Kubelet
 
+pytestmark = pytest.mark.timeout(180)
+
 
 def test_it_tells_how_it_does_and_stops_in_time(empty: Cluster, starter: Starter, browser: Browser) -> None:
     process = starter()

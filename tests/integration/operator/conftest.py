@@ -336,12 +336,15 @@ class FakeAgent:
             )
         )
         try:
-            self.told.append(await self.stream.read())
+            async with asyncio.timeout(20):
+                answer = await self.stream.read()
         except grpc.aio.AioRpcError as error:
             await self.link.close()
             if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
             return False
+        assert answer is not grpc.aio.EOF and answer.HasField("welcome"), answer
+        self.told.append(answer)
         return True
 
     async def _read(self) -> None:

@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from convoy_controllers.nodehealth import fleet
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_operator.app import Operator
 
@@ -193,7 +194,10 @@ async def test_taints_that_others_add_meanwhile_stay_and_all_of_ours_go_with_the
     assert set(await world.taints(1)) == {OWN["key"], "example.com/late"}
 
 
-async def test_what_people_say_of_a_node_is_obeyed_at_once(world: World) -> None:
+async def test_what_people_say_of_a_node_is_obeyed_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "LOOK_SECONDS", 600.0)
     await world.begin()
     await eventually(world.known, what="all hardware is known and shown")
     path = f"{API}/nodehealths/machine-of-{world.nodes[2]}"
@@ -203,7 +207,7 @@ async def test_what_people_say_of_a_node_is_obeyed_at_once(world: World) -> None
     async def condemned() -> bool:
         return await world.state(2) == "Condemned" and "convoy.dev/quarantined" in await world.taints(2)
 
-    await eventually(condemned, seconds=12, what="it is condemned")
+    await eventually(condemned, what="it is condemned")
 
 
 async def test_gating_without_sweeps_is_refused_at_the_door(installation: Installation) -> None:

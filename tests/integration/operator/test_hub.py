@@ -119,7 +119,6 @@ async def test_streams_that_are_too_many_wait_in_their_own_connection(
 ) -> None:
     monkeypatch.setattr(sessions, "REFUSED_SECONDS", 3600)
     async with dialled(installation, monkeypatch) as (operator, agent):
-        await eventually(lambda: agent.last("welcome") is not None, what="it is let in")
         stub = hub_pb2_grpc.HubStub(agent.link)
         more = [stub.Session(timeout=60) for _ in range(40)]
         turned_away = operator.metrics.agent_streams_refused._value.get
@@ -168,7 +167,9 @@ async def test_the_label_comes_with_the_stream_and_goes_with_a_long_silence(
         await eventually(labelled)
         await asyncio.sleep(7)
         assert await labelled(), "heartbeats keep it"
+        # Its silence begins now.
         await agent.send(heartbeat=wire.Heartbeat(sent_unix_ms=1))
+        await eventually(lambda: any(told.pulse.sent_unix_ms == 1 for told in agent.told))
         await agent.hang_up()
         assert await labelled(), "a broken stream is no silence yet"
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from .conftest import FakeAgent, Installation, channel, eventually
 from .test_operator import JOBS, job
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.timeout(240)
 
 
 class Replica:
@@ -121,9 +123,13 @@ async def test_a_stopped_leader_hands_over_and_a_killed_one_is_replaced(
     held = (await installation.call("GET", lease))["spec"]
     one.process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(one.process.wait(), 15) == 0
-    left = (await installation.call("GET", lease))["spec"]
-    assert left["holderIdentity"] != held["holderIdentity"] or left["leaseDurationSeconds"] == 1, "given back"
+    ended = datetime.now(UTC)
     await eventually(two.leads, 30, "handed over")
+    taken = (await installation.call("GET", lease))["spec"]
+    assert taken["holderIdentity"] != held["holderIdentity"]
+    # By the Lease's own times: the old leader's last word was a moment before it ended.
+    waited = datetime.fromisoformat(taken["acquireTime"]) - ended
+    assert waited < timedelta(seconds=held["leaseDurationSeconds"] - 1), "the Lease had not to run out"
 
     await one.start()
     await eventually(one.follows, what="the first is back")

@@ -15,6 +15,7 @@ from convoy_operator.app import Operator
 from .conftest import FakeAgent, Installation, eventually, running
 from .test_guarding import API, resource
 
+pytestmark = pytest.mark.timeout(180)
 COUNT = 10
 SPREAD = [100.0 + 0.1 * number for number in range(20)]
 

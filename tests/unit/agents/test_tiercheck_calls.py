@@ -160,6 +160,8 @@ async def test_who_waits_for_a_store_that_hangs_hears_of_it_and_so_does_who_wait
         if not some._running:
             break
         await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("threads still hang")
     await some.run(Watch(), lambda: done.append(2))
     assert done == [2]
     some.close()
