@@ -134,7 +134,11 @@ async def test_a_stopped_leader_hands_over_and_a_killed_one_is_replaced(
     await one.start()
     await eventually(one.follows, what="the first is back")
     two.process.kill()
+    killed = datetime.now(UTC)
     await eventually(one.leads, 40, "replaced")
+    taken = (await installation.call("GET", lease))["spec"]
+    waited = datetime.fromisoformat(taken["acquireTime"]) - killed
+    assert waited < timedelta(seconds=12), "lease 8 s, one retry"
 
     namespace = installation.plane.namespace()
     path = JOBS.format(namespace)
