@@ -251,6 +251,8 @@ class RankView:
     """Unix seconds at which its first step of this incarnation ended."""
     ended: float = 0.0
     """Unix seconds at which its process ended."""
+    finished: float = 0.0
+    """Unix seconds at which its main program was over; 0 before."""
 
 
 @dataclass(frozen=True, slots=True)

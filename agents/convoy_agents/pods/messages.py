@@ -72,6 +72,8 @@ class RankUpdate:
     """When that step ended."""
     checkpoint_ms: int = 0
     """Of an EXITED rank: for which saving had held up its steps."""
+    finished_ms: int = 0
+    """When its main program, or its loop over `job.steps`, was over; 0 while it makes steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ def _rank_update(frame: Mapping[str, Any]) -> RankUpdate:
         step=whole(frame, "step", MAX_STEP, 0),
         step_ms=whole(frame, "stepMs", MAX_STEP, 0),
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
+        finished_ms=whole(frame, "finishedMs", MAX_STEP, 0),
     )
 
 

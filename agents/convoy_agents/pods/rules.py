@@ -96,12 +96,24 @@ def _rank_update(state: PodState, update: RankUpdate) -> Outcome:
         return Outcome(state, problem=why)
     before = state.ranks.get(update.rank)
     if before and RANK_STATES.index(update.state) <= RANK_STATES.index(before.update.state):
-        if before.update.started_ms or not update.started_ms:
+        update = _merge_same_state(before.update, update)
+        if update == before.update:
             return Outcome(state)
-        # The rank's own progress has made it RUNNING before its launcher said since when.
-        update = replace(before.update, started_ms=update.started_ms)
     known = RankState(update, _last_progress(before.progress if before else None, update))
     return Outcome(_with_rank(state, update.rank, known), urgency=Urgency.NOW)
+
+
+def _merge_same_state(before: RankUpdate, update: RankUpdate) -> RankUpdate:
+    """Return what a later message adds to a state that is known already.
+
+    The rank's own progress makes it RUNNING before its launcher reports since when. A running rank is
+    finished once its main program is over, and no longer once it makes steps again.
+    """
+    started = before.started_ms or update.started_ms
+    running = update.state == before.state == "RUNNING"
+    return replace(
+        before, started_ms=started, finished_ms=update.finished_ms if running else before.finished_ms
+    )
 
 
 def _last_progress(before: Progress | None, update: RankUpdate) -> Progress | None:

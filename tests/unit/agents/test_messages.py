@@ -22,7 +22,15 @@ from convoy_agents.pods.rules import reduce
 from convoy_agents.pods.state import FromRank, PodState
 
 HELLO = {"type": "hello", "role": "launcher", "incarnation": 2, "pid": 1, "python": "3.11.2"}
-TIMES = {"startedMs": 5, "endedMs": 9, "firstStepMs": 6, "step": 41, "stepMs": 8, "checkpointMs": 1}
+TIMES = {
+    "startedMs": 5,
+    "endedMs": 9,
+    "firstStepMs": 6,
+    "step": 41,
+    "stepMs": 8,
+    "checkpointMs": 1,
+    "finishedMs": 7,
+}
 RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCode": 1}
 
 
@@ -41,7 +49,7 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
         (
             parse_from_launcher,
             {**RANK, **TIMES},
-            RankUpdate(2, 3, "EXITED", 1, 0, False, False, False, "", 5, 9, 6, 41, 8, 1),
+            RankUpdate(2, 3, "EXITED", 1, 0, False, False, False, "", 5, 9, 6, 41, 8, 1, 7),
         ),
         (parse_progress, {"type": "progress", "step": 4}, Progress(4)),
         (
@@ -103,7 +111,7 @@ values = st.recursive(
 )
 launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "stderr"]
 rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "checkpointMs", "diverged"]
-times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs"]
+times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs", "finishedMs"]
 names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields, *times])
 types = st.sampled_from(["hello", "rank", "portPicked", "progress", "?"])
 

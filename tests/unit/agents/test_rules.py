@@ -250,6 +250,27 @@ class TestRanks:
         [report] = to_wire(state).ranks
         assert (report.started_unix_ms, report.progress.step, report.ended_unix_ms) == (70, 1, 0)
 
+    def test_a_rank_is_finished_until_it_makes_steps_again(self) -> None:
+        begun = RankUpdate(1, 0, "RUNNING", started_ms=70)
+        state, seen = UP, []
+        for update in (
+            begun,
+            replace(begun, finished_ms=90),
+            begun,
+            replace(begun, finished_ms=95),
+            RankUpdate(1, 0, "STARTING"),
+            replace(begun, state="EXITED", ended_ms=99, finished_ms=95),
+            begun,
+        ):
+            outcome = run(update, state=state)
+            state = outcome.state
+            [report] = to_wire(state).ranks
+            seen.append((report.finished_unix_ms, report.started_unix_ms, outcome.urgency is Urgency.NONE))
+        assert seen == [
+            (0, 70, False), (90, 70, False), (0, 70, False), (95, 70, False), (95, 70, True),
+            (95, 70, False), (95, 70, True),
+        ]  # fmt: skip
+
     def test_the_end_of_the_first_step_is_told_at_once_and_once(self) -> None:
         state = run(RankUpdate(1, 0, "RUNNING", started_ms=70), says(0, Progress(40)), state=UP).state
         outcome = run(says(0, Progress(41, time_ms=90, first_step_ms=90)), state=state)

@@ -233,6 +233,7 @@ class TestMessages:
                         started_unix_ms=500,
                         first_step_unix_ms=1250,
                         ended_unix_ms=1750,
+                        finished_unix_ms=1500,
                     )
                 ],
                 committed=[wire.Committed(incarnation=1, step=8, time_unix_ms=2500, tier="remote")],
@@ -248,6 +249,7 @@ class TestMessages:
         assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
         assert one.diverged is True
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
+        assert one.finished == 1.5
         assert view.committed == {"remote": CommitView(1, 8, 2.5)}
 
     def test_all_troubles_are_looked_at_and_a_kind_that_is_not_known_is_the_gravest(self) -> None:
@@ -267,6 +269,7 @@ class TestMessages:
         (one,) = view.ranks
         assert one.step is None and one.total_steps is None
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.0, 0.0, 0.0, 0.0)
+        assert one.finished == 0.0
 
     @pytest.mark.parametrize(
         ("before", "after", "urgent"),
