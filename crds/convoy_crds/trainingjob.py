@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from convoy_crds.meta import (
     AUTO,
@@ -17,13 +17,13 @@ from convoy_crds.meta import (
     DurationOrAuto,
     Model,
     ObjectMeta,
-    OpenModel,
     Rule,
     StatusModel,
     map_list,
     seconds,
     validated,
 )
+from convoy_crds.podtemplate import PodTemplate, depth_checked
 
 MAX_REPLICAS = 10_000
 UNMEASURED_SECONDS = 300
@@ -31,9 +31,17 @@ UNMEASURED_SECONDS = 300
 ALL_ROLES_COMPLETE = "AllRolesComplete"
 _CONTAINER = (
     "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
-    " && size(r.template.spec.containers) > 0"
+    " && type(r.template.spec.containers) == list && size(r.template.spec.containers) > 0"
 )
-"""CEL: whether role `r` has a container."""
+"""CEL: whether role `r` has a container; a null is none."""
+
+
+def _given(field: str, kind: str) -> str:
+    """CEL: whether the first container of role `r` has a field, of a CEL type; a null is none."""
+    path = f"r.template.spec.containers[0].{field}"
+    return f"has({path}) && type({path}) == {kind}"
+
+
 
 
 class EngineRef(Model):
@@ -41,40 +49,11 @@ class EngineRef(Model):
 
     name: DnsLabel
     params: Annotated[
-        dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+        dict[str, Any],
+        Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
+        AfterValidator(depth_checked),
     ] = Field(default_factory=dict)
     """Checked against the Engine's `paramsSchema`."""
-
-
-class Container(OpenModel):
-    """A container of the user's; only the fields Convoy decides on are typed here."""
-
-    name: DnsLabel = "worker"
-    image: Annotated[str, Field(max_length=512)] | None = None
-    command: (
-        Annotated[list[Annotated[str, Field(max_length=4096)]], Field(min_length=1, max_length=256)] | None
-    ) = None
-    args: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=256)] | None = None
-
-
-class PodSpec(OpenModel):
-    """A pod spec; the first container is the one that runs the ranks."""
-
-    containers: Annotated[list[Container], Field(max_length=16)] = Field(default_factory=list)
-
-
-class TemplateMeta(Model):
-    """Labels and annotations added to the pods of a role."""
-
-    labels: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
-    annotations: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
-
-
-class PodTemplate(Model):
-    """The user's part of a role's pods."""
-
-    metadata: TemplateMeta = Field(default_factory=TemplateMeta)
-    spec: PodSpec = Field(default_factory=PodSpec)
 
 
 class Role(Model):
@@ -269,21 +248,19 @@ class TrainingJobSpec(Model):
 
     model_config = validated(
         Rule(
-            f"has(self.engine) || self.roles.all(r, {_CONTAINER}"
-            " && has(r.template.spec.containers[0].image))",
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_given('image', 'string')})",
             "without spec.engine every role needs template.spec.containers[0].image",
             ".roles",
         ),
         Rule(
-            f"has(self.engine) || self.roles.all(r, {_CONTAINER}"
-            " && has(r.template.spec.containers[0].command))",
+            f"has(self.engine) || self.roles.all(r, {_CONTAINER} && {_given('command', 'list')})",
             "without spec.engine every role needs template.spec.containers[0].command: Convoy starts the "
             "ranks itself and cannot read the image's entrypoint",
             ".roles",
         ),
         Rule(
             f"!has(self.engine) || self.roles.all(r, !({_CONTAINER})"
-            " || !has(r.template.spec.containers[0].args) || has(r.template.spec.containers[0].command))",
+            f" || !({_given('args', 'list')}) || {_given('command', 'list')})",
             "args without command would be dropped: the engine brings its own command line",
             ".roles",
         ),
@@ -518,6 +495,8 @@ class TrainingJobStatus(StatusModel):
     """Digest of the pods that form this incarnation; empty while it waits for them."""
     formed_spec: str = ""
     """Digest of the engine, roles and checkpoint that this incarnation runs with."""
+    formed_layout: str = ""
+    """Digest of the roles, without their containers, that this incarnation was formed with."""
     restart_id: str = ""
     """The `recovery.restartId` that has been acted on."""
     start_time: datetime | None = None
@@ -555,14 +534,22 @@ class TrainingJob(Model):
         ),
         Rule(
             "(self.spec.roles == oldSelf.spec.roles && self.spec.checkpoint == oldSelf.spec.checkpoint"
-            " && self.spec.recovery.fencing == oldSelf.spec.recovery.fencing"
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
             " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
-            " || (has(oldSelf.spec.suspend) && oldSelf.spec.suspend)"
+            " || (has(self.spec.suspend) && self.spec.suspend)"
+            " || !has(self.status) || !has(self.status.phase)"
+            " || self.status.phase in ['Pending', 'Suspending', 'Suspended']",
+            "engine, roles and checkpoint may change only while status.phase is Pending, Suspending or "
+            "Suspended, or in the update that sets suspend: true; a job that has ended is made anew instead",
+            ".spec",
+        ),
+        Rule(
+            "(self.spec.recovery.fencing == oldSelf.spec.recovery.fencing"
+            " && has(self.spec.engine) == has(oldSelf.spec.engine))"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspended']",
-            "engine, roles, checkpoint and recovery.fencing may change only while the job is Pending "
-            "or suspended",
+            "recovery.fencing, and whether there is an engine, may change only while status.phase is Pending "
+            "or Suspended: until then pods of the job may run that are fenced in the old way",
             ".spec",
         ),
     )

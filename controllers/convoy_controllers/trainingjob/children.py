@@ -59,7 +59,7 @@ def children(
                 _on_lost_node(observed, one, own, found)
         elif one.deleting:
             # Its kubelet cannot unmount without the agent.
-            over = ended(one) and _stranded(observed, one, status)
+            over = ended(one) and stranded(observed, one, status)
             found.delete += [DeletePod(one.name, one.uid, grace_seconds=0)] if over else []
         elif one.name in running:
             # One that ended well still stands for its ranks.
@@ -130,7 +130,7 @@ def _until_age(one: PodView, seconds: float, now: datetime) -> float:
     return min(max(0.0, one.created + seconds - now.timestamp()), seconds)
 
 
-def _stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bool:
+def stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bool:
     """Whether an incarnation that forms waits for a pod on a node that lives, but whose agent is away."""
     node = observed.nodes.get(one.node or "")
     if status.membership or node is None or node.agent_ready:
@@ -141,7 +141,7 @@ def _stranded(observed: Observed, one: PodView, status: TrainingJobStatus) -> bo
 def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobStatus) -> bool:
     """Whether a pod of no formed incarnation has ended, is condemned or stranded, or is not as the spec
     asks."""
-    if ended(one) or _stranded(observed, one, status):
+    if ended(one) or stranded(observed, one, status):
         return True
     if not status.membership and _condemned(one, status):
         return True

@@ -131,6 +131,22 @@ def digest(job: TrainingJob) -> str:
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def layout_digest(job: TrainingJob) -> str:
+    """A digest of the layout and the placement of the pods: the roles without their containers.
+
+    The API server lets these change only with `suspend: true`, or while no incarnation is formed. Containers
+    are left out: how a later operator reads them must not look like a suspension that was missed.
+    """
+    containers = {"template": {"spec": {"containers"}}}
+    roles = [
+        role.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude_defaults=True, exclude=containers
+        )
+        for role in job.spec.roles
+    ]
+    return hashlib.sha256(json.dumps(roles, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def disband(status: TrainingJobStatus, failed: bool = False) -> None:
     """Ends the incarnation that has formed, or `failed` to, and reserves the next number.
 
@@ -156,6 +172,7 @@ def form(
     status.incarnation = max(status.incarnation, max(seen) + 1)
     status.membership = membership(pods[slot.pod].uid for slot in chosen)
     status.formed_spec = digest(observed.job)
+    status.formed_layout = layout_digest(observed.job)
     status.progress = None
     names = {slot.pod for slot in chosen}
     for role in status.roles:

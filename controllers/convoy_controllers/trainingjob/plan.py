@@ -20,6 +20,6 @@ def plan(observed: Observed, now: datetime) -> Plan:
         return leaving.plan(observed)
     if job.status.phase in TERMINAL:
         return finished.plan(observed, now)
-    if job.spec.suspend:
+    if suspended.due(observed):
         return suspended.plan(observed, now)
     return active.plan(observed, now)

@@ -1,4 +1,8 @@
-"""A job held by `spec.suspend`: its pods save their state and go, the job keeps its place."""
+"""A job held by `spec.suspend`: its pods save their state and go, the job keeps its place.
+
+A suspension is carried through once it has begun. A queue may change the template in the update that suspends
+the job, and set `suspend: false` again at any time: pods of one template never run beside those of another.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from datetime import datetime
 
 from convoy_controllers.plan import DeletePod, Plan, PodView
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
-from convoy_controllers.trainingjob.children import off_lost_node, unfenced_seconds
+from convoy_controllers.trainingjob.children import off_lost_node, stranded, unfenced_seconds
+from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
@@ -16,6 +21,21 @@ from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
 AT_ONCE_SECONDS = 1
 """The shortest grace period with which a kubelet still says when a pod has ended."""
+
+
+def due(observed: Observed) -> bool:
+    """Return True while the job is to be suspended, or is still being suspended after `suspend: false`.
+
+    An update that suspends and one that resumes may arrive together. Then only the layout, which no other
+    update can change, shows that the pods which run are those of the job before its suspension.
+    """
+    job = observed.job
+    if job.spec.suspend:
+        return True
+    if job.status.phase is Phase.SUSPENDING:
+        return any(pod.owner_uid == job.metadata.uid for pod in observed.pods)
+    formed = job.status.formed_layout if job.status.membership else ""
+    return formed not in ("", formation.layout_digest(job))
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -45,29 +65,44 @@ def plan(observed: Observed, now: datetime) -> Plan:
         delete=tuple(
             gone
             for pod in own
-            if (gone := _deletion(observed, pod, own, lost, status.incarnation)) is not None
+            if (gone := _deletion(observed, pod, own, lost, status)) is not None
         ),
         events=tuple(draft.events),
-        requeue_after=1.0 if any(pod.node in lost for pod in own) else None,
+        requeue_after=_wait(observed, own, lost),
     )
 
 
+def _wait(observed: Observed, own: list[PodView], lost: Collection[str]) -> float | None:
+    """Seconds until a pod may go without its kubelet, which nothing that is watched shows."""
+    if any(pod.node in lost for pod in own):
+        return 1.0
+    away = (observed.nodes.get(pod.node or "") for pod in own)
+    return 5.0 if any(node is not None and not node.agent_ready for node in away) else None
+
+
 def _deletion(
-    observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], reserved: int
+    observed: Observed, pod: PodView, own: list[PodView], lost: Collection[str], status: TrainingJobStatus
 ) -> DeletePod | None:
-    """How a pod is to go: by its kubelet, or without one where its node is lost. `reserved`: the next
-    incarnation, of which no rank has run."""
+    """How a pod is to go: by its kubelet, or without one where its node is lost or its agent stays away."""
     if pod.node in lost:
         unfenced = unfenced_seconds(observed, {one.name: one for one in own}, pod)
         return off_lost_node(pod, unfenced)
     if pod.deleting:
-        return None
+        # Its kubelet cannot unmount without the agent.
+        over = ended(pod) and stranded(observed, pod, status)
+        return DeletePod(pod.name, pod.uid, grace_seconds=0) if over else None
     # A program that begins as PID 1 does not hear SIGTERM yet, and nobody there has anything to save.
-    ran = birth(pod) < reserved
+    # No rank of the incarnation that `disband` has just reserved has run.
+    ran = birth(pod) < status.incarnation
     return DeletePod(pod.name, pod.uid, grace_seconds=None if ran else AT_ONCE_SECONDS)
 
 
 def _leaving(observed: Observed) -> str:
+    """What becomes of the state while the pods leave, and of the job afterwards."""
+    return _saving(observed) + ("" if observed.job.spec.suspend else "; then the job resumes")
+
+
+def _saving(observed: Observed) -> str:
     """What becomes of the state while the pods leave."""
     if not observed.job.spec.checkpoint.tiers.any:
         return "there is no place for checkpoints (spec.checkpoint.tiers): it will begin at step 0"
