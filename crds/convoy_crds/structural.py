@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-_DROPPED = {"title", "examples", "discriminator", "$defs"}
+NULLABLE = "x-convoy-nullable"
+"""Schema extension of a model each of whose optional fields takes a null."""
+_DROPPED = {"title", "examples", "discriminator", "$defs", NULLABLE}
 
 
 def structural(schema: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +33,9 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
         if key == "properties":
             required = node.get("required", ())
             out[key] = {
-                name: _convert_property(child, name in required, definitions) for name, child in value.items()
+                name: _convert_property(child, name in required, definitions)
+                | ({"nullable": True} if node.get(NULLABLE) and _takes_null(child) else {})
+                for name, child in value.items()
             }
         elif key == "items":
             out[key] = _convert(value, definitions)
@@ -61,6 +65,10 @@ def _convert_property(node: dict[str, Any], required: bool, definitions: dict[st
     if "$ref" in node and not required and out.get("type") == "object":
         out.setdefault("default", {})
     return out
+
+
+def _takes_null(node: dict[str, Any]) -> bool:
+    return {"type": "null"} in node.get("anyOf", ())
 
 
 def _convert_union(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

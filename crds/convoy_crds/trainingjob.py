@@ -42,8 +42,6 @@ def _given(field: str, kind: str) -> str:
     return f"has({path}) && type({path}) == {kind}"
 
 
-
-
 class EngineRef(Model):
     """An Engine of the catalogue and the parameters for it."""
 

@@ -1,0 +1,178 @@
+"""The user's part of a role's pods: fields that Convoy reads or adds to are typed, all others pass through.
+
+The CustomResourceDefinition checks the typed ones. The API server checks the rest when the pod is created.
+A null means that the field is absent, as in a Deployment, whose template takes nulls anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from convoy_crds.meta import DnsLabel, Model
+from convoy_crds.structural import NULLABLE
+
+MAX_DEPTH = 64
+"""Levels of objects and lists that a template or an engine's parameters may have; a pod has about fifteen."""
+_MAPS = frozenset(
+    {"labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"}
+    | {"volumeAttributes", "options"}
+)
+"""Fields of a pod whose keys are the user's: there the API server takes a null for an empty value."""
+_TOO_DEEP = f"has more than {MAX_DEPTH} levels of objects and lists"
+_OPEN = {"x-kubernetes-preserve-unknown-fields": True}
+
+OpenObject = Annotated[dict[str, Any], Field(json_schema_extra=_OPEN)]
+"""An object that the API server alone checks, as part of the pod."""
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""Text of a list or a map whose keys are the user's, where a null is empty text."""
+Word = Annotated[Text, Field(max_length=4096, json_schema_extra={"nullable": True})]
+"""One word of a command line."""
+Labels = dict[str, Annotated[Text, Field(json_schema_extra={"nullable": True})]]
+
+
+def without_nulls(value: Any, levels: int = MAX_DEPTH) -> Any:
+    """A JSON value without the fields that are null; ValueError where it has more than so many levels.
+
+    Nulls stay in lists, where they hold a place, and in maps whose keys are the user's.
+    """
+    if isinstance(value, (dict, list)) and levels == 0:
+        raise ValueError(_TOO_DEEP)
+    if isinstance(value, list):
+        return [without_nulls(item, levels - 1) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: item if key in _MAPS and _is_map(item) else without_nulls(item, levels - 1)
+        for key, item in value.items()
+        if item is not None
+    }
+
+
+def _is_map(value: Any) -> bool:
+    """Whether all values are plain."""
+    return isinstance(value, dict) and not any(isinstance(item, (dict, list)) for item in value.values())
+
+
+def depth_checked(value: Any) -> Any:
+    """The value itself, nulls included; ValueError where it has too many levels."""
+    if any(level > MAX_DEPTH for level in _levels(value)):
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+def _levels(value: Any) -> Iterator[int]:
+    """The number of each level of a JSON value, from 0."""
+    level, found = 0, [value]
+    while found:
+        yield level
+        level += 1
+        inside = (list(one.values()) if isinstance(one, dict) else one for one in found)
+        found = [item for items in inside if isinstance(items, list) for item in items]
+
+
+class TemplatePart(Model):
+    """A part of a template; nulls are taken."""
+
+    model_config = ConfigDict(
+        json_schema_extra={NULLABLE: True}, validate_by_name=False, validate_by_alias=True
+    )
+
+
+class OpenPart(TemplatePart):
+    """A part of a template of which only some fields are typed."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={NULLABLE: True, **_OPEN})
+
+
+class EnvVar(OpenPart):
+    """An environment variable: `value`, or `valueFrom` as in a pod."""
+
+    name: Annotated[str, Field(min_length=1)]
+    value: str | None = None
+    """Text: put numbers, true and false in quotes."""
+    value_from: OpenObject | None = None
+
+
+class VolumeMount(OpenPart):
+    """A volume of the pod in the container."""
+
+    name: Annotated[str, Field(min_length=1)]
+    mount_path: Annotated[str, Field(min_length=1)]
+
+
+class Container(OpenPart):
+    """A container of the user's."""
+
+    name: DnsLabel = "worker"
+    image: Annotated[str, Field(max_length=512)] | None = None
+    command: Annotated[list[Word], Field(min_length=1, max_length=256)] | None = None
+    args: Annotated[list[Word], Field(max_length=256)] | None = None
+    env: list[EnvVar] | None = None
+    volume_mounts: list[VolumeMount] | None = None
+    security_context: OpenObject | None = None
+
+
+class Volume(OpenPart):
+    """A volume of the pod."""
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class NodeAffinity(OpenPart):
+    """Which nodes the pods prefer; Convoy adds those to avoid."""
+
+    preferred_during_scheduling_ignored_during_execution: list[OpenObject] | None = None
+
+
+class Affinity(OpenPart):
+    """As in a pod."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodSpec(OpenPart):
+    """A pod spec; the first container is the one that runs the ranks."""
+
+    containers: Annotated[list[Container], Field(max_length=16, json_schema_extra={"nullable": True})] = (
+        Field(default_factory=list)
+    )
+    init_containers: list[OpenObject] | None = None
+    volumes: list[Volume] | None = None
+    node_selector: Labels | None = None
+    tolerations: list[OpenObject] | None = None
+    affinity: Affinity | None = None
+    security_context: OpenObject | None = None
+    termination_grace_period_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Seconds between the request to end and the kill."""
+
+
+class TemplateMeta(TemplatePart):
+    """Labels and annotations added to the pods of a role."""
+
+    labels: Annotated[Labels, Field(max_length=64, json_schema_extra={"nullable": True})] = Field(
+        default_factory=dict
+    )
+    annotations: Annotated[Labels, Field(max_length=64, json_schema_extra={"nullable": True})] = Field(
+        default_factory=dict
+    )
+    name: str | None = None
+    """Taken and not used, as in a Deployment: Convoy names the pods."""
+    namespace: str | None = None
+    """Taken and not used."""
+    creation_timestamp: str | None = None
+    """Taken and not used: tools write `creationTimestamp: null`."""
+
+
+class PodTemplate(TemplatePart):
+    """The user's part of a role's pods."""
+
+    metadata: TemplateMeta = Field(default_factory=TemplateMeta)
+    spec: PodSpec = Field(default_factory=PodSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls(cls, value: Any) -> Any:
+        return without_nulls(value)
