@@ -31,6 +31,10 @@ NODE_CONDITION_QUALIFIED = "convoy.dev/Qualified"
 ANNOTATION_INTENT = "convoy.dev/intent-hash"
 ANNOTATION_BORN = "convoy.dev/born-incarnation"
 """The incarnation that a pod was created for; later ones may restart its ranks in place."""
+ANNOTATION_CONTAINER = "convoy.dev/container"
+"""Name of a worker pod's container that runs the ranks: admission may put others before it."""
+ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""The container that `kubectl logs` and `kubectl exec` choose."""
 
 ENV_PARAMS = "CONVOY_PARAMS"
 ENV_CHECKPOINT_DIR = "CONVOY_CHECKPOINT_DIR"
@@ -38,6 +42,8 @@ ENV_CHECKPOINT_SECONDS = "CONVOY_CHECKPOINT_SECONDS"
 ENV_CHECKPOINT_TIERS = "CONVOY_CHECKPOINT_TIERS"
 ENV_GRACE_SECONDS = "CONVOY_GRACE_SECONDS"
 ENV_HANG_SECONDS = "CONVOY_HANG_SECONDS"
+ENV_HOME = "CONVOY_HOME"
+"""A folder that any user of the pod may write to; the launcher makes HOME there where the image has none."""
 ENV_SOCKET = "CONVOY_SOCKET"
 
 CSI_DRIVER = "agent.convoy.dev"
@@ -49,6 +55,8 @@ CA_CONFIG_MAP = "convoy-ca"
 
 MOUNT_PATH = "/var/run/convoy"
 """Where the agent's CSI volume appears in a worker pod."""
+HOME_PATH = "/var/run/convoy-home"
+"""Where a worker pod has an empty volume for a home and temporary files."""
 STORES_PATH = "/var/lib/convoy/stores"
 """Where the claims of agent.storeVolumes appear in an agent's pod, each in a folder of its name."""
 
@@ -195,6 +203,11 @@ class Reasons:
         "the next try is at {until}",
         warning=True,
     )
+    SCHEDULE_RETRY = Reason(
+        "ScheduleRetry",
+        "{now}; the pods of the try before were given back, since {why}",
+        warning=True,
+    )
     ALL_SCHEDULED = Reason("AllScheduled", "all {desired} pods are placed")
     IMAGE_PULL = Reason(
         "ImagePullFailed",
@@ -204,7 +217,18 @@ class Reasons:
     )
     CONTAINER_CONFIG = Reason(
         "ContainerConfigError",
-        "pod {pod} on node {node}: the container cannot be created: {why}",
+        "pod {pod} on node {node}: container {container} cannot be created: {why}",
+        warning=True,
+    )
+    CONTAINER_FAILING = Reason(
+        "ContainerFailing",
+        "pod {pod} on node {node}: container {container} {how} and is started again and again. {words}; see "
+        "kubectl logs {pod} -c {container} --previous",
+        warning=True,
+    )
+    POD_NOT_STARTING = Reason(
+        "PodNotStarting",
+        "pod {pod} on node {node} does not start: {event}: {why} (kubectl describe pod {pod})",
         warning=True,
     )
     COMMAND_NOT_FOUND = Reason(
@@ -219,7 +243,7 @@ class Reasons:
     )
     POD_REJECTED = Reason(
         "PodRejected",
-        "the API server refused pod {pod}: {why}; correct spec.roles[{role}].template",
+        "the API server refused pod {pod}: {why}; {advice}",
         warning=True,
     )
     POD_CONFLICT = Reason(
@@ -371,6 +395,36 @@ class Reasons:
         warning=True,
     )
     POD_LOST = Reason("PodLost", "pod {pod} on node {node} is gone: {why}", warning=True)
+    INIT_FAILED = Reason(
+        "InitContainerFailed",
+        "pod {pod} on node {node}: init container {container} {how}. {words}; while its pod is there, see "
+        "kubectl logs {pod} -c {container}",
+        warning=True,
+    )
+    CONTAINER_FAILED = Reason(
+        "ContainerFailed",
+        "pod {pod} on node {node}: container {container} {how}. {words}; while its pod is there, see "
+        "kubectl logs {pod} -c {container}",
+        warning=True,
+    )
+    CONTAINER_STOPPED = Reason(
+        "ContainerStopped",
+        "pod {pod} on node {node}: container {container} {how}. Its kubelet stops it where {what} of the "
+        "template fails: {why}; see kubectl describe pod {pod}",
+        warning=True,
+    )
+    POD_DEADLINE = Reason(
+        "PodDeadlineExceeded",
+        "pod {pod} on node {node} was ended by spec.activeDeadlineSeconds of its template, which begins anew "
+        "with each pod; set spec.activeDeadlineSeconds of the job instead",
+        warning=True,
+    )
+    STORAGE_LIMIT = Reason(
+        "StorageLimitExceeded",
+        "pod {pod} on node {node} was ended by its kubelet: {why}; raise that limit in the template, or "
+        "write less",
+        warning=True,
+    )
     POD_NOT_ADMITTED = Reason("PodNotAdmitted", "node {node} did not admit pod {pod}: {why}", warning=True)
     POD_DELETED = Reason("PodDeleted", "pod {pod} on node {node} was deleted", warning=True)
     POD_PREEMPTED = Reason(

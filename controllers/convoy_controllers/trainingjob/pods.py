@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from convoy_controllers.plan import PodView
+from convoy_controllers.trainingjob.users import container_security, pod_security
 from convoy_crds import terms
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot
@@ -18,10 +19,9 @@ from convoy_crds.trainingjob import Role, TrainingJob
 LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
+HOME_VOLUME = "convoy-home"
 OWN_ENV = frozenset(value for name, value in vars(terms).items() if name.startswith("ENV_"))
 """What a template says of these does not count: they are Convoy's to say, or no business of a cluster's."""
-WORKER_UID = 65532
-"""The conventional `nonroot` user of distroless images."""
 
 
 def _role(job: TrainingJob, slot: Slot) -> Role:
@@ -45,15 +45,21 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
 
 
 def _container(
-    job: TrainingJob, engine: Engine | None, user: dict[str, Any], grace_seconds: int
+    job: TrainingJob,
+    engine: Engine | None,
+    user: dict[str, Any],
+    grace_seconds: int,
+    security: dict[str, Any],
 ) -> dict[str, Any]:
     environment = _environment(job, grace_seconds)
+    if not any(entry.get("name") == "HOME" for entry in user.get("env", ())):
+        environment.append({"name": terms.ENV_HOME, "value": terms.HOME_PATH})
     mounts: list[dict[str, Any]] = [
         {"name": AGENT_VOLUME, "mountPath": terms.MOUNT_PATH, "readOnly": True},
         {"name": SHM_VOLUME, "mountPath": "/dev/shm"},  # noqa: S108 - a path in the pod
+        {"name": HOME_VOLUME, "mountPath": terms.HOME_PATH},
     ]
     own_paths = {mount["mountPath"] for mount in user.get("volumeMounts", ())}
-    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {
         **user,
         "name": user.get("name", "worker"),
@@ -64,7 +70,7 @@ def _container(
             *user.get("volumeMounts", ()),
             *(m for m in mounts if m["mountPath"] not in own_paths),
         ],
-        "securityContext": {**security, **user.get("securityContext", {})},
+        "securityContext": container_security(user.get("securityContext"), security),
     }
     container.pop("args", None)
     return container
@@ -83,15 +89,10 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
     volumes = [
         {"name": AGENT_VOLUME, "csi": {"driver": terms.CSI_DRIVER, "readOnly": True}},
         {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}},
+        {"name": HOME_VOLUME, "emptyDir": {}},
     ]
     grace = int(spec.get("terminationGracePeriodSeconds", 30))
-    security = {
-        "runAsNonRoot": True,
-        "runAsUser": WORKER_UID,
-        "runAsGroup": WORKER_UID,
-        "fsGroup": WORKER_UID,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    security = pod_security(spec.get("securityContext"))
     labels = {
         "app.kubernetes.io/name": job.metadata.name,
         "app.kubernetes.io/managed-by": terms.OPERATOR,
@@ -124,8 +125,8 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
             **spec,
             "restartPolicy": "Never",
             "nodeSelector": {**spec.get("nodeSelector", {}), terms.LABEL_AGENT_READY: "true"},
-            "securityContext": {**security, **spec.get("securityContext", {})},
-            "containers": [_container(job, engine, containers[0], grace), *containers[1:]],
+            "securityContext": security,
+            "containers": [_container(job, engine, containers[0], grace, security), *containers[1:]],
             "volumes": [*spec.get("volumes", ()), *volumes],
         },
     }

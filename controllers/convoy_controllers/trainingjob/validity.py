@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.users import refused_root
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots
 from convoy_crds.params import params_error
@@ -126,6 +127,16 @@ def long_command(observed: Observed) -> Violation | None:
     return None
 
 
+def root_forbidden(observed: Observed) -> Violation | None:
+    """A container that is to run as root, while Convoy's default has the kubelet refuse that."""
+    for index, role in enumerate(observed.job.spec.roles):
+        spec = role.template.spec.to_dict() if role.template else {}
+        for field, why in refused_root(spec):
+            path = f"spec.roles[{index}].template.spec.{field}"
+            return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why))
+    return None
+
+
 CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     unknown_engine,
     engine_not_ready,
@@ -135,6 +146,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     store_not_allowed,
     unknown_source,
     long_command,
+    root_forbidden,
 )
 
 

@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Any
 
-from convoy_workloads.launcher import command, system
+from convoy_workloads.launcher import command, home, system
 from convoy_workloads.launcher.agent_link import AgentLink
 from convoy_workloads.launcher.beats import Beats
 from convoy_workloads.launcher.oom import OomWatch
@@ -43,6 +43,9 @@ TICK_SECONDS = 0.5
 
 def run() -> int:
     """Runs the launcher until it is told to end; its exit code."""
+
+    for line in home.settle(os.environ):
+        say(line)
 
     async def main() -> int:
         return (
