@@ -493,14 +493,16 @@ class TrainingJobStatus(StatusModel):
     """Digest of the pods that form this incarnation; empty while it waits for them."""
     formed_spec: str = ""
     """Digest of the engine, roles and checkpoint that this incarnation runs with."""
-    formed_layout: str = ""
-    """Digest of the roles, without their containers, that this incarnation was formed with."""
+    layout: str = ""
+    """Digest of the roles, without their containers, as they were when the job was last Pending."""
     restart_id: str = ""
     """The `recovery.restartId` that has been acted on."""
     start_time: datetime | None = None
     """When the job last became active; a resume starts it anew, as in batch/v1."""
     pending_since: datetime | None = None
     """Since when its pods have been coming up; in the future while it holds back before it tries again."""
+    pending_cause: str = ""
+    """Why its pods were last given back at `recovery.scheduleSeconds`; empty once they have formed."""
     completion_time: datetime | None = None
     conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=map_list("type"))] = Field(
         default_factory=list

@@ -36,6 +36,9 @@ def plan(observed: Observed, now: datetime) -> Plan:
         draft.event(Reasons.RESUMED, Reasons.RESUMED.message)
         draft.drop(ConditionType.SUSPENDED)
         status.phase = None
+    if status.phase in (None, Phase.PENDING):
+        # From here on only a suspension changes it.
+        status.layout = formation.layout_digest(observed.job)
     status.start_time = status.start_time or draft.now
     draft.fold(status.incarnation)
     checkpointing.say(draft)

@@ -134,8 +134,7 @@ def digest(job: TrainingJob) -> str:
 def layout_digest(job: TrainingJob) -> str:
     """A digest of the layout and the placement of the pods: the roles without their containers.
 
-    The API server lets these change only with `suspend: true`, or while no incarnation is formed. Containers
-    are left out: how a later operator reads them must not look like a suspension that was missed.
+    Containers are left out: how a later operator reads them must not look like a suspension that was missed.
     """
     containers = {"template": {"spec": {"containers"}}}
     roles = [
@@ -172,7 +171,6 @@ def form(
     status.incarnation = max(status.incarnation, max(seen) + 1)
     status.membership = membership(pods[slot.pod].uid for slot in chosen)
     status.formed_spec = digest(observed.job)
-    status.formed_layout = layout_digest(observed.job)
     status.progress = None
     names = {slot.pod for slot in chosen}
     for role in status.roles:

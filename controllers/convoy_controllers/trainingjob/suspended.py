@@ -26,16 +26,18 @@ AT_ONCE_SECONDS = 1
 def due(observed: Observed) -> bool:
     """Return True while the job is to be suspended, or is still being suspended after `suspend: false`.
 
-    An update that suspends and one that resumes may arrive together. Then only the layout, which no other
-    update can change, shows that the pods which run are those of the job before its suspension.
+    The operator may see an update that suspends and one that resumes as one. Then the layout alone, which the
+    API server lets no other update change, shows that the pods are those of the job before its suspension.
     """
     job = observed.job
     if job.spec.suspend:
         return True
     if job.status.phase is Phase.SUSPENDING:
         return any(pod.owner_uid == job.metadata.uid for pod in observed.pods)
-    formed = job.status.formed_layout if job.status.membership else ""
-    return formed not in ("", formation.layout_digest(job))
+    if job.status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
+        return False
+    # An earlier operator has left no layout.
+    return job.status.layout not in ("", formation.layout_digest(job))
 
 
 def plan(observed: Observed, now: datetime) -> Plan:

@@ -1,0 +1,269 @@
+"""Jobs behind a queue: suspended with a restored template, admitted with another, at any moment.
+
+The updates are those of Kueue's job framework. Admission sets `suspend: false` with the flavor's node
+selector, tolerations, labels and counts; eviction restores the template and sets `suspend: true`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from convoy_controllers.simulate.cluster import Cluster
+from convoy_controllers.simulate.faults import Faults
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.simulate.machines import Machine
+from convoy_controllers.simulate.program import Program
+from convoy_controllers.simulate.promises import Promises
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+
+STEP_SECONDS = 0.1
+GRACE_SECONDS = 20
+BOUND_SECONDS = 300.0
+"""Virtual time within which every phase here is reached."""
+
+
+def roles(flavor: str = "", replicas: int = 3) -> list[dict[str, Any]]:
+    """The roles of the job as a queue writes them; without a flavor as their user did."""
+    template: dict[str, Any] = {"spec": {"terminationGracePeriodSeconds": GRACE_SECONDS}}
+    if flavor:
+        template["spec"] |= {
+            "nodeSelector": {"flavor": flavor},
+            "tolerations": [{"key": flavor, "operator": "Exists"}],
+            "schedulingGates": [{"name": "kueue.x-k8s.io/topology"}],
+        }
+        template["metadata"] = {
+            "labels": {"kueue.x-k8s.io/podset": "worker"},
+            "annotations": {"kueue.x-k8s.io/workload": "job"},
+        }
+    return [{"name": "worker", "replicas": replicas, "minReplicas": 1, "template": template}]
+
+
+class Queued:
+    """A job on a simulated cluster.
+
+    Pods of two templates never live at the same time. Every pod whose ranks ran has its own grace period, in
+    which they save their state.
+    """
+
+    def __init__(self, **spec: Any) -> None:
+        machines = [Machine(f"node-{number}") for number in range(4)]
+        self.cluster = Cluster(machines, latencies=Latencies(), engines=[make_engine()])
+        self.faults = Faults(self.cluster)
+        Promises(self.cluster)
+        self.cluster.api.listeners.append(self._judge)
+        self.cluster.operator.lead()
+        program = Program(total_steps=100_000, step_seconds=STEP_SECONDS)
+        body = {
+            "suspend": True,
+            "roles": roles(),
+            "checkpoint": {"interval": "10m", "tiers": {"local": {}}},
+            **spec,
+        }
+        made = make_job(**body)
+        made.metadata.uid = ""
+        self.cluster.submit(made, program)
+
+    @property
+    def job(self) -> TrainingJob:
+        return self.cluster.job("job")
+
+    @property
+    def flavors(self) -> list[str]:
+        """Flavors of the pods that are there."""
+        api = self.cluster.api
+        return [api.specs[pod.uid]["nodeSelector"].get("flavor", "") for pod in api.pods.values()]
+
+    def _judge(self, kind: str, name: str) -> None:
+        assert len(set(self.flavors)) <= 1, f"pods of two templates: {self.flavors}"
+        pod = self.cluster.api.pods.get(name) if kind == "pods" else None
+        slot = self.cluster.workers.slots.get(pod.uid) if pod else None
+        if pod is not None and pod.deleting and slot is not None and slot.ranks:
+            assert pod.leaves_by - pod.leaving_since == GRACE_SECONDS, f"{name} has no time to save its state"
+
+    def until(self, reached: Callable[[TrainingJob], bool]) -> Queued:
+        limit = self.cluster.kernel.now + BOUND_SECONDS
+        while not reached(self.job):
+            assert self.cluster.kernel.now < limit, self.job.status
+            self.cluster.run(0.05)
+        return self
+
+    def phase(self, phase: Phase) -> Queued:
+        return self.until(lambda job: job.status.phase is phase)
+
+    def admit(self, flavor: str, replicas: int = 3) -> Queued:
+        self.faults.edit("job", suspend=False, roles=roles(flavor, replicas))
+        return self
+
+    def evict(self) -> Queued:
+        self.faults.edit("job", suspend=True, roles=roles())
+        return self
+
+    def trained(self, step: int) -> Queued:
+        return self.until(lambda job: (job.status.progress is not None) and job.status.progress.step >= step)
+
+    def runs(self, flavor: str, replicas: int = 3) -> None:
+        """The job comes to run with this template alone."""
+        self.until(lambda job: job.status.observed_generation == job.metadata.generation)
+        self.phase(Phase.RUNNING).until(lambda job: job.status.ready == f"{replicas}/{replicas}")
+        assert self.flavors == [flavor] * replicas
+
+
+def pending(queued: Queued) -> None:
+    queued.cluster.scheduler.open = False
+    queued.admit("a").phase(Phase.PENDING).until(lambda job: len(queued.cluster.api.pods) == 3)
+
+
+def starting(queued: Queued) -> None:
+    queued.admit("a").phase(Phase.STARTING)
+
+
+def running(queued: Queued) -> None:
+    queued.admit("a").phase(Phase.RUNNING).trained(20)
+
+
+def restarting(queued: Queued) -> None:
+    running(queued)
+    queued.faults.delete_pod("job-worker-1")
+    queued.phase(Phase.RESTARTING)
+
+
+def suspending(queued: Queued) -> None:
+    running(queued)
+    queued.evict().phase(Phase.SUSPENDING)
+
+
+def held(queued: Queued) -> None:
+    suspending(queued)
+    queued.phase(Phase.SUSPENDED)
+
+
+MOMENTS = [pending, starting, running, restarting, suspending, held]
+
+
+@pytest.mark.parametrize("replicas", [3, 2, 4])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_evicted_job_runs_on_with_what_it_is_admitted_with(
+    moment: Callable[[Queued], None], replicas: int
+) -> None:
+    queued = Queued().phase(Phase.SUSPENDED)
+    moment(queued)
+    queued.cluster.scheduler.open = True
+    queued.evict().phase(Phase.SUSPENDED)
+    assert not queued.cluster.api.pods and queued.job.status.start_time is None
+    queued.admit("b", replicas).runs("b", replicas)
+
+
+@pytest.mark.parametrize("replicas", [3, 2, 4])
+@pytest.mark.parametrize("moment", [starting, running, restarting, suspending])
+def test_a_job_admitted_before_its_pods_have_left_is_suspended_first(
+    moment: Callable[[Queued], None], replicas: int
+) -> None:
+    queued = Queued().phase(Phase.SUSPENDED)
+    moment(queued)
+    queued.evict().phase(Phase.SUSPENDING).admit("b", replicas).runs("b", replicas)
+
+
+@pytest.mark.parametrize("replicas", [3, 2, 4])
+@pytest.mark.parametrize("moment", [pending, starting, running, restarting])
+def test_a_suspension_that_the_operator_did_not_see_is_carried_through(
+    moment: Callable[[Queued], None], replicas: int
+) -> None:
+    queued = Queued().phase(Phase.SUSPENDED)
+    moment(queued)
+    queued.cluster.scheduler.open = True
+    queued.faults.edit("job", suspend=True, roles=roles("b", replicas))
+    queued.faults.edit("job", suspend=False)
+    queued.runs("b", replicas)
+
+
+def test_evictions_that_repeat_change_nothing() -> None:
+    queued = Queued().phase(Phase.SUSPENDED)
+    running(queued)
+    for _ in range(3):
+        queued.evict().cluster.run(0.3)
+    queued.phase(Phase.SUSPENDED).evict().cluster.run(5)
+    assert queued.job.status.phase is Phase.SUSPENDED and not queued.cluster.api.pods
+    queued.admit("a").runs("a")
+
+
+def test_a_job_that_has_ended_stays_so_whatever_a_queue_does() -> None:
+    queued = Queued(roles=roles()).phase(Phase.SUSPENDED)
+    running(queued)
+    for rank in range(3):
+        queued.faults.end_rank("job", rank, 0)
+    queued.until(lambda job: job.status.phase in TERMINAL)
+    ended = queued.job.status
+    queued.evict().cluster.run(60)
+    queued.faults.edit("job", suspend=False)
+    queued.cluster.run(60)
+    assert queued.job.status == ended
+
+
+def test_a_plain_suspend_and_resume_that_nobody_saw_disturbs_nobody() -> None:
+    queued = Queued().phase(Phase.SUSPENDED)
+    running(queued)
+    uids = {pod.uid for pod in queued.cluster.api.pods.values()}
+    queued.faults.edit("job", suspend=True)
+    queued.faults.edit("job", suspend=False)
+    queued.cluster.run(30)
+    assert {pod.uid for pod in queued.cluster.api.pods.values()} == uids
+    assert queued.job.status.incarnation == 1 and queued.job.status.phase is Phase.RUNNING
+
+
+def toy(**spec: Any) -> ToyCluster:
+    job = make_job(roles=roles(), checkpoint={"tiers": {"local": {}}}, **spec)
+    return ToyCluster(job, make_engine()).settle().train(5).settle()
+
+
+def leave(cluster: ToyCluster) -> None:
+    """Suspends the job; its pods are on their way out, and their ranks save."""
+    cluster.spec(suspend=True).step(effects=0)
+    for name in cluster.pods:
+        cluster.pod(name, deleting=True)
+    cluster.step()
+
+
+def test_pods_beyond_the_restored_layout_save_their_state_too() -> None:
+    cluster = toy()
+    cluster.spec(suspend=True, roles=roles("", 1)).step()
+    asked = {gone.name: gone.grace_seconds for gone in cluster.plans[-1].delete}
+    assert asked == {"job-worker-0": None, "job-worker-1": None, "job-worker-2": None}
+
+
+def test_a_job_that_leaves_and_resumes_says_both() -> None:
+    cluster = toy()
+    leave(cluster)
+    cluster.spec(suspend=False, roles=roles("b")).step()
+    status = cluster.job.status
+    assert (status.phase, status.reason) == (Phase.SUSPENDING, "Suspending")
+    assert status.message == "waiting for 3 pods to leave; their state is being saved; then the job resumes"
+    assert not cluster.plans[-1].create
+    for name in list(cluster.pods):
+        cluster.lose(name)
+    cluster.settle()
+    assert cluster.job.status.phase is Phase.RUNNING and "Suspended" not in cluster.condition
+
+
+def test_an_operator_of_before_has_left_no_layout_and_nothing_is_stopped_for_it() -> None:
+    cluster = toy()
+    status = cluster.job.status
+    status.layout = ""
+    uids = cluster.uids
+    cluster.settle().wait(60).settle()
+    assert cluster.uids == uids and cluster.job.status.phase is Phase.RUNNING
+
+
+def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away() -> None:
+    cluster = toy()
+    node = cluster.pods["job-worker-1"].node
+    assert node is not None
+    leave(cluster)
+    cluster.silence(node, 31.0, answers=True, agent_ready=False).step()
+    assert not cluster.plans[-1].delete, "its ranks may still save"
+    assert cluster.plans[-1].requeue_after == pytest.approx(5)
+    cluster.pod("job-worker-1", phase="Failed", exit_code=143).step()
+    assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].delete] == [("job-worker-1", 0)]
