@@ -45,6 +45,8 @@ ENV_HANG_SECONDS = "CONVOY_HANG_SECONDS"
 ENV_HOME = "CONVOY_HOME"
 """A folder that any user of the pod may write to; the launcher makes HOME there where the image has none."""
 ENV_SOCKET = "CONVOY_SOCKET"
+ENV_WARM = "CONVOY_WARM"
+"""`false` where `recovery.warm` is; absent otherwise, so that no running pod is replaced for it."""
 
 CSI_DRIVER = "agent.convoy.dev"
 HUB_AUDIENCE = "convoy-hub"

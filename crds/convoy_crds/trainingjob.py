@@ -99,6 +99,8 @@ class Recovery(Model):
     """A rank that makes no step for this long, in seconds, is taken for hung and restarted."""
     in_place: bool = True
     """True restarts the ranks in the pods that are left; false replaces all pods after every fault."""
+    warm: bool = True
+    """True forks the ranks of a `python` command from a process with PyTorch loaded; false executes each."""
     fencing: Fencing = Fencing.AUTO
     """`Auto`, `Commit` or `Strict`: when the worker of a lost node may be replaced."""
     avoid_repeat_offenders: Annotated[int, Field(ge=0, le=100)] = 2

@@ -32,6 +32,7 @@ def pod_environment(
         terms.ENV_CHECKPOINT_SECONDS: str(job.spec.checkpoint.interval_seconds),
         terms.ENV_HANG_SECONDS: str(job.spec.recovery.hang_seconds),
         terms.ENV_GRACE_SECONDS: str(GRACE_SECONDS),
+        **({} if job.spec.recovery.warm else {terms.ENV_WARM: "false"}),
     }
 
 
