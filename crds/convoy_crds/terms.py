@@ -240,7 +240,8 @@ class Reasons:
     )
     NO_PYTHON = Reason(
         "NoPythonInImage",
-        "pod {pod}: Convoy's launcher needs python3 on the image's PATH: {why}",
+        "pod {pod}: Convoy's launcher needs python3, 3.9 or later, on the image's PATH; install it, or set "
+        "PATH in the container's env: {why}",
         warning=True,
     )
     POD_REJECTED = Reason(

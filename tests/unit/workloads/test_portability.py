@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 import convoy_workloads
+from convoy_controllers.plan import PodView
+from convoy_controllers.trainingjob.faults import pod_fault
+from convoy_crds.terms import Reasons
+from convoy_workloads.launcher import convoy_launch
 
 PACKAGE = Path(convoy_workloads.__file__).parent
 PARTS = ("launcher", "runtime", "runtime/folder")
 SOURCES = sorted(path for part in PARTS for path in (PACKAGE / part).glob("*.py"))
+ENTRY = "convoy_launch.py"
 NEED_TORCH = {"moments.py", "snapshot.py"}
 """Imported only by code that has torch."""
 
@@ -37,6 +42,57 @@ def test_a_module_is_python_3_9_and_imports_only_the_standard_library(path: Path
             assert not name.startswith("convoy_workloads.") or name.split(".")[1] in ("launcher", "runtime")
     first = next((n for n in tree.body if not isinstance(n, ast.Expr)), None)
     annotated = [n for n in ast.walk(tree) if isinstance(n, ast.AnnAssign | ast.FunctionDef)]
-    if annotated and path.name != "__init__.py":
+    if annotated and path.name not in ("__init__.py", ENTRY):
         assert isinstance(first, ast.ImportFrom), f"{path.name}: annotations must stay strings for Python 3.9"
         assert first.module == "__future__"
+
+
+def test_any_python_3_can_parse_the_entry_which_refuses_those_that_are_too_old() -> None:
+    tree = ast.parse((PACKAGE / "launcher" / ENTRY).read_text(), feature_version=(3, 4))
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.AnnAssign)]
+    futures = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+    assert not futures, "Python 3.6 has no postponed annotations"
+
+
+@pytest.mark.parametrize("zygote", [False, True])
+def test_a_python_that_is_too_old_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], zygote: bool
+) -> None:
+    monkeypatch.setattr(convoy_launch, "OLDEST", (99, 0))
+    check_refused(monkeypatch, tmp_path, capsys, zygote, "which is too old")
+
+
+@pytest.mark.parametrize("zygote", [False, True])
+def test_a_python_without_its_whole_standard_library_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], zygote: bool
+) -> None:
+    for name in ("supervisor", "zygote"):
+        monkeypatch.setitem(sys.modules, f"convoy_workloads.launcher.{name}", None)
+    check_refused(monkeypatch, tmp_path, capsys, zygote, "has an incomplete standard library: import of ")
+
+
+def check_refused(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str], zygote: bool, why: str
+) -> None:
+    """Runs the entry, which tells the log why; the kubelet only if the container ends with this process."""
+    log = folder / "termination-log"
+    log.touch()
+    monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))
+    assert convoy_launch.run(zygote) == convoy_launch.UNFIT
+    said = capsys.readouterr().err
+    assert said.startswith(f"convoy: python3 at {sys.executable} ") and why in said
+    assert log.read_text() == ("" if zygote else said.removeprefix("convoy: ").rstrip())
+
+
+def test_the_operator_knows_the_words_of_a_launcher_that_cannot_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "termination-log"
+    log.touch()
+    monkeypatch.setattr(convoy_launch, "TERMINATION_LOG", str(log))
+    code = convoy_launch.refuse("is Python 3.8, which is too old", False)
+    view = PodView("p", "u", "Failed", "n", exit_code=code, termination_message=log.read_text())
+    fault = pod_fault(view, None)
+    assert fault is not None
+    assert fault.reason is Reasons.NO_PYTHON
+    assert fault.message.endswith(f"{sys.executable} is Python 3.8, which is too old")
