@@ -134,6 +134,8 @@ class Plan:
     """True when children and commands must wait until the status is stored (a risen incarnation)."""
     create: tuple[Mapping[str, Any], ...] = ()
     """Pods, by plain POST."""
+    dry_run: tuple[Mapping[str, Any], ...] = ()
+    """Pods of `create` that the API server is asked to check first; refused, none is created."""
     delete: tuple[DeletePod, ...] = ()
     delete_parent: bool = False
     events: tuple[Event, ...] = ()

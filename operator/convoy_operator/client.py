@@ -19,6 +19,7 @@ from kubernetes.aio.client import ApiClient
 
 from convoy_crds.terms import FIELD_MANAGER, OPERATOR
 from convoy_operator import errors
+from convoy_operator.decoding import loads
 from convoy_operator.gateway import Object, Page
 from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
@@ -101,7 +102,7 @@ class KubernetesGateway:
                     raise await _error(response)
                 opened()
                 async for line in _lines(response.content):
-                    event = orjson.loads(line)
+                    event = loads(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
                         raise errors.of(
@@ -118,6 +119,11 @@ class KubernetesGateway:
         return await self._call(
             "create", resource, resource.path(namespace), body=body, params={"fieldManager": FIELD_MANAGER}
         )
+
+    async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        """See ApiGateway."""
+        params = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": FIELD_MANAGER}
+        await self._call("dry_run", resource, resource.path(namespace), body=body, params=params)
 
     async def delete(
         self,
@@ -193,6 +199,7 @@ class KubernetesGateway:
         "get": "GET",
         "list": "GET",
         "create": "POST",
+        "dry_run": "POST",
         "evict": "POST",
         "delete": "DELETE",
         "patch": "PATCH",
@@ -250,7 +257,7 @@ class KubernetesGateway:
                 code = response.status
                 if code >= 400:
                     raise await _error(response)
-                answer: Object = orjson.loads(await response.read())
+                answer: Object = loads(await response.read())
                 return answer
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as fault:
             code = 0
@@ -316,12 +323,16 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 async def _error(response: aiohttp.ClientResponse) -> errors.ApiError:
     """The typed error in a response; proxies in between answer with pages that are no Status."""
     body = await response.read()
+    causes: tuple[tuple[str, str], ...] = ()
     try:
         status = orjson.loads(body)
         message, reason = str(status.get("message", "")), str(status.get("reason", ""))
+        listed = (status.get("details") or {}).get("causes") or ()
+        causes = tuple((str(one.get("field", "")), str(one.get("message", ""))) for one in listed)
     except (orjson.JSONDecodeError, AttributeError):
         message, reason = body[:200].decode(errors="replace"), ""
-    return errors.of(response.status, message, reason, _retry_after(response.headers.get("Retry-After")))
+    wait = _retry_after(response.headers.get("Retry-After"))
+    return errors.of(response.status, message, reason, wait, causes)
 
 
 def _retry_after(text: str | None) -> float | None:

@@ -42,6 +42,10 @@ class ApiGateway(Protocol):
         """Creates an object; AlreadyExists when the name is taken."""
         ...
 
+    async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        """Has the server check an object as it would be created, unknown fields included; stores nothing."""
+        ...
+
     async def delete(
         self,
         resource: Resource,

@@ -50,3 +50,13 @@ def plan(kind: str, raw: Mapping[str, Any], error: ValidationError, now: datetim
     if kind == TRAINING_JOB and not before.get("phase"):
         status |= {"phase": Phase.PENDING.value, "reason": reason.name, "message": message}
     return Plan(status=status, events=(Event(reason, message),))
+
+
+def failed(kind: str, raw: Mapping[str, Any], why: str) -> Plan:
+    """Reports a fault of the operator's own. A job without a status gets one: no object stays silent."""
+    reason, message = Reasons.RECONCILE_FAILED, Reasons.RECONCILE_FAILED.format(why=why)
+    before: Mapping[str, Any] = raw.get("status") or {}
+    status = None
+    if kind == TRAINING_JOB and not before.get("phase"):
+        status = {**before, "phase": Phase.PENDING.value, "reason": reason.name, "message": message}
+    return Plan(status=status, events=(Event(reason, message),))

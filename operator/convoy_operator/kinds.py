@@ -14,6 +14,7 @@ from convoy_controllers.engine.plan import plan as plan_engine
 from convoy_controllers.plan import GuardView, NodeView, Plan, PodView, SlotView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
@@ -47,11 +48,13 @@ class Hub(Protocol):
         ...
 
 
-Planner = Callable[[World, Hub, Parent, Mapping[str, str], datetime], Plan]
+Refused = Mapping[str, Refusal]
+"""By name, pods that the API server would not create."""
+Planner = Callable[[World, Hub, Parent, Refused, datetime], Plan]
 """(world, hub, parent, refused pods, now) -> plan."""
 
 
-def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
+def training_job(world: World, hub: Hub, parent: Parent, refused: Refused, now: datetime) -> Plan:
     """The plan of a TrainingJob."""
     if not views.managed(parent.raw):
         return Plan()
@@ -80,7 +83,7 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Mapping[str, s
     return plan_training_job(observed, now)
 
 
-def engine(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime) -> Plan:
+def engine(world: World, hub: Hub, parent: Parent, refused: Refused, now: datetime) -> Plan:
     """The plan of an Engine."""
     try:
         model = Engine.model_validate(parent.raw)
@@ -89,9 +92,7 @@ def engine(world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], n
     return plan_engine(model, now)
 
 
-def checkpoint_store(
-    world: World, hub: Hub, parent: Parent, refused: Mapping[str, str], now: datetime
-) -> Plan:
+def checkpoint_store(world: World, hub: Hub, parent: Parent, refused: Refused, now: datetime) -> Plan:
     """The plan of a CheckpointStore."""
     try:
         model = CheckpointStore.model_validate(parent.raw)

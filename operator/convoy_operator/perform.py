@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from convoy_controllers.plan import DeletePod
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
@@ -29,13 +30,13 @@ class Children:
         self._world = world
         self._parallel = parallel
 
-    async def create(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    async def create(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, Refusal]:
         """Creates pods; by name, why the API server refused those it did.
 
         After the first refusal no more are begun: the others come from the same template and quota, and a
         gang that lacks one pod needs none. Raises errors.ApiError for what may heal by itself.
         """
-        refused: dict[str, str] = {}
+        refused: dict[str, Refusal] = {}
         waiting = list(reversed(bodies))
 
         async def work() -> None:
@@ -44,7 +45,7 @@ class Children:
                 try:
                     await self._create(parent, body)
                 except (errors.Invalid, errors.Forbidden) as fault:
-                    refused[body["metadata"]["name"]] = fault.message
+                    refused[body["metadata"]["name"]] = Refusal(fault.message)
 
         await _together([work() for _ in range(min(self._parallel, len(bodies)))])
         return refused

@@ -11,9 +11,10 @@ from typing import Protocol
 
 import structlog
 
-from convoy_controllers.plan import Command, Event, Plan
-from convoy_crds.terms import Reasons
-from convoy_operator import errors, views
+from convoy_controllers.plan import Command, Plan
+from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_operator import errors, invalid, views
+from convoy_operator.dry_runs import DryRuns
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.keys import CHECKPOINT_STORE, TRAINING_JOB, Key
@@ -81,6 +82,7 @@ class Reconciler:
         self._now = now
         self._clock = clock
         self._children = Children(gateway, world, settings.parallel_creates)
+        self._dry_runs = DryRuns(gateway)
         self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         self._recoveries = RecoveryMeter(metrics, world, agents.slots)
         self._throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
@@ -122,18 +124,25 @@ class Reconciler:
                 wait = self._queue.retry(key)
                 self._metrics.reconcile_errors.labels(key.kind, "bug").inc()
                 log.exception("reconcile failed", retry_seconds=round(wait, 2))
-                self._confess(key, fault)
+                await self._confess(key, fault)
             else:
                 self._queue.forget(key)
                 if requeue is not None:
                     self._queue.add(key, max(requeue, 0.05))
 
-    def _confess(self, key: Key, fault: Exception) -> None:
+    async def _confess(self, key: Key, fault: Exception) -> None:
+        """Reports a fault of the operator's own: by an Event, and by the status of a job that has none."""
         parent = self._world.parents(key.kind).get(key.namespace, key.name)
-        if parent is not None:
-            reason = Reasons.RECONCILE_FAILED
-            why = f"{type(fault).__name__}: {fault}"[:512]
-            self._recorder.record(PARENTS[key.kind], dict(parent.raw), Event(reason, reason.format(why=why)))
+        if parent is None:
+            return
+        why = f"{type(fault).__name__}: {fault}"[:512]
+        plan = invalid.failed(key.kind, parent.raw, why)
+        for event in plan.events:
+            self._recorder.record(PARENTS[key.kind], dict(parent.raw), event)
+        try:
+            await self._store(key, parent, plan)
+        except errors.ApiError as refusal:
+            log.warning("the failure is not in the status", error=str(refusal))
 
     async def _reconcile(self, key: Key) -> float | None:
         """Seconds until time alone makes another reconcile worth while."""
@@ -203,12 +212,14 @@ class Reconciler:
     def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._refusals.clear(before.uid)
+            self._dry_runs.drop(before.uid)
 
-    async def _create(self, parent: Parent, plan: Plan) -> dict[str, str]:
+    async def _create(self, parent: Parent, plan: Plan) -> dict[str, Refusal]:
         now = self._clock()
         if self._refusals.standing(parent.uid, parent.generation, now):
             return {}
-        refused = await self._children.create(parent, plan.create)
+        refused = await self._dry_runs.refused(parent, plan.dry_run)
+        refused = refused or await self._children.create(parent, plan.create)
         if refused and self._world.jobs.by_uid(parent.uid):
             self._refusals.record(parent.uid, parent.generation, refused, self._clock())
         else:

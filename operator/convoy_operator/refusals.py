@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator.limits import backoff
 
 _KEPT = 50
@@ -18,7 +19,7 @@ class _Refused:
     generation: int
     attempts: int = 0
     retry_at: float = 0.0
-    why: dict[str, str] = field(default_factory=dict)
+    why: dict[str, Refusal] = field(default_factory=dict)
 
 
 class Refusals:
@@ -29,7 +30,7 @@ class Refusals:
         self._most = most
         self._jobs: dict[str, _Refused] = {}
 
-    def standing(self, uid: str, generation: int, now: float) -> Mapping[str, str]:
+    def standing(self, uid: str, generation: int, now: float) -> Mapping[str, Refusal]:
         """By pod name, what was refused and is not to be tried yet."""
         refused = self._jobs.get(uid)
         if refused is None:
@@ -44,7 +45,7 @@ class Refusals:
         refused = self._jobs.get(uid)
         return max(0.0, refused.retry_at - now) if refused else None
 
-    def record(self, uid: str, generation: int, why: Mapping[str, str], now: float) -> None:
+    def record(self, uid: str, generation: int, why: Mapping[str, Refusal], now: float) -> None:
         """Takes the refusals of one round; each round in a row waits longer for the next."""
         refused = self._jobs.get(uid)
         if refused is None or refused.generation != generation:

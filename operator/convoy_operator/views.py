@@ -85,7 +85,7 @@ def settled(job: Mapping[str, Any], nodes: int) -> bool:
     """
     status = job.get("status") or {}
     marks = (status.get("checkpoint") or {}).get("watermarks") or {}
-    tiers = job["spec"].get("checkpoint", {}).get("tiers", {})
+    tiers = ((job.get("spec") or {}).get("checkpoint") or {}).get("tiers") or {}
     tier = "peer" if tiers.get("peer") is not None and nodes > 1 else "local"
     mark = marks.get(tier) or {}
     formed = bool(status.get("membership"))

@@ -21,6 +21,7 @@ from convoy_controllers.simulate.performing import PROGRESS_FIELDS, Effects, Han
 from convoy_controllers.simulate.sight import Sight
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as planned
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import Phase, TrainingJob
 
@@ -45,7 +46,7 @@ class Desk:
     written: float = float("-inf")
     refusals: int = 0
     """Rounds in a row in which a pod was refused."""
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Refusal] = field(default_factory=dict)
     refused_until: float = 0.0
     generation: int = 0
 
@@ -200,7 +201,7 @@ class OperatorModel:
 
     # One reconcile
 
-    def observed(self, job: TrainingJob, refused: Mapping[str, str]) -> Observed:
+    def observed(self, job: TrainingJob, refused: Mapping[str, Refusal]) -> Observed:
         """What plans are shown of a job."""
         pods = self.sight.pods(job.metadata.name)
         own = tuple(pod for pod in pods if pod.owner_uid == job.metadata.uid)
@@ -261,12 +262,12 @@ class OperatorModel:
 
     def _create(self, hands: Hands, stored: Stored, made: Plan, desk: Desk) -> Generator[float, None, bool]:
         """Creates the plan's pods up to the first that is refused; whether one was."""
-        refused: dict[str, str] = {}
+        refused: dict[str, Refusal] = {}
         for body in made.create:
             try:
                 yield from hands.create(stored.job.metadata.uid, body)
             except Refused as error:
-                refused[body["metadata"]["name"]] = str(error)
+                refused[body["metadata"]["name"]] = Refusal(str(error))
                 break
         desk.refusals = desk.refusals + 1 if refused else 0
         desk.generation, desk.refused = stored.job.metadata.generation, refused

@@ -17,6 +17,7 @@ from convoy_controllers.simulate.performing import Hands
 from convoy_controllers.simulate.sight import Sight
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots
@@ -162,7 +163,7 @@ class ToyCluster:
             agent_nodes=NODES,
             holders=self.holders,
             guard=self.guard,
-            create_errors=dict(self.create_errors),
+            create_errors={pod: Refusal(why) for pod, why in self.create_errors.items()},
         )
 
     def step(self, effects: int | None = None) -> Plan:

@@ -15,6 +15,7 @@ from convoy_controllers.trainingjob import (
     nodes,
     recovering,
     stragglers,
+    templates,
     waiting,
 )
 from convoy_controllers.trainingjob.children import Children, children
@@ -142,6 +143,7 @@ def _form(
         status=draft.stored(),
         status_first=status_first,
         create=tuple(wanted.create),
+        dry_run=templates.untried(observed.job, wanted.create),
         delete=tuple(wanted.delete),
         events=tuple(draft.events),
         commands=commands,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convoy_controllers.plan import GuardView, NodeView, PodView, SlotView
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
@@ -37,5 +38,5 @@ class Observed:
     """Nodes whose memory holds checkpoints of the job."""
     guard: GuardView | None = None
     """What its ranks' telemetry shows; None before they have told of a step."""
-    create_errors: Mapping[str, str] = field(default_factory=dict)
+    create_errors: Mapping[str, Refusal] = field(default_factory=dict)
     """By pod name: why the API server refused to create it at the last try."""

@@ -20,6 +20,7 @@ LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
 HOME_VOLUME = "convoy-home"
+OWN_VOLUMES = frozenset({AGENT_VOLUME, SHM_VOLUME, HOME_VOLUME})
 OWN_ENV = frozenset(value for name, value in vars(terms).items() if name.startswith("ENV_"))
 """What a template says of these does not count: they are Convoy's to say, or no business of a cluster's."""
 

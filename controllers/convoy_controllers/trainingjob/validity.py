@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.templates import clashes
 from convoy_controllers.trainingjob.users import refused_root
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots
@@ -123,7 +124,7 @@ def long_command(observed: Observed) -> Violation | None:
                 f"{size} bytes with its arguments, at most {MAX_COMMAND} are passed on; put data into a file"
             )
             path = f"spec.roles[{index}].template.spec.containers[0].command"
-            return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why))
+            return _invalid(path, why)
     return None
 
 
@@ -133,8 +134,24 @@ def root_forbidden(observed: Observed) -> Violation | None:
         spec = role.template.spec.to_dict() if role.template else {}
         for field, why in refused_root(spec):
             path = f"spec.roles[{index}].template.spec.{field}"
-            return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why))
+            return _invalid(path, why)
     return None
+
+
+def clashing_template(observed: Observed) -> Violation | None:
+    """A template names or mounts something in place of Convoy's own part of the pod."""
+    found = next(clashes(observed.job), None)
+    return _invalid(found.path, found.why) if found else None
+
+
+def refused_template(observed: Observed) -> Violation | None:
+    """The API server's dry run has refused a pod for a field of its template."""
+    found = next((one for one in observed.create_errors.values() if one.path), None)
+    return _invalid(found.path, found.message) if found else None
+
+
+def _invalid(path: str, why: str) -> Violation:
+    return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why))
 
 
 CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
@@ -147,6 +164,8 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     unknown_source,
     long_command,
     root_forbidden,
+    clashing_template,
+    refused_template,
 )
 
 

@@ -25,8 +25,8 @@ def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
     for slot in layout:
         if slot.pod in taken:
             return _say(Reasons.POD_CONFLICT, pod=slot.pod)
-        if why := observed.create_errors.get(slot.pod):
-            return _say(Reasons.POD_REJECTED, pod=slot.pod, why=why, role=slot.role)
+        if refusal := observed.create_errors.get(slot.pod):
+            return _say(Reasons.POD_REJECTED, pod=slot.pod, why=refusal.message, role=slot.role)
     return None
 
 

@@ -129,6 +129,9 @@ class FakeApi:
             raise errors.AlreadyExists(409, f"{name} exists", "AlreadyExists")
         return self.put(resource, body, namespace or "")
 
+    async def dry_run(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> None:
+        self._note("dry_run", resource, body.get("metadata", {}).get("name", ""), body)
+
     async def delete(
         self,
         resource: Resource,

@@ -10,6 +10,7 @@ import pytest
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.observed import Secret
 from convoy_controllers.plan import NodeView, Plan
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_operator import kinds, views
 from convoy_operator.world import World
 
@@ -124,7 +125,7 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
         )
     parent = job({"roles": [{"name": "w", "replicas": 1}], "engine": {"name": "odb"}})
     hub = Hub()
-    kinds.training_job(world, hub, parent, {"a": "why"}, NOW)
+    kinds.training_job(world, hub, parent, {"a": Refusal("why")}, NOW)
     (observed,) = seen
     assert [pod.name for pod in observed.pods] == ["a", "d"]
     assert hub.asked == [["a"], ["a", "d"]], (
@@ -132,7 +133,7 @@ def test_the_plan_sees_pods_of_the_jobs_label_and_the_engine_it_names(
     )
     assert observed.nodes == {"n": NodeView("n")}
     assert observed.engine.metadata.name == "odb" and observed.known_engines == ("odb",)
-    assert observed.create_errors == {"a": "why"}
+    assert observed.create_errors == {"a": Refusal("why")}
 
 
 def store(name: str, *namespaces: str, **s3: Any) -> views.Parent:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from convoy_controllers.plan import DeletePod, Event, NodeView, PickPort, Plan, SlotView
+from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
@@ -60,7 +61,7 @@ class Harness:
         self.queue: WorkQueue[Key] = WorkQueue()
         self.agents = FakeAgents()
         self.metrics = Metrics()
-        self.plan: Callable[[Any, Mapping[str, str]], Plan] = lambda parent, refused: Plan()
+        self.plan: Callable[[Any, Mapping[str, Refusal]], Plan] = lambda parent, refused: Plan()
         self.reconciler = Reconciler(
             gateway=api,
             world=self.world,
@@ -206,7 +207,8 @@ async def test_nothing_is_remembered_of_a_job_that_goes_while_its_pods_are_refus
 async def test_a_strangers_pod_of_that_name_is_refused_and_said(it: Harness) -> None:
     it.api.put(PODS, it.pod("job-worker-0", owner="stranger"), "ns")
     it.plan = lambda parent, refused: Plan(
-        create=() if refused else (it.pod("job-worker-0"),), status={"said": dict(refused)}
+        create=() if refused else (it.pod("job-worker-0"),),
+        status={"said": {pod: one.message for pod, one in refused.items()}},
     )
     await it.reconciler.handle(KEY)
     assert "is not this job's" in it.stored()["said"]["job-worker-0"]
@@ -219,7 +221,7 @@ async def test_a_refused_pod_is_said_in_one_write_and_tried_ever_more_rarely(it:
     )
     it.plan = lambda parent, refused: Plan(
         create=() if refused else tuple(it.pod(f"job-worker-{n}") for n in range(100)),
-        status={"said": sorted(refused.values())[:1]},
+        status={"said": sorted(one.message for one in refused.values())[:1]},
     )
     for _ in range(1000):
         await it.reconciler.handle(KEY)

@@ -1,0 +1,52 @@
+"""Templates that clash with Convoy's own parts of the pod, and those that are untried. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from convoy_controllers.trainingjob.formation import digest
+from convoy_controllers.trainingjob.pods import OWN_VOLUMES
+from convoy_controllers.trainingjob.refusal import Finding
+from convoy_crds.podtemplate import PodSpec
+from convoy_crds.terms import LABEL_ROLE, MOUNT_PATH
+from convoy_crds.trainingjob import TrainingJob
+
+_AGENT_PATHS = frozenset({MOUNT_PATH, MOUNT_PATH.removeprefix("/var")})
+"""/var/run is a link to /run in most images."""
+
+
+def clashes(job: TrainingJob) -> Iterator[Finding]:
+    """Names and paths of templates that Convoy needs itself."""
+    for number, role in enumerate(job.spec.roles):
+        if role.template is not None:
+            where = f"spec.roles[{number}].template.spec"
+            yield from _volumes(where, role.template.spec)
+            yield from _mounts(where, role.template.spec)
+
+
+def _volumes(where: str, spec: PodSpec) -> Iterator[Finding]:
+    for number, volume in enumerate(spec.volumes or ()):
+        if volume.name in OWN_VOLUMES:
+            why = f"{volume.name!r} is a volume of Convoy's own; choose another name"
+            yield Finding(f"{where}.volumes[{number}].name", why)
+
+
+def _mounts(where: str, spec: PodSpec) -> Iterator[Finding]:
+    for number, mount in enumerate(spec.containers[0].volume_mounts or () if spec.containers else ()):
+        path = posixpath.normpath(mount.mount_path)
+        if path in _AGENT_PATHS:
+            why = f"{path} is where the node's agent meets the ranks; mount elsewhere"
+            yield Finding(f"{where}.containers[0].volumeMounts[{number}].mountPath", why)
+
+
+def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Of pods to be created, the first of each role whose template the API server may never have accepted.
+
+    A spec that has formed an incarnation has been accepted: a fault costs no dry run.
+    """
+    if not create or job.status.formed_spec == digest(job):
+        return ()
+    first = {body["metadata"]["labels"][LABEL_ROLE]: body for body in reversed(create)}
+    return tuple(first.values())
