@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from convoy_crds.applied import without_drift
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generated import write_or_check
@@ -182,6 +183,7 @@ def definition(kind: Kind) -> dict[str, Any]:
     properties["kind"] = {"type": "string"}
     properties["metadata"] = {"type": "object"}
     properties["status"].pop("default")
+    properties["spec"] = without_drift(properties["spec"])
     schema["required"] = ["spec"]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

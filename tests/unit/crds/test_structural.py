@@ -9,6 +9,7 @@ import cel
 import pytest
 from pydantic import BaseModel, Field
 
+from convoy_crds.applied import without_drift
 from convoy_crds.generate import KINDS, definition, rendered
 from convoy_crds.structural import structural
 
@@ -78,3 +79,38 @@ def test_no_default_breaks_a_rule_before_its_own_defaults_are_there(kind: Any) -
     for node in _walk(definition(kind)["spec"]["versions"][0]["schema"]):
         for rule in node.get("x-kubernetes-validations", ()) if "default" in node else ():
             assert "oldSelf" in rule["rule"] or cel.evaluate(rule["rule"], {"self": node["default"]})
+
+
+def _drifts(node: dict[str, Any], path: str, bare: bool) -> Any:
+    """Paths of defaults that would keep an applied file different from what is stored."""
+    if bare and "default" in node:
+        yield path
+    for name, child in node.get("properties", {}).items():
+        free = "properties" in child and "default" not in child and not child.get("required")
+        vanishes = free and name not in node.get("required", ())
+        yield from _drifts(child, f"{path}.{name}", bare or vanishes)
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            yield from _drifts(node[key], f"{path}[]", True)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_server_fills_in_nothing_that_an_applied_file_would_lack_for_ever(kind: Any) -> None:
+    schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert not list(_drifts(schema["properties"]["spec"], "spec", False))
+
+
+def test_a_default_that_the_server_leaves_out_stands_in_the_description() -> None:
+    class Item(BaseModel):
+        count: Annotated[int, Field(description="How many.")] = 3
+        note: str = ""
+
+    class Spec(BaseModel):
+        items: list[Item] = Field(default_factory=list)
+        maybe: Item | None = None
+        always: Item = Field(default_factory=Item)
+
+    found = without_drift(structural(Spec.model_json_schema()))["properties"]
+    bare = {"count": {"type": "integer", "description": "How many. Default: 3."}, "note": {"type": "string"}}
+    assert found["items"]["items"]["properties"] == found["maybe"]["properties"] == bare
+    assert found["always"]["default"] == {} and found["always"]["properties"]["count"]["default"] == 3
