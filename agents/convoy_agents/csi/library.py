@@ -19,17 +19,19 @@ class LibraryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the two packages lie in the agent's image."""
+    """Where the packages lie in the agent's image."""
 
     workloads: Path
     """The folder of the package convoy_workloads."""
     convoy: Path
     """The folder of the package convoy."""
+    commands: Path
+    """The folder of the package convoy_commands."""
 
 
 def installed() -> Sources:
-    """Finds both without importing them: they are the pods' code. LibraryError when missing."""
-    return Sources(_folder("convoy_workloads"), _folder("convoy"))
+    """Finds them without importing: they are the pods' code. LibraryError when one is missing."""
+    return Sources(_folder("convoy_workloads"), _folder("convoy"), _folder("convoy_commands"))
 
 
 def layout(sources: Sources) -> dict[str, bytes]:
@@ -38,7 +40,10 @@ def layout(sources: Sources) -> dict[str, bytes]:
         ENTRY: sources.workloads / "launcher" / ENTRY,
         "convoy_workloads/__init__.py": sources.workloads / "__init__.py",
         "convoy/__init__.py": sources.convoy / "__init__.py",
+        "convoy_commands/__init__.py": sources.commands / "__init__.py",
     }
+    for path in sorted(sources.commands.glob("*.py")):
+        files[f"convoy_commands/{path.name}"] = path
     for path in sorted(sources.convoy.glob("*.py")):
         files[f"convoy/{path.name}"] = path
     for part in ("launcher", "runtime"):

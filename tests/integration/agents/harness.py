@@ -367,8 +367,9 @@ class Host:
 
 
 def fake_sources(root: Path) -> Sources:
-    """The two packages as an image holds them, with stand-ins for their content."""
+    """The packages as an image holds them, with stand-ins for their content."""
     workloads, face = root / "image" / "convoy_workloads", root / "image" / "convoy"
+    commands = root / "image" / "convoy_commands"
     for path, text in {
         workloads / "__init__.py": "",
         workloads / "launcher" / "__init__.py": "",
@@ -377,11 +378,12 @@ def fake_sources(root: Path) -> Sources:
         workloads / "runtime" / "deep" / "part.py": "PART = 1\n",
         workloads / "engines" / "heavy.py": "import torch\n",
         face / "__init__.py": "FACE = 1\n",
+        commands / "__init__.py": "",
         face / "cli" / "__main__.py": "import typer\n",
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Sources(workloads, face)
+    return Sources(workloads, face, commands)
 
 
 def assignment(

@@ -57,6 +57,7 @@ async def test_a_pod_finds_its_socket_and_the_library_and_can_change_neither(mak
     assert found == {
         "convoy_launch.py",
         "convoy/__init__.py",
+        "convoy_commands/__init__.py",
         "convoy_workloads/__init__.py",
         "convoy_workloads/launcher/__init__.py",
         "convoy_workloads/launcher/convoy_launch.py",

@@ -205,6 +205,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in ("launcher", "runtime"):
         shutil.copytree(package / part, folder / "convoy_workloads" / part, ignore=ignore)
     shutil.copy(package / "__init__.py", folder / "convoy_workloads")
+    shutil.copytree(WORKLOADS / "convoy_commands", folder / "convoy_commands", ignore=ignore)
     (folder / "convoy").mkdir()
     shutil.copy(WORKLOADS / "convoy" / "__init__.py", folder / "convoy")
     shutil.move(folder / "convoy_workloads/launcher/convoy_launch.py", folder)

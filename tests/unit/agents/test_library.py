@@ -12,7 +12,7 @@ from convoy_agents.csi.library import LibraryError, Sources
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Sources:
-    sources = Sources(tmp_path / "image" / "w", tmp_path / "image" / "c")
+    sources = Sources(tmp_path / "image" / "w", tmp_path / "image" / "c", tmp_path / "image" / "d")
     for path in (
         "w/__init__.py",
         "w/launcher/convoy_launch.py",
@@ -21,6 +21,8 @@ def sources(tmp_path: Path) -> Sources:
         "c/__init__.py",
         "c/dcp.py",
         "c/cli/show.py",
+        "d/__init__.py",
+        "d/python.py",
     ):
         (tmp_path / "image" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "image" / path).write_text(f"# {path}\n")
@@ -54,6 +56,8 @@ def test_pods_share_one_copy(tmp_path: Path, sources: Sources) -> None:
     assert (tmp_path / "pod/convoy_launch.py").samefile(shelf / "convoy_launch.py")
     assert not (tmp_path / "pod/convoy_workloads/engines").exists()
     assert sorted(path.name for path in (tmp_path / "pod/convoy").iterdir()) == ["__init__.py", "dcp.py"]
+    read = [path.name for path in (tmp_path / "pod/convoy_commands").iterdir()]
+    assert sorted(read) == ["__init__.py", "python.py"]
 
 
 def test_without_hard_links_there_are_copies(

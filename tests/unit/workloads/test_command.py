@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from convoy_workloads.launcher.command import CommandError, expand, parse, resolve
+from convoy_workloads.launcher.command import CommandError, expand, interpreter, parse, resolve
 
 VARIABLES = {"A": "one", "B_2": "two", "EMPTY": "", "REFERENCE": "$(A)", "ESCAPE": "$$", "my.name-x": "dots"}
 
@@ -66,19 +66,37 @@ def test_variables_are_expanded_as_by_the_kubelet(word: str, expanded: str) -> N
         ("python3 train.py --lr 3", "file", "train.py", "--lr 3"),
         ("/opt/venv/bin/python3.12 a/b.py -m x", "file", "a/b.py", "-m x"),
         ("python -u train.py", "file", "train.py", ""),
+        ("python -u -u -- train.py -u", "file", "train.py", "-u"),
         ("python -m package.module --x", "module", "package.module", "--x"),
         ("python -u -m module", "module", "module", ""),
+        ("python -um module -m", "module", "module", "-m"),
+        ("python -mmodule a", "module", "module", "a"),
         ("torchrun train.py --lr 3", "file", "train.py", "--lr 3"),
         ("torchrun --nproc-per-node=2 --nnodes 4 train.py -v", "file", "train.py", "-v"),
         ("torchrun --nproc_per_node 2 --standalone train.py", "file", "train.py", ""),
+        ("torchrun --nproc 2 --nnod=4 --stand train.py --nproc 8", "file", "train.py", "--nproc 8"),
         ("torchrun --rdzv-backend=c10d --rdzv-endpoint h:1 --max-restarts=3 t.py", "file", "t.py", ""),
+        ("torchrun -r3 -t 0:1,1:2 --log-dir logs t.py -r3", "file", "t.py", "-r3"),
+        ("torchrun --nnodes=2 -- t.py --epochs 3", "file", "t.py", "--epochs 3"),
+        ("torchrun --rdzv-conf=-1 --role=-r t.py", "file", "t.py", ""),
         ("torchrun -m package.train --lr 3", "module", "package.train", "--lr 3"),
+        ("torchrun -mr3 package.train", "module", "package.train", ""),
+        ("torchrun --run-path --no-python /t.py", "file", "/t.py", ""),
         ("python -m torch.distributed.run --nproc-per-node=8 t.py a", "file", "t.py", "a"),
+        ("python -X dev -W error -OB -u -m torch.distributed.run -m t a", "module", "t", "a"),
+        ("python -mtorch.distributed.run t.py", "file", "t.py", ""),
         ("python3 -m torch.distributed.launch --use-env t.py", "file", "t.py", ""),
+        ("python3 -m torch.distributed.launch t.py -x", "file", "t.py", "--local-rank=1 -x"),
+        ("python -m torch.distributed.launch -m t", "module", "t", "--local-rank=1"),
+        ("torchrun t.py --device ${local_rank} $local_rank $other $$", "file", "t.py",
+         "--device 1 1 $other $"),
+        ("deepspeed --num_gpus 8 t.py --ds c.json", "file", "t.py", "--local_rank=1 --ds c.json"),
+        ("deepspeed --no_local_rank --module t a", "module", "t", "a"),
+        ("python -m deepspeed.launcher.runner --master_port 1 t.py", "file", "t.py", "--local_rank=1"),
     ],
-)
+)  # fmt: skip
 def test_what_starts_warm(words: str, kind: str, target: str, arguments: str) -> None:
-    start = parse(words.split())
+    start = parse(words.split()).of(1)
     assert (start.kind, start.target, " ".join(start.arguments)) == (kind, target, arguments)
 
 
@@ -87,42 +105,98 @@ def test_what_starts_warm(words: str, kind: str, target: str, arguments: str) ->
     [
         ("bash -c true", "bash -c true"),
         ("python -c pass", "python -c pass"),
+        ("python -uc pass", "python -uc pass"),
         ("python", "python"),
+        ("python -m", "python -m"),
+        ("python --version", "python --version"),
         ("python -O train.py", "python -O train.py"),
+        ("python -X dev train.py", "python -X dev train.py"),
+        ("python -Wd train.py", "python -Wd train.py"),
         ("python -", "python -"),
         ("python2 train.py", "python2 train.py"),
         ("pythonic train.py", "pythonic train.py"),
         ("torchrun --no-python ./train --lr 3", "./train --lr 3"),
+        ("torchrun --no-python ./train $local_rank", "./train 1"),
         ("torchrun --help", "torchrun --help"),
+        ("torchrun --he --nonsense", "torchrun --he --nonsense"),
+        ("env A=b torchrun t.py", "env A=b torchrun t.py"),
+        ("accelerate launch t.py", "accelerate launch t.py"),
     ],
 )
 def test_what_starts_cold(words: str, cold: str) -> None:
-    start = parse(words.split())
+    start = parse(words.split()).of(1)
     assert not start.warm
     assert " ".join(start.argv) == cold
 
 
 @pytest.mark.parametrize(
-    ("words", "number"),
+    ("words", "refusal"),
     [
-        ("torchrun --nproc-per-node=8 t.py", 8),
-        ("torchrun --nproc_per_node 8 --standalone t.py", 8),
-        ("torchrun --nproc-per-node=2 -m package.train", 2),
-        ("torchrun --nproc-per-node=2 --no-python ./train", 2),
-        ("python -m torch.distributed.run --nproc-per-node 8 t.py", 8),
-        ("torchrun --nproc-per-node=gpu t.py", None),
-        ("torchrun --nproc-per-node auto t.py", None),
-        ("torchrun t.py --nproc-per-node=8", None),
-        ("python t.py --nproc-per-node=8", None),
+        ("torchrun", "torchrun: error: the following arguments are required: training_script"),
+        ("torchrun --nproc-per-node", "error: argument --nproc-per-node/--nproc_per_node: expected one"),
+        ("torchrun --n 2 t.py", "torchrun: error: ambiguous option: --n could match --nnodes, "),
+        ("torchrun --max-restarts x t.py", "argument --max-restarts/--max_restarts: invalid int value: 'x'"),
+        ("torchrun --start-method x t.py", "invalid choice: 'x'"),
+        ("torchrun --standalone=1 t.py", "argument --standalone: ignored explicit argument '1'"),
+        ("torchrun --ngpus=2 t.py", "torchrun: error: unrecognized arguments: --ngpus=2"),
+        ("torchrun --nnodes 2:1 t.py", "got min_nodes=2, max_nodes=1"),
+        ("torchrun --nnodes 1:2:3 t.py", 'nnodes=1:2:3 is not in "MIN:MAX" format'),
+        ("torchrun --nnodes two t.py", "invalid literal for int"),
+        ("torchrun --no-python -m t", "Don't use both the '--no-python' flag and the '--module' flag"),
+        ("python -m torch.distributed.launch --no-python ./t", "you must also set the '--use-env' flag"),
+        ("torchrun --nproc-per-node=2 t.py", "but spec.roles[].processesPerReplica is 4: set it to 2"),
+        ("torchrun --nproc 0 t.py", "torchrun --nproc-per-node=0: at least 1 process is needed"),
+        ("deepspeed --num_gpus=2 t.py", "deepspeed --num_gpus=2, but spec.roles[].processesPerReplica is 4"),
+        ("deepspeed --num_gpu x t.py", "argument --num_gpus/--num_accelerators: invalid int value: 'x'"),
+        ("deepspeed -i localhost:0 t.py", "deepspeed: error: argument --include"),
     ],
-)
-def test_how_many_processes_torchrun_is_told_to_start(words: str, number: int | None) -> None:
-    assert parse(words.split()).per_node == number
+)  # fmt: skip
+def test_what_the_launcher_would_refuse(words: str, refusal: str) -> None:
+    start = parse(words.split(), {}, 4)
+    assert not start.warm
+    assert refusal in start.refusal
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["torchrun --nproc-per-node=4 t.py", "torchrun --nproc_per_node gpu t.py", "torchrun t.py --nproc=8",
+     "python t.py --nproc-per-node=8", "torchrun t.py", "deepspeed t.py", "deepspeed --num_gpus 4 t.py"],
+)  # fmt: skip
+def test_a_number_of_processes_that_is_the_pods_is_no_contradiction(words: str) -> None:
+    assert parse(words.split(), {}, 4).refusal == ""
+
+
+def test_torchrun_reads_its_defaults_from_the_containers_variables() -> None:
+    start = parse(["torchrun", "pkg"], {"PET_MODULE": "1", "PET_NPROC_PER_NODE": "2", "PYTHON_EXEC": "/x"}, 2)
+    assert (start.kind, start.argv, start.refusal) == ("module", ("/x", "-m", "pkg"), "")
+    assert "processesPerReplica is 1" in parse(["torchrun", "t"], {"PET_NPROC_PER_NODE": "2"}, 1).refusal
+    assert "PET_STANDALONE=yes" in parse(["torchrun", "t"], {"PET_STANDALONE": "yes"}).refusal
 
 
 def test_torchrun_runs_under_the_python_beside_it() -> None:
     assert parse(["/opt/venv/bin/torchrun", "t.py"]).argv == ("/opt/venv/bin/python", "t.py")
     assert parse(["torchrun", "t.py"]).argv == ("python", "t.py")
+    assert parse(["/usr/bin/python3", "-m", "torch.distributed.run", "t"]).argv == ("/usr/bin/python3", "t")
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("#!/opt/conda/bin/python3.12\nimport re\n", "/opt/conda/bin/python3.12"),
+        ("#!/usr/bin/env python3\n", "python3"),
+        ("#!/usr/bin/python3 -sP\n", "/usr/bin/python3"),
+        ("#!/bin/sh\n'''exec' /deep/bin/python \"$0\" \"$@\"\n' '''\nimport re\n", "/deep/bin/python"),
+        ("#!/bin/sh\n'''exec' \"/a b/bin/python\" \"$0\" \"$@\"\n' '''\n", "/a b/bin/python"),
+        ("#!/bin/sh\nexec something\n", ""),
+        ("\x7fELF", ""),
+    ],
+)
+def test_the_interpreter_of_an_installed_launcher(tmp_path: Path, lines: str, found: str) -> None:
+    program = tmp_path / "torchrun"
+    program.write_text(lines)
+    program.chmod(0o755)
+    assert interpreter("torchrun", str(tmp_path)) == interpreter(str(program), "") == found
+    assert interpreter("torchrun", str(tmp_path / "elsewhere")) == ""
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import convoy_commands
 import convoy_workloads
 from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob.faults import pod_fault
@@ -16,7 +17,9 @@ from convoy_workloads.launcher import convoy_launch
 
 PACKAGE = Path(convoy_workloads.__file__).parent
 PARTS = ("launcher", "runtime", "runtime/folder")
-SOURCES = sorted(path for part in PARTS for path in (PACKAGE / part).glob("*.py"))
+COMMANDS = Path(convoy_commands.__file__).parent
+FOLDERS = [*(PACKAGE / part for part in PARTS), COMMANDS]
+SOURCES = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 ENTRY = "convoy_launch.py"
 NEED_TORCH = {"moments.py", "snapshot.py"}
 """Imported only by code that has torch."""
@@ -29,7 +32,7 @@ def test_there_are_sources() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_module_is_python_3_9_and_imports_only_the_standard_library(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    allowed = {"convoy_workloads"} | ({"torch"} if path.name in NEED_TORCH else set())
+    allowed = {"convoy_workloads", "convoy_commands"} | ({"torch"} if path.name in NEED_TORCH else set())
     for node in tree.body:
         names = (
             [alias.name for alias in node.names]

@@ -93,16 +93,29 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
     assert launcher._exit.result() == 1
 
 
-@pytest.mark.parametrize(("number", "warnings"), [("8", 1), ("2", 0), ("gpu", 0)])
-async def test_torchruns_number_of_processes_is_not_dropped_silently(
-    number: str, warnings: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("option", "code", "words"),
+    [
+        ("--nproc-per-node=8", 2, "processesPerReplica is 2: set it to 8"),
+        ("--nproc-per-node=2", 127, "python: command not found"),
+        ("--nproc-per-node=gpu", 127, "python: command not found"),
+        ("--nproc=2", 127, "python: command not found"),
+        ("--n=2", 2, "torchrun: error: ambiguous option: --n=2 could match"),
+        ("--max-restarts=often", 2, "invalid int value: 'often'"),
+        ("--processes=2", 2, "unrecognized arguments"),
+    ],
+)
+async def test_what_torchrun_would_refuse_is_the_ranks_failure(
+    option: str, code: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    command = ["torchrun", "--nproc-per-node", number, "train.py"]
-    await Supervisor()._start(parse_assignment({**ASSIGNMENT, "command": command}))
-    lines = [line for line in capsys.readouterr().err.splitlines() if "processesPerReplica" in line]
-    assert len(lines) == warnings
-    assert all("told to start 8 processes" in line and "but 2 are started" in line for line in lines)
+    launcher = Supervisor()
+    command = ["torchrun", option, "train.py"]
+    await launcher._start(parse_assignment({**ASSIGNMENT, "role": "worker", "command": command}))
+    for rank in launcher._ranks:
+        assert (rank.exit_code, rank.state) == (code, "EXITED")
+        assert words in rank.message
+        assert code != 2 or rank.message.startswith("spec.roles[worker].template.spec.containers[].command: ")
 
 
 @pytest.mark.parametrize(

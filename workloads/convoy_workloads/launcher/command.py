@@ -1,51 +1,31 @@
 """How a rank's command line is started: forked from the zygote (warm) or executed (cold).
 
-`python FILE ...` and `python -m MODULE ...` are warm. `torchrun ... FILE ...` means the same to a user, and
-Convoy already is what torchrun would be: torchrun's own options are dropped, the script is one rank.
+`python FILE ...` and `python -m MODULE ...` are warm. Convoy takes the place of a launcher that starts
+processes itself: of `torchrun ... FILE ...` each rank is FILE.
 """
-# ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120 - paths as execvp sees them
+# ruff: noqa: PTH112, PTH113, PTH118, PTH119, PTH120, PTH123 - paths as execvp sees them
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-FILE = "file"
-MODULE = "module"
+from convoy_commands.launchers import launcher_of
+from convoy_commands.python import FILE, MODULE, read_python
+from convoy_commands.references import expand
 
-_PYTHON = re.compile(r"python(3(\.\d+)?)?")
-_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_TORCHRUN_FLAGS = frozenset(
-    {
-        "standalone",
-        "no-python",
-        "run-path",
-        "m",
-        "module",
-        "use-env",
-        "rdzv-nonblocking",
-        "virtual-local-rank",
-        "disable-healthcheck",
-    }
-)
-"""torchrun's options that take no value."""
+if TYPE_CHECKING:
+    from convoy_commands.launch import Launch
 
-_REFERENCE = re.compile(r"\$(?:(?P<escape>\$)|\((?P<name>[^)]*)\))")
+__all__ = ["FILE", "MODULE", "CommandError", "Start", "expand", "interpreter", "parse", "resolve"]
 
-
-def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The words with `$(NAME)` replaced by the variable's value, as the kubelet does with a pod's command.
-
-    A reference to an undefined variable and any other `$` stay as they are. `$$` becomes `$`, so `$$(NAME)`
-    is no reference. Values are not expanded again.
-    """
-
-    def value(found: re.Match[str]) -> str:
-        return "$" if found["escape"] else environment.get(found["name"], found[0])
-
-    return tuple(_REFERENCE.sub(value, word) for word in words)
+_WARM_OPTIONS = {"u"}
+"""Interpreter options that a fork of the zygote honours."""
+_SHEBANG = re.compile(rb"^(?:#!|'''exec' )(?P<words>[^\r\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -57,8 +37,12 @@ class Start:
     kind: str | None = None
     target: str = ""
     """Path of the file, or name of the module."""
-    per_node: int | None = None
-    """How many processes torchrun was to start here, where a number says so."""
+    launch: Launch | None = None
+    """The launcher's command line that Convoy takes the place of."""
+    entry: str = ""
+    """The launcher's own program, whose interpreter runs the rank; argv[0] where that cannot be read."""
+    refusal: str = ""
+    """Why nothing is started: the launcher would refuse its arguments, or they contradict the job."""
 
     @property
     def warm(self) -> bool:
@@ -70,55 +54,89 @@ class Start:
         """What a warm program sees behind its own name."""
         return self.argv[3:] if self.kind == MODULE else self.argv[2:]
 
+    def of(self, local_rank: int) -> Start:
+        """Return the start of one rank of the pod, as the launcher would have written its arguments."""
+        launch = self.launch
+        if launch is None:
+            return self
+        given = (f"{launch.local_rank}{local_rank}",) if launch.local_rank else ()
+        fixed = len(self.argv) - len(launch.arguments)
+        words = (*self.argv[:fixed], *given, *launch.arguments)
+        if not launch.substitutes:
+            return replace(self, argv=words)
+        from string import Template  # noqa: PLC0415 - PID 1 keeps its imports few
 
-def parse(argv: Sequence[str]) -> Start:
-    """How to start `argv`. Nothing is looked up: a command that does not exist parses too."""
-    words = list(argv)
-    if not words:
-        return Start(())
-    name = os.path.basename(words[0])
-    if name == "torchrun":
-        folder = os.path.dirname(words[0])
-        return _torchrun(os.path.join(folder, "python") if folder else "python", words[1:]) or Start(
-            tuple(words)
-        )
-    if not _PYTHON.fullmatch(name):
-        return Start(tuple(words))
-    rest = words[1:]
-    if rest[:1] == ["-u"]:
-        rest = rest[1:]
-    if rest[:1] == ["-m"] and len(rest) > 1:
-        if rest[1] in _TORCHRUN_MODULES:
-            return _torchrun(words[0], rest[2:]) or Start(tuple(words))
-        return Start((words[0], "-m", *rest[1:]), MODULE, rest[1])
-    if rest and not rest[0].startswith("-"):
-        return Start((words[0], *rest), FILE, rest[0])
-    return Start(tuple(words))
+        first = words[:1]  # torchrun substitutes in the arguments, not in the program
+        rest = tuple(Template(word).safe_substitute(local_rank=local_rank) for word in words[1:])
+        target = Template(self.target).safe_substitute(local_rank=local_rank)
+        return replace(self, argv=first + rest, target=target)
 
 
-def _torchrun(python: str, words: list[str]) -> Start | None:
-    """The rank behind torchrun's arguments; None when there is no script among them."""
-    module = no_python = False
-    per_node = None
-    index = 0
-    while index < len(words) and words[index].startswith("-"):
-        option, _, value = words[index].lstrip("-").partition("=")
-        option = option.replace("_", "-")
-        module = module or option in ("m", "module")
-        no_python = no_python or option == "no-python"
-        alone = option in _TORCHRUN_FLAGS or "=" in words[index]
-        if option == "nproc-per-node":
-            number = value if alone else "".join(words[index + 1 : index + 2])
-            per_node = int(number) if number.isdecimal() else None  # torchrun knows `gpu` and `auto` too
-        index += 1 if alone else 2
-    rest = words[index:]
-    if not rest:
-        return None
-    if no_python:
-        return Start(tuple(rest), per_node=per_node)
-    if module:
-        return Start((python, "-m", *rest), MODULE, rest[0], per_node)
-    return Start((python, *rest), FILE, rest[0], per_node)
+def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None, processes: int = 0) -> Start:
+    """Return how to start `argv`. Nothing is looked up: a command that does not exist parses too.
+
+    `environment`: the container's variables, of which torchrun reads those named PET_*. `processes`: ranks of
+    the pod, which a launcher's own number must not contradict; 0 for any.
+    """
+    words = tuple(argv)
+    if launcher_of(words):
+        return _launched(words, environment or {}, processes)
+    call = read_python(words)
+    if call is None or not call.kind or not set(call.options) <= _WARM_OPTIONS:
+        return Start(words)
+    flag = ("-m",) if call.kind == MODULE else ()
+    return Start((call.interpreter, *flag, call.target, *call.arguments), call.kind, call.target)
+
+
+def _launched(words: tuple[str, ...], environment: Mapping[str, str], processes: int) -> Start:
+    # argparse is needed for launchers alone.
+    from convoy_commands.launch import contradiction, read_launch  # noqa: PLC0415
+    from convoy_commands.options import HelpRequestedError, RefusedError  # noqa: PLC0415
+
+    try:
+        launch = read_launch(words, environment)
+    except HelpRequestedError:
+        return Start(words)
+    except RefusedError as error:
+        return Start(words, refusal=str(error))
+    if launch is None:
+        return Start(words)
+    if processes and (refusal := contradiction(launch, processes)):
+        return Start(words, refusal=refusal)
+    if launch.bare:
+        return Start((launch.script, *launch.arguments), launch=launch)
+    python, entry = _python(words[0], environment)
+    kind, flag = (MODULE, ("-m",)) if launch.module else (FILE, ())
+    return Start((python, *flag, launch.script, *launch.arguments), kind, launch.script, launch, entry)
+
+
+def _python(word: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the interpreter for a launcher's script, and the program whose interpreter comes before it."""
+    if executable := environment.get("PYTHON_EXEC"):  # torchrun reads it too
+        return executable, ""
+    if read_python((word, "-")):
+        return word, ""
+    folder = os.path.dirname(word)
+    return (os.path.join(folder, "python") if folder else "python"), word
+
+
+def interpreter(entry: str, path: str) -> str:
+    """Return the interpreter in the first lines of an installed Python program; empty where there is none.
+
+    The program itself is looked up on `path`. A long path stands behind `exec` in a shell's line.
+    """
+    try:
+        with open(resolve(entry, path), "rb") as file:
+            start = file.read(4096)
+    except (CommandError, OSError):
+        return ""
+    for found in _SHEBANG.finditer(start):
+        words = shlex.split(found["words"].decode(errors="replace"))
+        if words and os.path.basename(words[0]) == "env":
+            words = words[1:]
+        if words and read_python((words[0], "-")):
+            return words[0]
+    return ""
 
 
 class CommandError(Exception):

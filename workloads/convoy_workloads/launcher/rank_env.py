@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from convoy_commands.launch import Launch
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Assignment:
     job_uid: str = ""
     role: str = ""
     replica: int = 0
+    slots: int = 0
+    """Pods of the incarnation; 0 where the agent does not know."""
 
     @property
     def ranks(self) -> range:
@@ -48,6 +53,7 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
         job_uid=str(message.get("jobUid", "")),
         role=str(message.get("role", "")),
         replica=int(message.get("replica", 0)),
+        slots=int(message.get("slots", 0)),
     )
     if not assignment.command:
         raise ValueError("the command is empty")
@@ -64,29 +70,27 @@ def rank_environment(
     interface: str,
     beat: str,
     library: str,
+    launch: Launch | None = None,
 ) -> dict[str, str]:
     """The variables of one rank on top of the container's (`base`).
 
     `cpus`: cores this container may use, shared by its ranks; `interface`: the network interface for gloo, or
-    empty; `library`: the folder that holds Convoy's packages. What the user set stays, except what makes the
-    rank a rank.
+    empty; `library`: the folder that holds Convoy's packages; `launch`: the launcher's command line that
+    Convoy takes the place of. What the user set stays, except what makes the rank a rank.
     """
     environment = dict(base)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cpus // assignment.processes)))
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")
+    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     if interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
     path = environment.get("PYTHONPATH", "")
     environment["PYTHONPATH"] = library + (os.pathsep + path if path else "")
+    environment.update(_group(assignment, local_rank))
+    environment.update(_elastic(assignment))
+    environment.update(_nested(assignment, local_rank))
     environment.update(
-        RANK=str(assignment.rank_offset + local_rank),
-        WORLD_SIZE=str(assignment.world),
-        LOCAL_RANK=str(local_rank),
-        LOCAL_WORLD_SIZE=str(assignment.processes),
-        GROUP_RANK=str(assignment.slot),
-        MASTER_ADDR=assignment.master_addr,
-        MASTER_PORT=str(assignment.master_port),
         CONVOY_INCARNATION=str(assignment.incarnation),
         CONVOY_JOB=assignment.job,
         CONVOY_JOB_UID=assignment.job_uid,
@@ -95,7 +99,76 @@ def rank_environment(
         CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}",
         CONVOY_BEAT=beat,
     )
+    if launch is not None:
+        environment.update(_chosen(launch, assignment, local_rank, base))
     return environment
+
+
+def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
+    """The rank's place in the process group."""
+    rank, world = str(assignment.rank_offset + local_rank), str(assignment.world)
+    return {
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(assignment.processes),
+        "GROUP_RANK": str(assignment.slot),
+        "GROUP_WORLD_SIZE": str(assignment.slots or assignment.world // assignment.processes),
+        # To torchrun all ranks of the job have one role, whatever the pods' roles are.
+        "ROLE_NAME": "default",
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": assignment.master_addr,
+        "MASTER_PORT": str(assignment.master_port),
+    }
+
+
+def _elastic(assignment: Assignment) -> dict[str, str]:
+    """Marks of torch's elastic agent: `torch.distributed.is_torchelastic_launched()` is true."""
+    return {
+        "TORCHELASTIC_RUN_ID": assignment.job_uid or "none",
+        "TORCHELASTIC_RESTART_COUNT": str(assignment.incarnation - 1),
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        # There is no agent with a store: rank 0 itself serves it at MASTER_PORT.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
+    """Defaults of a torchrun that the command starts itself, such as a shell.
+
+    Each of Convoy's ranks is one node to it, so that all of them form one group.
+    """
+    return {
+        "PET_NNODES": str(assignment.world),
+        "PET_NODE_RANK": str(assignment.rank_offset + local_rank),
+        "PET_MASTER_ADDR": assignment.master_addr,
+        "PET_MASTER_PORT": str(assignment.master_port),
+        "PET_RDZV_ID": assignment.job_uid or "none",
+    }
+
+
+def _chosen(
+    launch: Launch, assignment: Assignment, local_rank: int, base: Mapping[str, str]
+) -> dict[str, str]:
+    """What the launcher's own options decide for a rank."""
+    if launch.launcher == "deepspeed":
+        return {
+            "CROSS_RANK": str(assignment.slot),
+            "CROSS_SIZE": str(assignment.slots or assignment.world // assignment.processes),
+            "LOCAL_SIZE": str(assignment.processes),
+        }
+    values = launch.values
+    found = {"ROLE_NAME": values["role"] or "default"}
+    if values["rdzv_id"]:
+        found["TORCHELASTIC_RUN_ID"] = values["rdzv_id"]
+    if values["max_restarts"] is not None:
+        found["TORCHELASTIC_MAX_RESTARTS"] = str(values["max_restarts"])
+    if values["virtual_local_rank"]:
+        devices = [device.strip() for device in base.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+        visible = devices[local_rank] if local_rank < len(devices) and devices[0] else str(local_rank)
+        found |= {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": visible}
+    return found
 
 
 def default_interface(route: str, ipv6_route: str = "") -> str:

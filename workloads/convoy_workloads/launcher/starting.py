@@ -17,8 +17,16 @@ async def start_rank(
     rank: Rank, start: command.Start, environment: Mapping[str, str], zygotes: Zygotes
 ) -> None:
     """Starts the rank with this environment. A command that cannot be run is the rank's failure."""
+    if start.refusal:
+        role = environment.get("CONVOY_ROLE", "")
+        message = f"spec.roles[{role}].template.spec.containers[].command: {start.refusal}"
+        say(message)
+        rank.fail(2, message, False)  # as argparse ends
+        return
+    path = environment.get("PATH", os.defpath)
+    program = (command.interpreter(start.entry, path) if start.entry else "") or start.argv[0]
     try:
-        executable = command.resolve(start.argv[0], environment.get("PATH", os.defpath))
+        executable = command.resolve(program, path)
     except command.CommandError as error:
         say(str(error))
         rank.fail(error.exit_code, str(error), True)
@@ -38,7 +46,7 @@ async def start_rank(
         except NurseryError as error:
             say(f"rank {rank.rank} starts cold: {error}")
     try:
-        rank.start_cold(executable, list(start.argv), environment, write)
+        rank.start_cold(executable, [program, *start.argv[1:]], environment, write)
     except OSError as error:
         message = f"{executable} cannot be executed: {error.strerror}"
         say(message)

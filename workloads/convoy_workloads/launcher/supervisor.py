@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Any
 
-from convoy_workloads.launcher import command, home, system
+from convoy_workloads.launcher import command, home, leftovers, system
 from convoy_workloads.launcher.agent_link import AgentLink
 from convoy_workloads.launcher.beats import Beats
 from convoy_workloads.launcher.oom import OomWatch
@@ -38,6 +38,8 @@ KILL_SECONDS = 10.0
 gone. Nothing in this pod can end it."""
 LONELY_SECONDS = 60.0
 """How long, after all ranks ended, an agent that is away is waited for. `CONVOY_LONELY_SECONDS`."""
+LEAVE_SECONDS = 2.0
+"""For the ends of what the ranks have left running, when the launcher ends and is not PID 1."""
 TICK_SECONDS = 0.5
 
 
@@ -64,6 +66,8 @@ class Supervisor:
         self._lonely = float(self._environment.get("CONVOY_LONELY_SECONDS") or LONELY_SECONDS)
         self._link = AgentLink(self._environment.get("CONVOY_SOCKET", ""), self._greeting, self._on_message)
         self._ranks: list[Rank] = []
+        self._sessions: set[int] = set()
+        """First processes of all ranks so far; each leads a session."""
         self._current: Assignment | None = None
         self._wanted: Assignment | None = None
         self._wake = asyncio.Event()
@@ -99,6 +103,8 @@ class Supervisor:
             for rank in self._ranks:
                 rank.kill()
             await self._link.flush()
+            if os.getpid() != 1:  # with PID 1 the kernel ends all others
+                await leftovers.clear(self._sessions, say, LEAVE_SECONDS)
             loop.remove_signal_handler(signal.SIGCHLD)  # the zygote's end may come after the loop's
             self._zygotes.stop()
             self._beats.remove()
@@ -164,6 +170,9 @@ class Supervisor:
             if assignment is None or assignment is self._current:
                 continue
             await self._stop(self._ranks, REPLACE_SECONDS)
+            if self._ranks:
+                await leftovers.clear(self._sessions, say)
+                self._sessions.clear()
             if self._terminating or assignment is not self._wanted:
                 continue
             await self._start(assignment)
@@ -177,12 +186,8 @@ class Supervisor:
             for rank in assignment.ranks
         ]
         # The kubelet expands the container's own command only, and that is the launcher's.
-        start = command.parse(command.expand(assignment.command, self._environment))
-        if start.per_node not in (None, assignment.processes):
-            say(
-                f"WARNING: torchrun is told to start {start.per_node} processes per node, but "
-                f"{assignment.processes} are started: spec.roles[].processesPerReplica decides"
-            )
+        words = command.expand(assignment.command, self._environment)
+        start = command.parse(words, self._environment, assignment.processes)
         cpus, interface = system.cpus(), system.interface()
         began = time.monotonic()
         for local_rank, rank in enumerate(self._ranks):
@@ -192,13 +197,22 @@ class Supervisor:
                 continue
             self._link.send(rank.report())
             environment = rank_environment(
-                self._environment, assignment, local_rank, cpus, interface, rank.beat, system.library()
+                self._environment,
+                assignment,
+                local_rank,
+                cpus,
+                interface,
+                rank.beat,
+                system.library(),
+                start.launch,
             )
-            await start_rank(rank, start, environment, self._zygotes)
+            await start_rank(rank, start.of(local_rank), environment, self._zygotes)
             if self._immediate:
                 rank.kill()
             elif self._terminating:
                 rank.terminate()
+            if rank.pid:
+                self._sessions.add(rank.pid)
             self._link.send(rank.report())
         warm = sum(rank.warm for rank in self._ranks)
         say(
@@ -251,11 +265,21 @@ class Supervisor:
 
     def _on_exit(self, pid: int, status: int) -> None:
         for rank in self._ranks:
-            if rank.pid == pid and rank.state != EXITED:
+            if rank.state == EXITED:
+                continue
+            if rank.pid == pid:
                 rank.exited(status)
-                rank.oom = self._oom.ended(rank, time.monotonic())
-                say(f"rank {rank.rank} of incarnation {rank.incarnation} ended: {rank.ending()}")
-                self._link.send(rank.report())
+                if rank.lingers:
+                    say(f"rank {rank.rank}: its first process has ended, others are still leaving")
+            else:
+                rank.member_ended(pid, status)
+            self._report_end(rank)
+
+    def _report_end(self, rank: Rank) -> None:
+        if rank.state == EXITED:
+            rank.oom = self._oom.ended(rank, time.monotonic())
+            say(f"rank {rank.rank} of incarnation {rank.incarnation} ended: {rank.ending()}")
+            self._link.send(rank.report())
 
     async def _watch(self) -> None:
         """Looks for hung ranks, ranks that vanished with their zygote, and an agent that stays away."""
@@ -277,7 +301,10 @@ class Supervisor:
         return max((rank.ended_at for rank in self._ranks), default=0.0)
 
     def _look_at(self, rank: Rank, now: float) -> None:
-        if not system.alive(rank.pid) and not self._zygotes.alive:
+        if rank.lingers:
+            rank.settle(tick=True)
+            self._report_end(rank)
+        elif not system.alive(rank.pid) and not self._zygotes.alive:
             rank.message = "the zygote died and its exit status is lost"
             self._on_exit(rank.pid, 1 << 8)
         elif rank.hung:
@@ -287,12 +314,10 @@ class Supervisor:
                 self._give_up([rank])
         elif self._current is not None and rank.beat:
             pulse = beat.read(rank.beat)
-            if beat.hung(pulse, now, self._current.hang_seconds):
-                rank.hung = True
-                rank.aborted_at = now
-                rank.message = f"no step for {now - pulse.at:.0f} s after step {pulse.step}"
+            if rank.judge(pulse, now, self._current.hang_seconds):
                 say(f"rank {rank.rank} hangs: {rank.message}")
-                rank.abort()
+            elif rank.note_finish(pulse):
+                self._link.send(rank.report())
 
     def _on_terminate(self) -> None:
         if self._terminating:

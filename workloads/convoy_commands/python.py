@@ -1,0 +1,75 @@
+"""Python's own command line: `python [options] FILE | -m MODULE | -c CODE | -`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FILE = "file"
+MODULE = "module"
+
+_NAME = re.compile(r"python(3(\.\d+)?)?")
+_WITH_VALUE = "XW"
+"""Short options whose value is the rest of the word, else the next word."""
+_LONG_WITH_VALUE = ("--check-hash-based-pycs",)
+
+
+@dataclass(frozen=True)
+class PythonCall:
+    """A call of the interpreter, as far as it names what it runs."""
+
+    interpreter: str
+    options: tuple[str, ...]
+    """Letters of the interpreter's own options, such as `u`; a long option as written."""
+    kind: str
+    """`FILE`, `MODULE`, or empty for anything else: code, standard input, `--version`."""
+    target: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+def read_python(words: Sequence[str]) -> PythonCall | None:
+    """Return the call of Python 3 that `words` are, or None for any other command."""
+    # Names are split as text, since nothing is looked up here.
+    if not words or not _NAME.fullmatch(os.path.basename(words[0])):  # noqa: PTH119
+        return None
+    options: list[str] = []
+    index = 1
+    while index < len(words):
+        word = words[index]
+        if word == "--":
+            index += 1
+            break
+        if word.startswith("--"):
+            options.append(word)
+            index += 2 if word in _LONG_WITH_VALUE else 1
+            continue
+        if word == "-" or not word.startswith("-"):
+            break
+        letters, ending, rest = _cluster(word[1:])
+        options += letters
+        index += 1
+        if ending == "m":
+            target = rest or "".join(words[index : index + 1])
+            arguments = tuple(words[index if rest else index + 1 :])
+            return PythonCall(words[0], tuple(options), MODULE if target else "", target, arguments)
+        if ending == "c":
+            return PythonCall(words[0], tuple(options), "")
+        if ending and not rest:
+            index += 1
+    if index >= len(words) or words[index] == "-":
+        return PythonCall(words[0], tuple(options), "")
+    return PythonCall(words[0], tuple(options), FILE, words[index], tuple(words[index + 1 :]))
+
+
+def _cluster(letters: str) -> tuple[list[str], str, str]:
+    """Split one word of short options: the flags, an option that takes a value, and the value in the word."""
+    flags: list[str] = []
+    for index, letter in enumerate(letters):
+        if letter in "mc":
+            return flags, letter, letters[index + 1 :]
+        flags.append(letter)
+        if letter in _WITH_VALUE:
+            return flags, letter, letters[index + 1 :]
+    return flags, "", ""

@@ -1,0 +1,21 @@
+"""References to variables in a command, as the kubelet expands them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_REFERENCE = re.compile(r"\$(?:(?P<escape>\$)|\((?P<name>[^)]*)\))")
+
+
+def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words with `$(NAME)` replaced by the variable's value, as the kubelet does.
+
+    A reference to an undefined variable and any other `$` stay as they are. `$$` becomes `$`, so `$$(NAME)`
+    is no reference. Values are not expanded again.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        return "$" if found["escape"] else environment.get(found["name"], found[0])
+
+    return tuple(_REFERENCE.sub(value, word) for word in words)
