@@ -1,4 +1,4 @@
-"""Commands that need no cluster: `validate` and `run`."""
+"""Commands that read manifests: `validate`, with a cluster or without, and `run`, without."""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ from typing import Annotated
 
 import typer
 
-from convoy.cli.cluster import Failure
+from convoy.cli.cluster import Context, Failure, Namespace, connect
 from convoy.cli.manifest import Manifest, problems
+from convoy.cli.server_check import named_engines, refusals
 from convoy.cli.sources import STDIN, File, Files, Source, sources
 
+Server = Annotated[
+    bool,
+    typer.Option(
+        "--server",
+        help="Have the API server check the objects, and the pods of jobs, by dry runs: nothing is created.",
+    ),
+]
 
-def validate(file: Files) -> None:
-    """Check manifests, with no cluster.
 
-    They are judged as the API server and the operator would.
+def validate(
+    file: Files, server: Server = False, namespace: Namespace = None, context: Context = None
+) -> None:
+    """Check manifests, with no cluster unless --server is given.
+
+    They are judged as the API server and the operator would. With --server the API server checks them itself,
+    and the pods of each job, in its namespace and with your rights: unknown fields, quotas, policies.
     """
     read = sources(file)
     everything = [manifest for source in read for manifest in source.manifests]
+    if server:
+        everything += named_engines(connect(namespace, context), everything)
     bad = False
     for source in read:
         found = _problems(source, everything)
+        if server and not found:
+            found = _refusals(source, everything, namespace, context)
         for problem in found:
             typer.echo(f"{source.name}: {problem}", err=True)
         if found:
@@ -30,6 +46,17 @@ def validate(file: Files) -> None:
             count = len(source.manifests)
             typer.echo(f"{source.name}: {count} object{'s' if count != 1 else ''} valid")
     raise typer.Exit(1 if bad else 0)
+
+
+def _refusals(
+    source: Source, everything: list[Manifest], namespace: str | None, context: str | None
+) -> list[str]:
+    """What the API server has against the objects of one file, each in its own namespace."""
+    found: list[str] = []
+    for manifest in source.manifests:
+        own = (manifest.body.get("metadata") or {}).get("namespace")
+        found += refusals(connect(own or namespace, context), manifest, everything)
+    return found
 
 
 def _problems(source: Source, everything: list[Manifest]) -> list[str]:

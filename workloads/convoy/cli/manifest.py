@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from convoy.cli.words import name_error, violation
+from convoy_controllers.trainingjob.templates import clashes
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generate import KINDS, definition
@@ -40,6 +41,10 @@ MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore] | 
 
 class NoYaml(ValueError):
     """The text is no YAML; says where."""
+
+
+class NullField(ValueError):
+    """A field is null that the API server does not take without a value; says which."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,10 @@ def parse(body: dict[str, Any], number: int = 1) -> Manifest:
     errors = [problem] if (problem := name_error(metadata)) else []
     try:
         # By its JSON form, where a number in quotes is text: so the API server reads it.
-        text = json.dumps(_without_nulls(body), default=str)
+        text = json.dumps(_without_nulls(body, schema_of(kind)), default=str)
         parsed = MODELS[kind].model_validate_json(text, strict=True)
+    except NullField as error:
+        return Manifest(where, body, errors=(*errors, str(error)))
     except ValidationError as error:
         found = [violation(one, schema_of(kind)) for one in error.errors()]
         return Manifest(where, body, errors=(*errors, *found))
@@ -112,11 +119,28 @@ def parse(body: dict[str, Any], number: int = 1) -> Manifest:
     return Manifest(where, body, job, engine, store, health, tuple(errors))
 
 
-def _without_nulls(value: Any) -> Any:
-    """A field without a value is as good as left out: the API server fills in its default."""
-    if isinstance(value, dict):
-        return {str(key): _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+def _without_nulls(value: Any, schema: Mapping[str, Any], path: str = "") -> Any:
+    """A value without the nulls that the API server takes for fields left out; NullField for one it refuses.
+
+    Nulls inside what the schema leaves open stay: to engines they may mean something.
+    """
+    if isinstance(value, list):
+        inner = schema.get("items", {})
+        return [_without_nulls(item, inner, f"{path}[{index}]") for index, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    fields = schema.get("properties", {})
+    kept: dict[str, Any] = {}
+    for key, item in value.items():
+        field = fields.get(key, schema.get("additionalProperties", {}))
+        where = f"{path}.{key}".lstrip(".")
+        if item is not None or not field:
+            kept[str(key)] = _without_nulls(item, field, where)
+        elif not ("default" in field or field.get("nullable") or path in ("", "metadata")):
+            raise NullField(f"{where}: has no value; give it one, or leave the field out")
+        elif key not in fields:
+            kept[str(key)] = None
+    return kept
 
 
 @cache
@@ -145,6 +169,7 @@ def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
     if job is None:
         return found
     found += broken_rules("TrainingJob", job.to_dict())
+    found += map(str, clashes(job))
     if job.spec.engine is None:
         return found
     engine, name = manifest.engine_of(manifests), job.spec.engine.name

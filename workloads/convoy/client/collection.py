@@ -83,6 +83,18 @@ class Writable(Deletable[M]):
         wanted = manifest(self._model, body)
         return self._read(self._ask("create", wanted, field_validation="Strict"))
 
+    def dry_run(self, body: M | Mapping[str, Any]) -> M:
+        """Checks an object as `create` would, admission included; stores nothing. Raises the same errors."""
+        wanted = manifest(self._model, body)
+        return self._read(self._ask("create", wanted, field_validation="Strict", dry_run="All"))
+
+    def dry_run_change(self, body: M | Mapping[str, Any]) -> M:
+        """Checks the `spec` of `body` as a change of the object that has its name; stores nothing."""
+        wanted = manifest(self._model, body)
+        options = {"field_validation": "Strict", "dry_run": "All", "_content_type": MERGE}
+        name, change = wanted["metadata"]["name"], {"spec": wanted.get("spec")}
+        return self._read(self._ask("patch", name, change, **options))
+
 
 def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:
     """What is sent to make an object: without status, and without what the server alone sets."""

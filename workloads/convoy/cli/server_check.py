@@ -1,0 +1,85 @@
+"""Manifests tried at the API server by dry runs: the objects, and the pods that jobs would be made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from convoy.cli.manifest import MODELS, Manifest
+from convoy.client import AlreadyExists, ApiError, Client, Forbidden, Invalid, NotFound
+from convoy.client.collection import Writable
+from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.trainingjob.refusal import findings
+from convoy_crds.engine import Engine
+from convoy_crds.layout import Slot, slots
+from convoy_crds.terms import LABEL_ROLE
+from convoy_crds.trainingjob import TrainingJob
+
+
+def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Engines of the cluster that jobs name and no manifest holds, as far as the user may read them."""
+    found: dict[str, Manifest] = {}
+    here = list(manifests)
+    given = {one.engine.metadata.name for one in here if one.engine}
+    named = {one.job.spec.engine.name for one in here if one.job and one.job.spec.engine}
+    for name in sorted(named - given):
+        try:
+            engine = client.engines.get(name)
+        except (NotFound, Forbidden):
+            # The catalogue may have it.
+            continue
+        found[name] = Manifest(f"Engine {name} of the cluster", engine.to_dict(), engine=engine)
+    return list(found.values())
+
+
+def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) -> list[str]:
+    """What the API server has against an object that is valid in itself, each with its field's path."""
+    problems = list(_object(client, manifest))
+    if manifest.job is not None and not problems:
+        problems += _pods(client, manifest.job, manifest.engine_of(manifests))
+    return [f"{manifest.where}: {problem}" for problem in problems]
+
+
+def _object(client: Client, manifest: Manifest) -> Iterator[str]:
+    """Refusals of the object, as a new one or as a change of the one that is there."""
+    collection: Writable[Any] = Writable(client.api, MODELS[str(manifest.body["kind"])])
+    try:
+        try:
+            collection.dry_run(manifest.body)
+        except AlreadyExists:
+            collection.dry_run_change(manifest.body)
+    except Invalid as error:
+        yield from map(str, error.fields or (error,))
+    except ApiError as error:
+        yield f"the API server did not check it: {error}"
+
+
+def _pods(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[str]:
+    """Refusals of the first pod of each role."""
+    first: dict[str, Slot] = {slot.role: slot for slot in reversed(slots(job))}
+    for role in job.spec.roles:
+        body = pod(job, engine, first[role.name])
+        # No job has the uid, and users need no right to hold up its deletion.
+        del body["metadata"]["ownerReferences"]
+        yield from _pod(client, job, body)
+
+
+def _pod(client: Client, job: TrainingJob, body: Mapping[str, Any]) -> Iterator[str]:
+    core, role = client.api.core, body["metadata"]["labels"][LABEL_ROLE]
+    try:
+        client.api.call(
+            core.create_namespaced_pod,
+            client.namespace,
+            body,
+            dry_run="All",
+            field_validation="Strict",
+            _preload_content=False,
+        )
+    except AlreadyExists:
+        return
+    except ApiError as error:
+        causes = [(one.path, one.message) for one in error.fields] if isinstance(error, Invalid) else []
+        if found := findings(job, body, role, str(error), causes):
+            yield from map(str, found)
+        else:
+            yield f"a pod of role {role} would be refused: {error}"
