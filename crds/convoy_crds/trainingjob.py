@@ -535,7 +535,9 @@ class TrainingJob(Model):
             "shorten metadata.name or a role's name",
         ),
         Rule(
+            # Ranks are numbered through the roles in order, to which == is blind in a list of this type.
             "(self.spec.roles == oldSelf.spec.roles && self.spec.checkpoint == oldSelf.spec.checkpoint"
+            " && self.spec.roles.map(r, r.name) == oldSelf.spec.roles.map(r, r.name)"
             " && has(self.spec.engine) == has(oldSelf.spec.engine)"
             " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
             " || (has(self.spec.suspend) && self.spec.suspend)"

@@ -20,8 +20,8 @@ from convoy_controllers.plan import (
     StoreUse,
 )
 from convoy_controllers.trainingjob import interval, nodes
-from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
@@ -134,7 +134,7 @@ def digest(job: TrainingJob) -> str:
 def layout_digest(job: TrainingJob) -> str:
     """A digest of the layout and the placement of the pods: the roles without their containers.
 
-    Containers are left out: how a later operator reads them must not look like a suspension that was missed.
+    How a later operator reads containers must not look like a suspension that was missed.
     """
     containers = {"template": {"spec": {"containers"}}}
     roles = [
@@ -228,6 +228,7 @@ def commands(
             members=members if strict or slot.position == 0 else members[:1],
             strict=strict,
             memory=memory.get(pod.node or "") if slot.position else _first(memory, members, observed, every),
+            slots=len(layout),
         )
         for slot, pod in behind
     )
