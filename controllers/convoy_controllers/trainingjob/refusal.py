@@ -19,7 +19,7 @@ LISTED = 3
 _DECODING = re.compile(r'^Pod in version "[^"]*" cannot be handled as a Pod: (.*)$', re.DOTALL)
 _INVALID = re.compile(r'^Pod "[^"]*" is invalid: (.*)$', re.DOTALL)
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]+)"')
-_TYPE = re.compile(r"cannot unmarshal (\w+)(?: \S+)? into Go struct field \w+\.(\S+) of type (\S+)")
+_TYPE = re.compile(r"cannot unmarshal (\w+)(?: (\S+))? into Go struct field \w+\.(\S+) of type (\S+)")
 _QUANTITY = re.compile(r"[+-]?[0-9.]+([eEinumkKMGTP]*[-+]?[0-9]*)")
 """A resource quantity, by the expression in the API server's own message."""
 _KINDS = {
@@ -30,7 +30,7 @@ _KINDS = {
     "bool": "true or false",
 }
 _WANTED = {
-    "string": "text: put it in quotes",
+    "string": "text",
     "bool": "true or false",
     "int32": "a whole number",
     "int64": "a whole number",
@@ -103,9 +103,11 @@ def _undecoded(body: Mapping[str, Any], message: str) -> Iterator[tuple[tuple[To
         for which, path in unknown:
             yield tokens(path), "there is no such field" if which == "unknown" else "is there more than once"
     elif match := _TYPE.search(message):
-        kind, path, wanted = match.groups()
-        names = tuple(path.split("."))
-        why = f"must be {_wanted(wanted)}, is {_KINDS.get(kind, kind)}"
+        kind, number, path, wanted = match.groups()
+        # A type of Go's that is embedded in another stands among the fields.
+        names = tuple(name for name in path.split(".") if not name[:1].isupper())
+        hint = ": put it in quotes" if wanted == "string" and kind in ("number", "bool") else ""
+        why = f"must be {_wanted(wanted)}, is {number or _KINDS.get(kind, kind)}{hint}"
         whole = wanted.startswith(("[]", "map["))
         yield located(body, names, lambda value: _kind(value) == kind, entries=not whole) or names, why
     elif "quantities must match" in message:
