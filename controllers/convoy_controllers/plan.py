@@ -32,6 +32,22 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class EndPod:
+    """Has the kubelet end what still runs of one pod, and leaves the pod for its logs."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Asks for the Events of one pod that does not come up."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class PickPort:
     """Asks the launcher of slot 0 for the rendezvous port of an incarnation."""
 
@@ -107,6 +123,8 @@ class Assign:
     strict: bool = False
     """Fencing `Strict`: the agent stops the ranks when it is cut off from everybody."""
     memory: MemoryTiers | None = None
+    slots: int = 0
+    """Pods of the incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +155,32 @@ class Plan:
     dry_run: tuple[Mapping[str, Any], ...] = ()
     """Pods of `create` that the API server is asked to check first; refused, none is created."""
     delete: tuple[DeletePod, ...] = ()
+    end: tuple[EndPod, ...] = ()
     delete_parent: bool = False
     events: tuple[Event, ...] = ()
     commands: tuple[Command, ...] = ()
     requeue_after: float | None = None
     """Seconds until time alone would change the plan."""
+    inspect: Inspect | None = None
+    """The pod that speaks for those that do not come up; None where none is late, or none need be asked."""
     struck: float = 0.0
     """Of a plan that answers a fault: when that happened, in Unix seconds; 0 where it is not known."""
 
 
 ENDED_PHASES = ("Failed", "Succeeded")
 """Phases of pods that run no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container ended, as its kubelet reports it."""
+
+    name: str
+    exit_code: int
+    reason: str = ""
+    """Such as Error, OOMKilled, StartError."""
+    message: str = ""
+    """Its termination message: what it wrote for that, else the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +204,29 @@ class PodView:
     owner_uid: str | None = None
     unschedulable: str = ""
     """The scheduler's message while it finds no node."""
+    container: str = ""
+    """Name of the container that runs the ranks."""
+    waiting_container: str = ""
+    """The first container that waits for something that may not come."""
     waiting_reason: str = ""
-    """Reason of the first waiting container, such as ImagePullBackOff."""
+    """Why it waits, such as ImagePullBackOff."""
     waiting_message: str = ""
     exit_code: int | None = None
-    """Of the first container, once it terminated."""
+    """Of the ranks' container, once it terminated."""
     termination_reason: str = ""
+    """Why that ended; of a pod that ended without it, why the pod did."""
     termination_message: str = ""
+    failure: ContainerEnd | None = None
+    """The init container that failed, or the last end of the waiting container, which is started again."""
+    kubelet_reason: str = ""
+    """Why the kubelet itself ended or refused the pod, such as Evicted, DeadlineExceeded, OutOfcpu."""
+    kubelet_message: str = ""
+    ends_by: float = 0.0
+    """Unix seconds at which the pod's activeDeadlineSeconds are over; 0 without any, or before its start."""
+    stoppers: tuple[str, ...] = ()
+    """What the ranks' container has that makes its kubelet stop it, such as a livenessProbe that fails."""
     image: str = ""
+    """Of the container that waits, else of the ranks'."""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
 
@@ -186,6 +234,15 @@ class PodView:
     def needs_node(self) -> bool:
         """Whether anything still depends on its node: it has not ended, or its kubelet has to remove it."""
         return self.phase not in ENDED_PHASES or self.deleting
+
+
+@dataclass(frozen=True, slots=True)
+class PodWarning:
+    """An Event that says what keeps a pod from coming up."""
+
+    reason: str
+    """Such as FailedMount."""
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class _Parser(argparse.ArgumentParser):
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         # Before Python 3.12 an abbreviation of two spellings of one option is ambiguous. The image's Python
         # may be another than this one.
-        found: list[Any] = super()._get_option_tuples(option_string)  # type: ignore[misc]
+        found: list[Any] = super()._get_option_tuples(option_string)
         return found[:1] if len({id(entry[0]) for entry in found}) == 1 else found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

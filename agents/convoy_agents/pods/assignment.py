@@ -96,6 +96,8 @@ class Assignment:
     memory: MemoryTiers | None = None
     warrant: str = ""
     """What proves it to other agents (wire/warrants.py)."""
+    slots: int = 0
+    """Pods of the incarnation; 0 from an operator that does not send it."""
 
     @property
     def ranks(self) -> range:
@@ -134,6 +136,7 @@ class Assignment:
             "replica": self.replica,
             "job": self.job,
             "jobUid": self.job_uid,
+            "slots": self.slots,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -165,6 +168,7 @@ def from_wire(message: hub_pb2.Assignment) -> Assignment:
         strict=message.strict,
         memory=_memory(message.memory) if message.HasField("memory") else None,
         warrant=message.warrant,
+        slots=message.slots,
     )
     _check(assignment)
     return assignment

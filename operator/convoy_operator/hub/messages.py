@@ -202,6 +202,7 @@ def _assignment(
         ],
         strict=given.strict,
         memory=_memory(given.memory, peer_address) if given.memory else None,
+        slots=given.slots,
         warrant=warrant(Warrant(given.job_uid, given.incarnation, given.slot, given.node)),
     )
 

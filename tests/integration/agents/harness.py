@@ -422,6 +422,7 @@ def assignment(
         role="worker",
         replica=slot,
         strict=strict,
+        slots=len(members),
     )
 
 

@@ -19,7 +19,7 @@ def message(**changes: Any) -> hub_pb2.Assignment:
         "pod_uid": "b", "job_uid": "j", "job": "ns/j", "incarnation": 3, "slot": 1, "rank_offset": 2,
         "processes": 2, "world_size": 4, "master_addr": "10.0.0.1", "master_port": 29500,
         "hang_seconds": 600, "members": members, "command": ["python", "x.py"],
-        "role": "worker", "replica": 1, "strict": True,
+        "role": "worker", "replica": 1, "strict": True, "slots": 2,
     }  # fmt: skip
     return hub_pb2.Assignment(**{**fields, **changes})
 
@@ -47,6 +47,7 @@ def test_it_survives_the_wire_and_the_state_file() -> None:
     assert read.ranks == range(2, 4)
     assert read.members[0].peer_address == "10.0.0.1:1"
     assert read.strict
+    assert read.frame()["slots"] == 2
     assert assignment.from_json(json.loads(json.dumps(read.to_json()))) == read
 
 

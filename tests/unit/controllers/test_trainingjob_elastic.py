@@ -27,9 +27,9 @@ def lose_node_of(cluster: ToyCluster, pod: str) -> None:
     cluster.silence(node, 6.0, agent_ready=False).settle()
 
 
-def assigned(cluster: ToyCluster, incarnation: int) -> list[tuple[int, int, int, int]]:
+def assigned(cluster: ToyCluster, incarnation: int) -> list[tuple[int, ...]]:
     return sorted(
-        (command.slot, command.rank_offset, command.processes, command.world_size)
+        (command.slot, command.rank_offset, command.processes, command.world_size, command.slots)
         for plan in cluster.plans
         for command in plan.commands
         if isinstance(command, Assign) and command.incarnation == incarnation
@@ -42,7 +42,7 @@ def test_a_lost_node_shrinks_the_job_at_once() -> None:
     status = cluster.job.status
     assert (status.phase, status.reason, status.ready) == (Phase.RUNNING, "Shrunk", "2/3")
     assert status.roles[0].absent == [1] and "job-worker-1" in status.message
-    assert assigned(cluster, 2) == [(0, 0, 2, 4), (1, 2, 2, 4)]
+    assert assigned(cluster, 2) == [(0, 0, 2, 4, 2), (1, 2, 2, 4, 2)]
     assert cluster.pods["job-worker-1"].unschedulable
 
 
@@ -79,7 +79,7 @@ def test_it_regrows_at_the_next_checkpoint_and_not_before() -> None:
     assert status.restarts.last is not None
     assert (status.restarts.last.reason, status.restarts.counted) == ("Regrow", 0)
     assert status.roles[0].absent == [] and status.whole_since is None
-    assert assigned(cluster, 3) == [(0, 0, 2, 6), (1, 2, 2, 6), (2, 4, 2, 6)]
+    assert assigned(cluster, 3) == [(0, 0, 2, 6, 3), (1, 2, 2, 6, 3), (2, 4, 2, 6, 3)]
 
 
 def test_it_shrinks_again_when_the_returned_pod_is_lost_before_the_regrowth() -> None:
@@ -121,7 +121,7 @@ def test_a_deleted_pod_is_waited_for_a_while() -> None:
     assert cluster.job.status.phase is Phase.RESTARTING
     wait = cluster.plans[-1].requeue_after
     assert wait is not None and wait <= 10
-    cluster.wait(wait).settle()
+    cluster.wait(10).settle()
     assert (cluster.job.status.phase, cluster.job.status.reason) == (Phase.RUNNING, "Shrunk")
 
 

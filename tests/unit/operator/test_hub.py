@@ -350,9 +350,11 @@ class TestMessages:
             command=("python3", "t.py"),
             members=(Member(0, "u0", "n0", 2), Member(1, "u1", "n1", 2)),
             strict=True,
+            slots=2,
         )
         made = messages.command(given, lambda node: f"{node}:1", repr).assignment
         assert (made.incarnation, made.world_size, list(made.command)) == (3, 4, ["python3", "t.py"])
+        assert made.slots == 2
         assert [member.peer_address for member in made.members] == ["n0:1", "n1:1"]
         assert made.strict and made.warrant == repr(Warrant(given.job_uid, 3, given.slot, given.node))
         assert not messages.command(replace(given, strict=False), str, repr).assignment.strict

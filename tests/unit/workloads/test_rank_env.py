@@ -14,7 +14,7 @@ from convoy_workloads.launcher.rank_env import (
 MESSAGE: dict[str, Any] = {
     "type": "assignment", "incarnation": 7, "slot": 3, "rankOffset": 6, "processes": 2, "worldSize": 8,
     "masterAddr": "10.0.0.9", "masterPort": 4242, "hangSeconds": 60, "command": ["python", "t.py"],
-    "role": "worker", "replica": 3, "job": "ml/gpt",
+    "role": "worker", "replica": 3, "job": "ml/gpt", "jobUid": "u-1", "slots": 4,
 }  # fmt: skip
 
 

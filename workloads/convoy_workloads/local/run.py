@@ -194,6 +194,7 @@ class _Run:
                     "masterPort": port,
                     "hangSeconds": self._job.spec.recovery.hang_seconds,
                     "command": list(pod.command),
+                    "slots": len(self._pods),
                     "role": pod.slot.role,
                     "replica": pod.slot.replica,
                     "job": f"{self._job.metadata.namespace or 'default'}/{self._job.metadata.name}",
