@@ -103,6 +103,29 @@ class VolumeMount(OpenPart):
     mount_path: Annotated[str, Field(min_length=1)]
 
 
+class Capabilities(OpenPart):
+    """As in a container."""
+
+    add: list[str] | None = None
+    drop: list[str] | None = None
+
+
+class SecurityContext(OpenPart):
+    """As in a container."""
+
+    capabilities: Capabilities | None = None
+    privileged: bool | None = None
+    run_as_user: int | None = None
+    run_as_non_root: bool | None = None
+
+
+class PodSecurityContext(OpenPart):
+    """As in a pod."""
+
+    run_as_user: int | None = None
+    run_as_non_root: bool | None = None
+
+
 class Container(OpenPart):
     """A container of the user's."""
 
@@ -112,7 +135,13 @@ class Container(OpenPart):
     args: Annotated[list[Word], Field(max_length=256)] | None = None
     env: list[EnvVar] | None = None
     volume_mounts: list[VolumeMount] | None = None
-    security_context: OpenObject | None = None
+    security_context: SecurityContext | None = None
+
+
+class InitContainer(OpenPart):
+    """As in a pod."""
+
+    security_context: SecurityContext | None = None
 
 
 class Volume(OpenPart):
@@ -136,15 +165,13 @@ class Affinity(OpenPart):
 class PodSpec(OpenPart):
     """A pod spec; the first container is the one that runs the ranks."""
 
-    containers: Annotated[list[Container], Field(max_length=16, json_schema_extra={"nullable": True})] = (
-        Field(default_factory=list)
-    )
-    init_containers: list[OpenObject] | None = None
+    containers: Annotated[list[Container], Field(max_length=16)] = Field(default_factory=list)
+    init_containers: list[InitContainer] | None = None
     volumes: list[Volume] | None = None
     node_selector: Labels | None = None
     tolerations: list[OpenObject] | None = None
     affinity: Affinity | None = None
-    security_context: OpenObject | None = None
+    security_context: PodSecurityContext | None = None
     termination_grace_period_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     """Seconds between the request to end and the kill."""
 
@@ -152,12 +179,8 @@ class PodSpec(OpenPart):
 class TemplateMeta(TemplatePart):
     """Labels and annotations added to the pods of a role."""
 
-    labels: Annotated[Labels, Field(max_length=64, json_schema_extra={"nullable": True})] = Field(
-        default_factory=dict
-    )
-    annotations: Annotated[Labels, Field(max_length=64, json_schema_extra={"nullable": True})] = Field(
-        default_factory=dict
-    )
+    labels: Annotated[Labels, Field(max_length=64)] = Field(default_factory=dict)
+    annotations: Annotated[Labels, Field(max_length=64)] = Field(default_factory=dict)
     name: str | None = None
     """Taken and not used, as in a Deployment: Convoy names the pods."""
     namespace: str | None = None

@@ -34,7 +34,7 @@ def _convert(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
             required = node.get("required", ())
             out[key] = {
                 name: _convert_property(child, name in required, definitions)
-                | ({"nullable": True} if node.get(NULLABLE) and _takes_null(child) else {})
+                | ({"nullable": True} if node.get(NULLABLE) and name not in required else {})
                 for name, child in value.items()
             }
         elif key == "items":
@@ -65,10 +65,6 @@ def _convert_property(node: dict[str, Any], required: bool, definitions: dict[st
     if "$ref" in node and not required and out.get("type") == "object":
         out.setdefault("default", {})
     return out
-
-
-def _takes_null(node: dict[str, Any]) -> bool:
-    return {"type": "null"} in node.get("anyOf", ())
 
 
 def _convert_union(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

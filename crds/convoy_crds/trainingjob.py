@@ -30,7 +30,8 @@ UNMEASURED_SECONDS = 300
 """Between two checkpoints of a job whose interval is `Auto`, until it is known what one costs."""
 ALL_ROLES_COMPLETE = "AllRolesComplete"
 _CONTAINER = (
-    "has(r.template) && has(r.template.spec) && has(r.template.spec.containers)"
+    "has(r.template) && r.template != null && has(r.template.spec) && r.template.spec != null"
+    " && has(r.template.spec.containers)"
     " && type(r.template.spec.containers) == list && size(r.template.spec.containers) > 0"
 )
 """CEL: whether role `r` has a container; a null is none."""
@@ -73,7 +74,7 @@ class Role(Model):
     without them, and takes them in again at the next checkpoint after they are there."""
     processes_per_replica: Annotated[int, Field(ge=1, le=64)] = 1
     """Ranks in each pod."""
-    template: PodTemplate | None = None
+    template: Annotated[PodTemplate | None, Field(json_schema_extra={"nullable": True})] = None
     """Own image and command, or additions (resources, volumes, tolerations) to the engine's pod."""
 
 

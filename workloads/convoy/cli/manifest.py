@@ -43,10 +43,6 @@ class NoYaml(ValueError):
     """The text is no YAML; says where."""
 
 
-class NullField(ValueError):
-    """A field is null that the API server does not take without a value; says which."""
-
-
 @dataclass(frozen=True)
 class Manifest:
     """One document of a file."""
@@ -84,6 +80,8 @@ def documents(text: str) -> list[dict[str, Any]]:
         raise NoYaml(f"{place}{error.problem or error.context}{hint}") from error
     except yaml.YAMLError as error:
         raise NoYaml(str(error)) from error
+    except RecursionError as error:
+        raise NoYaml("objects and lists are nested too deeply to be read") from error
 
 
 def ours(body: Mapping[str, Any]) -> bool:
@@ -107,8 +105,6 @@ def parse(body: dict[str, Any], number: int = 1) -> Manifest:
         # By its JSON form, where a number in quotes is text: so the API server reads it.
         text = json.dumps(_without_nulls(body, schema_of(kind)), default=str)
         parsed = MODELS[kind].model_validate_json(text, strict=True)
-    except NullField as error:
-        return Manifest(where, body, errors=(*errors, str(error)))
     except ValidationError as error:
         found = [violation(one, schema_of(kind)) for one in error.errors()]
         return Manifest(where, body, errors=(*errors, *found))
@@ -119,28 +115,22 @@ def parse(body: dict[str, Any], number: int = 1) -> Manifest:
     return Manifest(where, body, job, engine, store, health, tuple(errors))
 
 
-def _without_nulls(value: Any, schema: Mapping[str, Any], path: str = "") -> Any:
-    """A value without the nulls that the API server takes for fields left out; NullField for one it refuses.
+def _without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A value without the fields that are null, which the API server takes for fields left out.
 
     Nulls inside what the schema leaves open stay: to engines they may mean something.
     """
     if isinstance(value, list):
-        inner = schema.get("items", {})
-        return [_without_nulls(item, inner, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [_without_nulls(item, schema.get("items", {})) for item in value]
     if not isinstance(value, dict):
         return value
     fields = schema.get("properties", {})
-    kept: dict[str, Any] = {}
-    for key, item in value.items():
-        field = fields.get(key, schema.get("additionalProperties", {}))
-        where = f"{path}.{key}".lstrip(".")
-        if item is not None or not field:
-            kept[str(key)] = _without_nulls(item, field, where)
-        elif not ("default" in field or field.get("nullable") or path in ("", "metadata")):
-            raise NullField(f"{where}: has no value; give it one, or leave the field out")
-        elif key not in fields:
-            kept[str(key)] = None
-    return kept
+    inside = schema.get("additionalProperties", {})
+    return {
+        str(key): _without_nulls(item, fields.get(key, inside))
+        for key, item in value.items()
+        if item is not None or key not in fields
+    }
 
 
 @cache
