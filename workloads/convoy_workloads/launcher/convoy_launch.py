@@ -9,6 +9,10 @@ Python 3 can parse this file, so one that is too old or incomplete is named inst
 import os
 import sys
 
+MYPY = False
+if MYPY:  # old Pythons have no `typing`
+    from convoy_workloads.launcher.program import Program
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = (
     HERE if os.path.isdir(os.path.join(HERE, "convoy_workloads")) else os.path.dirname(os.path.dirname(HERE))
@@ -20,8 +24,11 @@ TERMINATION_LOG = "/dev/termination-log"
 """Where the kubelet reads why a container ended, unless its template names another file."""
 
 
-def run(zygote: bool) -> int:
-    """Runs the launcher, or its zygote, unless this Python cannot; the exit code."""
+def run(zygote: bool) -> "int | Program":
+    """Runs the launcher, or its zygote, unless this Python cannot.
+
+    Returns the exit code; in a process that the zygote has forked, the program of its rank.
+    """
     if sys.version_info[:2] < OLDEST:
         return refuse("is Python %d.%d, which is too old" % sys.version_info[:2], zygote)
     try:
@@ -50,4 +57,9 @@ def refuse(why: str, zygote: bool) -> int:
 if __name__ == "__main__":
     # The modules beside this file are no top-level modules: only the packages are to be found.
     sys.path[:] = [ROOT] + [entry for entry in sys.path if os.path.abspath(entry or ".") not in (HERE, ROOT)]
-    sys.exit(run(sys.argv[1:] == ["--zygote"]))
+    end = run(sys.argv[1:] == ["--zygote"])
+    if isinstance(end, int):
+        sys.exit(end)
+    with end:  # no other frame is below the program's
+        end.run(*end.arguments)
+    end.end()

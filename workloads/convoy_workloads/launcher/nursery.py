@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from convoy_workloads.launcher.output import write
 from convoy_workloads.launcher.zygote import ZYGOTE_FD
 
 READY_SECONDS = 120.0
@@ -55,31 +56,33 @@ class Nursery:
         """Whether it can be asked for forks."""
         return self._socket is not None
 
-    def start(self, environment: Mapping[str, str], library: str) -> None:
+    def start(self, environment: Mapping[str, str]) -> None:
         """Starts the zygote; NurseryError when the interpreter cannot be run."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path = environment.get("PYTHONPATH", "")
+        printed, output = os.pipe2(os.O_CLOEXEC)
         try:
             self._process = subprocess.Popen(
                 [self.python, self._entry, "--zygote"],
-                env={
-                    **environment,
-                    ZYGOTE_FD: str(theirs.fileno()),
-                    "PYTHONPATH": library + (os.pathsep + path if path else ""),
-                    "OMP_NUM_THREADS": "1",
-                },
+                env={**environment, ZYGOTE_FD: str(theirs.fileno())},
                 stdin=subprocess.DEVNULL,
+                stdout=output,  # pipes, as a rank's are: an interpreter chooses its buffers by them
+                stderr=output,
                 pass_fds=(theirs.fileno(),),
             )
         except OSError as error:
             ours.close()
+            os.close(printed)
             raise NurseryError(f"{self.python}: {error.strerror}") from error
         finally:
             theirs.close()
+            os.close(output)
         self.pid = self._process.pid
         ours.setblocking(False)
+        os.set_blocking(printed, False)
         self._socket = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ours.fileno(), self._read)
+        loop.add_reader(printed, _forward, printed)
 
     async def fork(
         self,
@@ -152,6 +155,10 @@ class Nursery:
             if start is not None and not start.done.done():
                 start.on_started(event["pid"])
                 start.done.set_result(None)
+        elif event["event"] == "refused":
+            start = self._starts.get(event["token"])
+            if start is not None and not start.done.done():
+                start.done.set_exception(NurseryError(event["why"]))
         elif event["event"] == "exited":
             self._on_exit(event["pid"], event["status"])
 
@@ -169,3 +176,16 @@ class Nursery:
             if not waiting.done():
                 waiting.set_exception(error)
                 waiting.exception()  # taken here, so that nobody is told of a future without a reader
+
+
+def _forward(printed: int) -> None:
+    """Copies what the zygote prints to the container's log, until it has ended."""
+    try:
+        data = os.read(printed, 65536)
+    except BlockingIOError:
+        return
+    if data:
+        write(data)
+    else:
+        asyncio.get_running_loop().remove_reader(printed)
+        os.close(printed)

@@ -62,6 +62,17 @@ def parse_assignment(message: Mapping[str, Any]) -> Assignment:
     return assignment
 
 
+def common_environment(base: Mapping[str, str], library: str) -> dict[str, str]:
+    """The variables that all interpreters of a pod start with, its zygotes among them."""
+    environment = dict(base)
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    environment.setdefault("PYTHONFAULTHANDLER", "1")
+    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    path = environment.get("PYTHONPATH", "")
+    environment["PYTHONPATH"] = library + (os.pathsep + path if path else "")
+    return environment
+
+
 def rank_environment(
     base: Mapping[str, str],
     assignment: Assignment,
@@ -78,15 +89,10 @@ def rank_environment(
     empty; `library`: the folder that holds Convoy's packages; `launch`: the launcher's command line that
     Convoy takes the place of. What the user set stays, except what makes the rank a rank.
     """
-    environment = dict(base)
+    environment = common_environment(base, library)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cpus // assignment.processes)))
-    environment.setdefault("PYTHONUNBUFFERED", "1")
-    environment.setdefault("PYTHONFAULTHANDLER", "1")
-    environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     if interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
-    path = environment.get("PYTHONPATH", "")
-    environment["PYTHONPATH"] = library + (os.pathsep + path if path else "")
     environment.update(_group(assignment, local_rank))
     environment.update(_elastic(assignment))
     environment.update(_nested(assignment, local_rank))

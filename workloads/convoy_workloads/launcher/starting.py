@@ -1,5 +1,4 @@
 """How one rank comes up: forked from a zygote where that is possible, else executed."""
-# ruff: noqa: PTH109 - PID 1 keeps its imports few
 
 from __future__ import annotations
 
@@ -31,6 +30,7 @@ async def start_rank(
         say(str(error))
         rank.fail(error.exit_code, str(error), True)
         return
+    argv = [program, *start.argv[1:]]
     nursery = zygotes.for_interpreter(executable) if start.warm else None
     if nursery is not None:
         request = {
@@ -38,7 +38,8 @@ async def start_rank(
             "target": start.target,
             "arguments": list(start.arguments),
             "environment": environment,
-            "folder": os.getcwd(),
+            "executable": executable,
+            "argv": argv,
         }
         try:
             await rank.start_warm(nursery, request, write)
@@ -46,7 +47,7 @@ async def start_rank(
         except NurseryError as error:
             say(f"rank {rank.rank} starts cold: {error}")
     try:
-        rank.start_cold(executable, [program, *start.argv[1:]], environment, write)
+        rank.start_cold(executable, argv, environment, write)
     except OSError as error:
         message = f"{executable} cannot be executed: {error.strerror}"
         say(message)

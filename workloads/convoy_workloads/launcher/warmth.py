@@ -18,8 +18,11 @@ _MODULES = (
 )
 
 
-def warm_up() -> str:
-    """Prepares this process to be forked; the version of torch, empty without it."""
+def warm_up() -> tuple[str, str]:
+    """Prepares this process to be forked.
+
+    Returns the version of torch, empty without it, and why nothing may be forked, empty where all is well.
+    """
     for name in (
         "argparse",
         "dataclasses",
@@ -27,19 +30,19 @@ def warm_up() -> str:
         "logging",
         "pathlib",
         "pickle",
+        "pkgutil",
         "runpy",
         "traceback",
     ):
         importlib.import_module(name)
-    for name in ("child", "warmth"):
-        importlib.import_module(f"convoy_workloads.launcher.{name}")
+    for name in ("launcher.child", "runtime.errors"):
+        importlib.import_module(f"convoy_workloads.{name}")
     try:
         torch = importlib.import_module("torch")
-    except ImportError:
-        return ""
+    except ModuleNotFoundError as error:
+        return "", "" if error.name == "torch" else f"the zygote cannot import torch: {error}"
     except Exception as error:  # a broken torch is the ranks' to report, with their own stack traces
-        print(f"convoy: the zygote cannot import torch: {error}", file=sys.stderr)
-        return ""
+        return "", f"the zygote cannot import torch: {error}"
     for name in _MODULES:
         try:
             importlib.import_module(name)
@@ -50,9 +53,11 @@ def warm_up() -> str:
             _tiny_step()
     except Exception as error:  # the ranks are then forked a little less warm
         print(f"convoy: the zygote's step fails: {type(error).__name__}: {error}", file=sys.stderr)
-    for name in ("", ".tiers.planning", ".folder.snapshot"):
-        importlib.import_module(f"convoy_workloads.runtime{name}")
-    return str(torch.__version__)
+    for name in ("runtime", "runtime.tiers.planning", "runtime.folder.snapshot", "launcher.pools"):
+        importlib.import_module(f"convoy_workloads.{name}")
+    pools = sys.modules["convoy_workloads.launcher.pools"]
+    pools.find()
+    return str(torch.__version__), ""
 
 
 def _cuda_visible() -> bool:

@@ -3,8 +3,10 @@
 Single-threaded: after a fork only the forking thread exists, and a lock or a thread pool of another would
 hang the child. It runs under the user's interpreter with the user's packages, knows nothing of jobs, and
 speaks to the launcher over one socket: a fork request is one byte with three descriptors (request as JSON,
-stdout, stderr); what happened comes back as JSON datagrams.
+stdout, stderr); what happened comes back as JSON datagrams. It refuses ranks whose fork would differ from a
+fresh interpreter.
 """
+# ruff: noqa: PTH123, PTH208 - as few imports as a fresh interpreter
 
 from __future__ import annotations
 
@@ -16,16 +18,23 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from convoy_workloads.launcher import likeness
+
+if TYPE_CHECKING:
+    from convoy_workloads.launcher.program import Program
 
 ZYGOTE_FD = "CONVOY_ZYGOTE_FD"
 """Variable that names the zygote's end of the socket."""
 
 
-def main() -> int:
-    """Serves fork requests until the launcher's end closes; a forked child becomes its rank here."""
+def main() -> int | Program:
+    """Serves fork requests until the launcher's end closes. In a forked child: its rank's program."""
     server = socket.socket(fileno=int(os.environ.pop(ZYGOTE_FD)))
     os.set_inheritable(server.fileno(), False)
+    given = _given_environment()
+    own = {name: value for name, value in os.environ.items() if name not in given}
     # The terminal's Ctrl-C and a stray SIGTERM are the launcher's to judge.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -34,17 +43,43 @@ def main() -> int:
     began = time.monotonic()
     from convoy_workloads.launcher import warmth  # noqa: PLC0415
 
-    torch = warmth.warm_up()
+    torch, unfit = warmth.warm_up()
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1 and not unfit:
+        unfit = f"what the zygote has imported runs {threads} threads, which a fork would lose"
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
     _tell(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - began, 3)})
-    request = Zygote(server).serve()
+    facts = likeness.Zygote(given, likeness.imported(sys.modules.items()), unfit)
+    request = Zygote(server, facts).serve()
     if request is None:
         return 0
     server.close()
     from convoy_workloads.launcher import child  # noqa: PLC0415
 
-    return child.run(request)
+    # The interpreter adds LC_CTYPE where the locale is C.
+    return child.prepare({**request, "environment": {**request["environment"], **own}})
+
+
+def _given_environment() -> dict[str, str]:
+    """The variables that this process was executed with."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
+    return {name: value for name, _, value in entries if name != ZYGOTE_FD}
+
+
+def _localized(value: Any) -> Any:
+    """The text of a request as this interpreter reads such bytes from its environment and arguments.
+
+    The launcher reads bytes as UTF-8 whatever the locale is; here the user's locale and options count.
+    """
+    if isinstance(value, str):
+        return os.fsdecode(value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, list):
+        return [_localized(one) for one in value]
+    if isinstance(value, dict):
+        return {_localized(key): _localized(one) for key, one in value.items()}
+    return value
 
 
 def _tell(server: socket.socket, event: dict[str, Any]) -> None:
@@ -54,8 +89,9 @@ def _tell(server: socket.socket, event: dict[str, Any]) -> None:
 class Zygote:
     """The loop: fork on request, report exits."""
 
-    def __init__(self, server: socket.socket) -> None:
+    def __init__(self, server: socket.socket, facts: likeness.Zygote) -> None:
         self._server = server
+        self._facts = facts
         self._children: dict[int, int] = {}
         """Process id to the launcher's token."""
 
@@ -88,7 +124,12 @@ class Zygote:
         payload, stdout, stderr = descriptors
         with os.fdopen(payload, "rb") as file:
             file.seek(0)
-            request: dict[str, Any] = json.load(file)
+            request: dict[str, Any] = _localized(json.load(file))
+        if why := self._why_cold(request):
+            os.close(stdout)
+            os.close(stderr)
+            _tell(self._server, {"event": "refused", "token": request["token"], "why": why})
+            return None
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -99,11 +140,16 @@ class Zygote:
             _tell(self._server, {"event": "started", "token": request["token"], "pid": pid})
             return None
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDONLY)
+        nothing = os.open(os.devnull, os.O_RDWR)  # as subprocess.DEVNULL is
         for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
             os.dup2(source, target)
             os.close(source)
         return request
+
+    def _why_cold(self, request: dict[str, Any]) -> str:
+        folder = likeness.first_folder(request["kind"], request["target"])
+        beside = likeness.hidden_by(folder, self._facts) if folder else ()
+        return likeness.why_cold(request["environment"], beside, self._facts)
 
     def _reap(self) -> None:
         while self._children:

@@ -8,11 +8,15 @@ import os
 from collections.abc import Callable, Mapping
 
 from convoy_workloads.launcher import command, system
+from convoy_workloads.launcher.likeness import SINGLE_THREADED
 from convoy_workloads.launcher.nursery import Nursery, NurseryError
 from convoy_workloads.launcher.output import say
+from convoy_workloads.launcher.rank_env import common_environment
 
 MOST = 4
 """Zygotes started in this container's life; then ranks start cold."""
+WARM = "CONVOY_WARM"
+"""`false` starts all ranks cold: `convoy_crds.terms.ENV_WARM`."""
 
 
 class Zygotes:
@@ -21,6 +25,7 @@ class Zygotes:
     def __init__(self, environment: Mapping[str, str], on_exit: Callable[[int, int], None]) -> None:
         """`environment`: the container's; `on_exit` gets process id and wait status of a forked rank."""
         self._environment = environment
+        self._wanted = environment.get(WARM) != "false"
         self._on_exit = on_exit
         self._nursery: Nursery | None = None
         self._started = 0
@@ -60,18 +65,25 @@ class Zygotes:
             self._nursery.stop()
 
     def _start(self, executable: str) -> Nursery | None:
-        if self._started >= MOST or not system.can_fork_warm():
+        if self._started >= MOST or not self._wanted or not system.can_fork_warm():
             return None
         self.stop()
         self._started += 1
         nursery = Nursery(executable, system.entry(), self._on_exit)
         try:
-            nursery.start(self._environment, system.library())
+            nursery.start(self._zygote_environment())
         except NurseryError as error:
             say(str(error))
             return None
         self._nursery = nursery
         return nursery
+
+    def _zygote_environment(self) -> dict[str, str]:
+        environment = common_environment(self._environment, system.library())
+        for name in SINGLE_THREADED:
+            if name == "OMP_NUM_THREADS" or name in environment:
+                environment[name] = "1"
+        return environment
 
 
 def same_interpreter(one: str, other: str) -> bool:

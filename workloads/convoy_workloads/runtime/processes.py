@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,13 @@ def keep_groups() -> None:
 
     if dist.is_available() and dist.is_initialized():
         _kept.extend(group for group in dist.distributed_c10d._world.pg_map if group not in _kept)
+
+
+def all_groups() -> list[Any]:
+    """Return the process groups of this process, and those it has destroyed since `keep_groups`."""
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    world = getattr(distributed, "_world", None)
+    return [*_kept, *(world.pg_map if world is not None else ())]
 
 
 @dataclass

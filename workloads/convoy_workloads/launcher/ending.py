@@ -1,0 +1,99 @@
+"""How a forked rank ends: as the interpreter does, with exit codes that mean something to the operator.
+
+The end of a fresh process is dangerous with a process group of torch: its destructor waits for collectives
+whose peers are gone, and threads of a group that is left crash what the C library destroys. A forked rank
+leaves its groups to the kernel.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import io
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+
+def report(error: BaseException) -> None:
+    """Reports an uncaught error of the program as the interpreter does, then raises SystemExit.
+
+    A lost peer ends the rank at once. KeyboardInterrupt returns, and the process dies of SIGINT.
+    """
+    from convoy_workloads.runtime.errors import PEER_LOST, exit_code_of  # noqa: PLC0415
+
+    code = exit_code_of(error)
+    print_uncaught(error)
+    if code == PEER_LOST:
+        leave(code)
+    if isinstance(error, KeyboardInterrupt):
+        try:
+            # The interpreter notes this of source text that it runs, and sends itself SIGINT at its end.
+            exec("raise KeyboardInterrupt")  # noqa: S102
+        except KeyboardInterrupt:
+            return
+    raise SystemExit(code)
+
+
+def print_uncaught(error: BaseException) -> None:
+    """Hands the error to `sys.excepthook`, without the frames below the program's."""
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    error.__traceback__ = trace
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    hook = getattr(sys, "excepthook", None)
+    try:
+        if hook is None:
+            sys.stderr.write("sys.excepthook is missing\n")
+            hook = sys.__excepthook__
+        sys.audit("sys.excepthook", hook, type(error), error, trace)
+        hook(type(error), error, trace)
+    except SystemExit:
+        raise
+    except BaseException as second:
+        second.__traceback__ = second.__traceback__.tb_next if second.__traceback__ else None
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, trace)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends at once, since recovery waits for it: exit handlers run, files are written, no destructor runs."""
+    try:
+        atexit._run_exitfuncs()
+        flush_files()
+    finally:
+        os._exit(code)
+
+
+def flush_files() -> None:
+    """Writes out what open files of this process still hold in their buffers."""
+    for stream in gc.get_objects():
+        if isinstance(stream, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                traceback.print_exc()
+
+
+def spare_groups() -> None:
+    """Leaves torch's process groups to the kernel, those that the program has destroyed included.
+
+    Nothing destroys what has one reference too many. What the C library would destroy at its own end stays
+    too: the groups' threads use it. The exit code and what C programs have in buffers are kept.
+    """
+    processes = sys.modules.get("convoy_workloads.runtime.processes")
+    groups = processes.all_groups() if processes is not None else []
+    if not groups:
+        return
+    import ctypes  # noqa: PLC0415 - torch is imported by now, and needs it too
+
+    for group in groups:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+    library = ctypes.CDLL(None)
+    # The last to register is the first to be called: buffers are written, then all is over.
+    library.on_exit(ctypes.cast(library._exit, ctypes.c_void_p), None)
+    library.atexit(ctypes.cast(library.fcloseall, ctypes.c_void_p))

@@ -1,0 +1,70 @@
+"""Thread pools of numerical libraries: one thread each in the zygote, the rank's number in a fork."""
+# ruff: noqa: PTH123 - as few imports as a fresh interpreter
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_SETTERS = tuple(
+    prefix + "openblas_set_num_threads" + suffix for prefix in ("", "scipy_") for suffix in ("", "64_")
+)
+
+_openblas: list[Callable[[int], Any]] = []
+"""Setters of the OpenBLAS libraries that are loaded. Each reads the environment once, as it is loaded."""
+
+
+def find() -> None:
+    """Finds the OpenBLAS libraries of this process, such as numpy's."""
+    import ctypes  # noqa: PLC0415 - torch is imported by now, and needs it too
+
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "openblas" in line}
+    for path in sorted(paths):
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        _openblas.extend(getattr(library, name) for name in _SETTERS if hasattr(library, name))
+
+
+def resize(environment: Mapping[str, str]) -> None:
+    """Gives each pool the size that a fresh process would read from the environment."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(_torch_threads(environment, torch.backends.mkl.is_available(), cores))
+    cpus = len(os.sched_getaffinity(0))
+    threads = min(_first(environment, "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), cpus)
+    for setter in _openblas if threads > 1 else ():
+        setter(threads)
+
+
+def _torch_threads(environment: Mapping[str, str], mkl: bool, cores: Callable[[], int]) -> int:
+    """Return torch's number. MKL decides where torch has it: no more threads than cores, unless told so."""
+    if not mkl:
+        return _first(environment, "OMP_NUM_THREADS")
+    threads = _first(environment, "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+    fixed = environment.get("MKL_DYNAMIC", "").lower() in ("false", "0")
+    return threads if fixed or threads == 1 else min(threads, cores())
+
+
+def cores() -> int:
+    """Return the physical cores that this process may run on; threads of one core count once."""
+    cpus = os.sched_getaffinity(0)
+    try:
+        return len({_siblings(cpu) for cpu in cpus})
+    except OSError:
+        return len(cpus)
+
+
+def _siblings(cpu: int) -> str:
+    with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
+        return file.read()
+
+
+def _first(environment: Mapping[str, str], *names: str) -> int:
+    """Return the first of these variables that is a positive number; else 1."""
+    values = (environment.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdecimal() and int(value)), 1)

@@ -1,0 +1,153 @@
+"""A Python program, made ready as `python FILE` and `python -m MODULE` do before its first line."""
+# ruff: noqa: PTH109, PTH118, PTH120, PTH123 - as few imports as a fresh interpreter
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import os
+import pkgutil
+import runpy
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from convoy_workloads.launcher import ending
+
+
+class Program:
+    """What is left to run; a context that keeps the error with which it ends.
+
+    The caller calls `run` with `arguments` itself, within the context, so that no frame but its own lies
+    below the program's.
+    """
+
+    def __init__(
+        self, run: Callable[..., Any], arguments: tuple[Any, ...], names: tuple[str, ...] = ()
+    ) -> None:
+        """`names`: variables of `__main__` that the interpreter removes when the program is through."""
+        self.run = run
+        self.arguments = arguments
+        self._names = names
+        self._main = sys.modules["__main__"]
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        """Nothing is to be done before."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        """Keeps the error: reported from here, the program's hooks would find it as one being handled."""
+        hooks = sys.modules.get("convoy_workloads.runtime.hooks")
+        if hooks is not None:
+            hooks.finish()
+        self._error = error
+        return True
+
+    def end(self) -> None:
+        """Reports the error as the interpreter would; SystemExit for the exit code that it means."""
+        error, self._error = self._error, None
+        if isinstance(error, SystemExit):
+            raise error
+        for name in self._names:
+            vars(self._main).pop(name, None)
+        if error is not None:
+            ending.report(error)
+
+
+def load(kind: str, target: str, arguments: list[str]) -> Program | None:
+    """Prepares `sys` and `__main__` for the program; None when the interpreter itself should run it.
+
+    `target`: the path of a file, a folder or an archive, or a module's name when `kind` says so.
+    """
+    if kind == "module":
+        sys.argv = ["-m", *arguments]
+        _put_first(_here())
+        _new_main()
+        return Program(_run_module, (target, True))
+    sys.argv = [target, *arguments]
+    path = _absolute(target)
+    if pkgutil.get_importer(path) is not None:  # a folder, or an archive
+        sys.path.insert(0, path)
+        _new_main()
+        return Program(_run_module, ("__main__", False))
+    code, loader = _compiled(path) or (None, None)
+    if code is None:
+        return None
+    _put_first(_folder(target))
+    main = _new_main()
+    main.__file__ = path
+    main.__loader__ = loader
+    variables = vars(main)
+    names = ["__file__"]
+    if "__cached__" in vars(_ORIGINAL_MAIN):
+        variables["__cached__"] = None
+        names.append("__cached__")
+    return Program(exec, (code, variables), tuple(names))
+
+
+_ORIGINAL_MAIN = sys.modules["__main__"]
+_run_module: Callable[..., Any] = runpy._run_module_as_main  # type: ignore[attr-defined]
+
+
+def _new_main() -> types.ModuleType:
+    """A module `__main__` as the interpreter makes it; pickles and spawned workers find it."""
+    main = types.ModuleType("__main__")
+    main.__loader__ = importlib.machinery.BuiltinImporter
+    if "__annotations__" in vars(_ORIGINAL_MAIN):
+        main.__annotations__ = {}
+    main.__builtins__ = builtins  # type: ignore[attr-defined]
+    sys.modules["__main__"] = main
+    return main
+
+
+def _compiled(path: str) -> tuple[types.CodeType, Any] | None:
+    """The code and loader of a source or compiled file; None when it has none."""
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+        if path.endswith(".pyc") or source[:2] == importlib.util.MAGIC_NUMBER[:2]:
+            compiled = importlib.machinery.SourcelessFileLoader("__main__", path)
+            code = compiled.get_code("__main__")
+            return (code, compiled) if code is not None else None
+        with warnings.catch_warnings(record=True) as caught:
+            code = compile(source, path, "exec", dont_inherit=True)
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        ImportError,
+        EOFError,
+        OverflowError,
+        MemoryError,
+        RecursionError,
+    ):
+        return None
+    for one in caught:
+        warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    return code, importlib.machinery.SourceFileLoader("__main__", path)
+
+
+def _put_first(folder: str) -> None:
+    """Puts the program's folder first on the path, unless `-P` or PYTHONSAFEPATH forbids."""
+    if folder and not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
+
+
+def _absolute(path: str) -> str:
+    """As the interpreter makes `__file__` absolute: nothing is normalised."""
+    return os.path.join(_here(), path)
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(os.path.realpath(path))
+
+
+def _here() -> str:
+    """The working directory; empty when it has been deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
