@@ -1,0 +1,272 @@
+"""Ranks that end well too early: when that is the cause of a fault, when it is none, and what is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.trainingjob import LastRestart, Phase
+
+CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:20905"
+
+
+def running(roles: list[dict[str, Any]] | None = None, **spec: Any) -> ToyCluster:
+    wanted = roles or [{"name": "worker", "replicas": 2}]
+    return ToyCluster(make_job(roles=wanted, **spec), make_engine()).settle()
+
+
+def uneven(
+    cluster: ToyCluster, early: int = 1, step: int | None = 30, code: int = 76, **facts: Any
+) -> ToyCluster:
+    """One rank ends with 0 after a step; all others that run lose it a moment later."""
+    now = cluster.now.timestamp()
+    cluster.rank(early, step=step, time=now).exit(early, 0, ended=now, finished=now)
+    for view in list(cluster.views.values()):
+        for rank in view.ranks:
+            if rank.state == "RUNNING":
+                cluster.rank(rank.rank, step=step, time=now, **facts)
+                cluster.exit(rank.rank, code, ended=now + 0.1, stderr=CLOSED)
+    return cluster
+
+
+def answered(cluster: ToyCluster) -> LastRestart:
+    cluster.settle().wait(1).settle()
+    last = cluster.job.status.restarts.last
+    assert last is not None
+    return last
+
+
+def again(cluster: ToyCluster) -> None:
+    """The fault is answered, and whatever may run again does."""
+    answered(cluster)
+    cluster.wait(120).settle()
+
+
+def test_it_names_rank_node_step_and_the_way_out() -> None:
+    cluster = running()
+    node = cluster.pods["job-worker-1"].node
+    last = answered(uneven(cluster))
+    assert (last.reason, last.rank, last.node, last.exit_code, last.step) == ("EndedEarly", 1, node, 0, 30)
+    assert last.message.startswith(
+        f"rank 1 on node {node} ended with exit code 0 after step 30 while others went on (uneven inputs?)"
+    )
+    assert "drop_last" in last.message and "join()" in last.message
+    assert last.message.endswith(f"Then rank 0 failed: {CLOSED}"), "what the others wrote is not lost"
+    assert last.counted and cluster.job.status.offenders == []
+
+
+def test_the_third_time_at_the_same_step_fails_the_job_whichever_rank_it_is() -> None:
+    cluster = running([{"name": "worker", "replicas": 3}])
+    for early in (1, 2, 1):
+        assert cluster.job.status.phase is Phase.RUNNING
+        again(uneven(cluster, early))
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "RepeatedError", 2)
+    assert "ended with exit code 0 after step 30" in status.message
+
+
+def test_another_step_is_another_error() -> None:
+    cluster = running()
+    for step in (30, 31, 30, 31):
+        again(uneven(cluster, step=step))
+    assert cluster.job.status.phase is Phase.RUNNING
+
+
+def test_ranks_that_never_make_a_step_do_not_restart_for_long_either() -> None:
+    cluster = running()
+    for _ in range(3):
+        again(uneven(cluster, step=None))
+    status = cluster.job.status
+    assert (status.phase, status.reason) == (Phase.FAILED, "RepeatedError")
+    assert "before its first step" in status.message
+
+
+def test_several_ranks_are_named_up_to_a_bound() -> None:
+    cluster = running([{"name": "worker", "replicas": 10}])
+    now = cluster.now.timestamp()
+    for rank in range(1, 9):
+        cluster.rank(rank, step=30 if rank > 1 else 29).exit(rank, 0, ended=now)
+    message = answered(uneven(cluster, 9)).message
+    assert message.startswith("rank 1 on") and "after step 29" in message
+    assert "went on, as did ranks 2, 3, 4, 5, 6 and 3 more (uneven inputs?)" in message
+
+
+def test_the_total_is_named_where_ranks_tell_it() -> None:
+    """Of ranks that iterate over what they have, each knows a total of its own."""
+    cluster = running().rank(1, total_steps=30)
+    last = answered(uneven(cluster, total_steps=40))
+    assert (last.reason, last.rank) == ("EndedEarly", 1) and "after step 30 of 40" in last.message
+
+
+@pytest.mark.parametrize(("step", "blamed"), [(30, 1), (34, 0)])
+def test_an_error_without_words_where_steps_were_left(step: int, blamed: int) -> None:
+    """In step with the one that ended it is an echo; beyond, the rank did without it."""
+    cluster = running()
+    now = cluster.now.timestamp()
+    cluster.rank(1, step=30, total_steps=40).exit(1, 0, ended=now)
+    cluster.rank(0, step=step, total_steps=40).exit(0, 1, ended=now + 1, stderr="training failed")
+    last = answered(cluster)
+    assert (last.reason, last.rank) == ("EndedEarly" if blamed else "RankFailed", blamed)
+    assert "training failed" in last.message
+
+
+def test_a_rank_that_made_all_its_steps_is_not_early() -> None:
+    """Rank 0 saves and evaluates for long after the last step, and fails: the cause is its own."""
+    cluster = running().rank(1, total_steps=30)
+    last = answered(uneven(cluster, total_steps=30))
+    assert (last.reason, last.rank) == ("PeerLost", 0)
+
+
+def test_a_rank_may_end_while_others_go_on_well() -> None:
+    cluster = running().train(30)
+    cluster.exit(1, 0, ended=cluster.now.timestamp()).settle().wait(3600).train(90).settle()
+    assert (cluster.job.status.phase, cluster.job.status.restarts.total) == (Phase.RUNNING, 0)
+    cluster.exit(0, 0).settle()
+    assert cluster.job.status.phase is Phase.SUCCEEDED
+
+
+def test_all_ranks_end_well_after_different_steps() -> None:
+    cluster = running()
+    now = cluster.now.timestamp()
+    cluster.rank(0, step=40).rank(1, step=30).exit(1, 0, ended=now).exit(0, 0, ended=now + 9).settle()
+    assert cluster.job.status.phase is Phase.SUCCEEDED
+
+
+def test_the_early_end_is_reported_after_its_echo() -> None:
+    cluster = running()
+    now = cluster.now.timestamp()
+    cluster.exit(0, 76, ended=now, stderr=CLOSED).settle()
+    assert cluster.job.status.restarts.last is None
+    cluster.wait(0.3).rank(1, step=30).exit(1, 0, ended=now - 0.1)
+    assert answered(cluster).reason == "EndedEarly"
+
+
+def test_an_early_end_waits_for_a_better_cause() -> None:
+    cluster = running([{"name": "worker", "replicas": 3}]).train(30)
+    now = cluster.now.timestamp()
+    cluster.exit(1, 0, ended=now - 60).exit(0, 76, ended=now, stderr=CLOSED).settle()
+    assert cluster.job.status.restarts.last is None
+    cluster.wait(0.3).exit(2, 137, signal=9, ended=now - 0.1)
+    last = answered(cluster)
+    assert (last.reason, last.rank) == ("RankKilled", 2)
+
+
+def test_while_its_agent_is_away_nobody_knows_of_it() -> None:
+    cluster = running()
+    pod = cluster.pods["job-worker-1"]
+    uid = pod.uid
+    cluster.views[uid] = replace(cluster.views[uid], agent_away=True, launcher_connected=False)
+    cluster.exit(0, 76, ended=cluster.now.timestamp(), stderr=CLOSED)
+    assert answered(cluster).reason == "PeerLost"
+
+
+def test_a_pod_that_ended_well_tells_as_much_as_its_ranks() -> None:
+    """Its agent was away, so its launcher let it go; no report says more."""
+    cluster = running()
+    pod = cluster.pods["job-worker-1"]
+    cluster.pod("job-worker-1", phase="Succeeded", exit_code=0)
+    cluster.views.pop(pod.uid)
+    cluster.exit(0, 76, ended=cluster.now.timestamp(), stderr=CLOSED)
+    last = answered(cluster)
+    assert (last.reason, last.rank) == ("EndedEarly", 1)
+
+
+TWO = [{"name": "actor", "replicas": 2}, {"name": "learner", "replicas": 2}]
+"""Ranks 0 and 1, 2 and 3."""
+
+
+@pytest.mark.parametrize(
+    ("success", "done", "expected"),
+    [
+        # Helpers beside the role that decides complete by design.
+        ("learner", [0], ("PeerLost", 3)),
+        ("learner", [0, 1], ("PeerLost", 3)),
+        ("learner", [2], ("EndedEarly", 2)),
+        ("learner", [0, 2], ("EndedEarly", 2)),
+        ("AllRolesComplete", [0], ("EndedEarly", 0)),
+        # A role that is through as a whole is through.
+        ("AllRolesComplete", [0, 1], ("PeerLost", 3)),
+    ],
+)
+def test_roles_are_judged_by_themselves(success: str, done: list[int], expected: tuple[str, int]) -> None:
+    cluster = running(TWO, success=success).train(30)
+    now = cluster.now.timestamp()
+    for rank in done:
+        cluster.exit(rank, 0, ended=now)
+    cluster.exit(3, 76, ended=now + 0.1, stderr=CLOSED)
+    last = answered(cluster)
+    assert (last.reason, last.rank) == expected
+
+
+@pytest.mark.parametrize(
+    "facts", [{"deleting": True}, {"deleting": True, "disruption": "PreemptionByScheduler"}]
+)
+def test_a_rank_that_saves_and_ends_because_it_was_told_to_is_not_early(facts: dict[str, Any]) -> None:
+    cluster = running().train(30)
+    cluster.pod("job-worker-1", leaving_since=cluster.now.timestamp() - 1, **facts)
+    last = answered(uneven(cluster))
+    assert last.reason in ("PodDeleted", "PodPreempted") and not last.counted
+
+
+def test_ranks_of_an_incarnation_that_was_replaced_are_of_no_interest() -> None:
+    cluster = running().train(30)
+    uid = cluster.pods["job-worker-1"].uid
+    old = cluster.views[uid]
+    cluster.exit(0, 137, signal=9).settle()
+    assert cluster.job.status.incarnation == 2
+    cluster.views[uid] = replace(old, ranks=tuple(replace(one, state="EXITED") for one in old.ranks))
+    cluster.exit(0, 76, ended=cluster.now.timestamp(), stderr=CLOSED).wait(5).step()
+    last = cluster.job.status.restarts.last
+    assert last is not None and last.reason != "EndedEarly"
+
+
+def test_in_a_job_that_has_shrunk_ranks_are_those_of_the_pods_that_are_there() -> None:
+    cluster = running([{"name": "worker", "replicas": 3, "minReplicas": 2}]).train(30)
+    cluster.schedulable = False
+    cluster.lose("job-worker-0").settle().wait(600).settle()
+    assert cluster.job.status.roles[0].absent == [0] and cluster.job.status.phase is Phase.RUNNING
+    last = answered(uneven(cluster, early=1))
+    assert (last.reason, last.pod) == ("EndedEarly", "job-worker-2")
+
+
+def test_a_suspended_job_has_no_early_ends() -> None:
+    cluster = running().train(30).spec(suspend=True)
+    now = cluster.now.timestamp()
+    cluster.exit(1, 0, ended=now).exit(0, 76, ended=now, stderr=CLOSED).settle()
+    assert (cluster.job.status.phase, cluster.job.status.restarts.total) == (Phase.SUSPENDED, 0)
+
+
+def test_several_processes_of_one_pod() -> None:
+    cluster = running([{"name": "worker", "replicas": 1, "processesPerReplica": 2}]).train(30)
+    last = answered(uneven(cluster))
+    assert (last.reason, last.rank, last.pod) == ("EndedEarly", 1, "job-worker-0")
+
+
+def test_all_others_hang_until_the_watchdog_strikes() -> None:
+    cluster = running([{"name": "worker", "replicas": 3}]).train(30)
+    now = cluster.now.timestamp()
+    cluster.exit(1, 0, ended=now).settle().wait(600)
+    for rank in (0, 2):
+        cluster.exit(rank, 134, signal=6, hung=True, ended=cluster.now.timestamp(), time=now)
+    last = answered(cluster)
+    assert (last.reason, last.rank) == ("EndedEarly", 1) and "made no step any more" in last.message
+    assert cluster.job.status.offenders == []
+
+
+def test_a_rank_that_hangs_after_its_last_step_is_told_by_its_own_line() -> None:
+    cluster = running().train(30)
+    now = cluster.now.timestamp()
+    where = "no end for 600 s after step 30; its main thread is at /app/train.py:88 in upload"
+    cluster.exit(1, 0, ended=now).rank(0, finished=now).settle().wait(600)
+    cluster.exit(0, 134, signal=6, hung=True, ended=cluster.now.timestamp(), stderr=where)
+    node = cluster.pods["job-worker-0"].node
+    last = answered(cluster)
+    assert (last.reason, last.rank) == ("RankNotEnding", 0)
+    assert last.message.startswith(
+        f"rank 0 on node {node} made its last step 30 and has not ended since; "
+        "its main thread is at /app/train.py:88 in upload"
+    )
+    assert cluster.job.status.offenders == []

@@ -1,0 +1,136 @@
+"""A rank's last words: what they say of the error, of a lost peer, and of where its main thread was."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
+
+TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 9, in <module>\n    step()\n"
+CLOSED = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+    "[10.0.0.7]:20905. This is typically caused by a remote worker crashing."
+)
+RESET = CLOSED.replace("Connection closed by peer", "Read error [10.0.0.7]:20905: Connection reset by peer")
+WATCHDOG = (
+    "[rank0]:[E1125 10:00:00.1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600029 milliseconds before "
+    "timing out.\nterminate called after throwing an instance of 'c10::DistBackendError'\n"
+    "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated\n"
+)
+WARNING = (
+    "[W1125 10:00:00.1 socket.cpp:767] [c10d] The client socket has failed to connect to [node]:29500 (errno "
+    "111 - Connection refused)."
+)
+DUMP = """Fatal Python error: Aborted
+
+Thread 0x00007fa85cb296c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+
+Current thread 0x00007fa87ea4fb80 (most recent call first):
+  File "{file}", line 31 in {function}
+  File "train.py", line 70 in <module>
+
+Extension modules: numpy._core._multiarray_umath, torch._C (total: 13)
+"""
+IN_A_COLLECTIVE = DUMP.format(file="/site/torch/distributed/distributed_c10d.py", function="all_reduce")
+ELSEWHERE = DUMP.format(file="/app/data.py", function="fetch")
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        TRACEBACK + CLOSED,
+        TRACEBACK + RESET,
+        TRACEBACK + RESET + "\nterminate called without an active exception\n" + IN_A_COLLECTIVE,
+        "\n".join(f"[rank0]: {line}" for line in (TRACEBACK + CLOSED).splitlines()),
+        TRACEBACK + "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely "
+        "closed. Did the remote server shutdown or crash?",
+        TRACEBACK + "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu",
+        TRACEBACK + "RuntimeError: Broken pipe",
+        TRACEBACK + "RuntimeError: Timed out waiting 1800000ms for recv operation to complete",
+        TRACEBACK + "RuntimeError: Application timeout caused pair closure",
+        TRACEBACK + "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:3690, remote "
+        "process exited or there was a network error, NCCL version 2.27.5\nncclRemoteError: A call failed "
+        "possibly due to a network error or a remote process exiting prematurely.\nLast error:\nrefused",
+        TRACEBACK + CLOSED + "\n\nThe above exception was the direct cause of the following exception:\n\n"
+        + TRACEBACK + "trainer.errors.TrainingFailedError: rank 0 failed",
+        TRACEBACK + CLOSED + "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        + TRACEBACK + "KeyError: 'loss'",
+        "ERROR:trainer:failed: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:20905",
+        WATCHDOG,
+        WATCHDOG + IN_A_COLLECTIVE,
+    ],
+)  # fmt: skip
+def test_words_of_a_lost_peer(stderr: str) -> None:
+    assert lost_peer(stderr)
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "",
+        "step 30 loss 2.4",
+        TRACEBACK + "ValueError: boom",
+        # Somebody else's server, and a port that is taken: the program's own trouble.
+        TRACEBACK + "ConnectionRefusedError: [Errno 111] Connection refused",
+        TRACEBACK + "ConnectionResetError: [Errno 104] Connection reset by peer",
+        TRACEBACK + "requests.exceptions.ConnectionError: timed out after 3 s",
+        TRACEBACK
+        + "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
+        "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        TRACEBACK + "RuntimeError: CUDA error: device-side assert triggered",
+        TRACEBACK + "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.",
+        # c10d warns of each attempt; the error is another.
+        f"{WARNING}\n{TRACEBACK}ValueError: boom",
+        f"{WARNING}\nno config",
+        # It was caught; the end came later, of something else.
+        TRACEBACK + CLOSED + "\nretrying\n" + TRACEBACK + "ValueError: boom",
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
+        '  File "train.py", line 3 in f\n',
+    ],
+)
+def test_words_of_an_error_of_its_own(stderr: str) -> None:
+    assert not lost_peer(stderr) and not timed_out(stderr)
+
+
+def test_a_peer_that_does_not_reply_in_time_may_hang() -> None:
+    assert timed_out(WATCHDOG)
+    assert timed_out(TRACEBACK + "RuntimeError: Timed out waiting 1800000ms for recv operation to complete")
+    assert not timed_out(TRACEBACK + CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        (TRACEBACK + "ValueError: boom\n" + ELSEWHERE, "ValueError: boom"),
+        (TRACEBACK + "ValueError: boom\nterminate called without an active exception\n", "ValueError: boom"),
+        ("step 3\n" + ELSEWHERE, "Fatal Python error: Aborted at /app/data.py:31 in fetch"),
+        (ELSEWHERE, "Fatal Python error: Aborted at /app/data.py:31 in fetch"),
+        ("terminate called without an active exception", "terminate called without an active exception"),
+    ],
+)
+def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str, said: str) -> None:
+    assert gist(stderr) == said
+
+
+@pytest.mark.parametrize(
+    ("stderr", "place", "waits"),
+    [
+        ("", "", None),
+        ("no step for 12 s after step 30", "", None),
+        (IN_A_COLLECTIVE, "/site/torch/distributed/distributed_c10d.py:31 in all_reduce", True),
+        (ELSEWHERE, "/app/data.py:31 in fetch", False),
+        (DUMP.format(file="/s/torch/autograd/graph.py", function="_engine_run_backward"),
+         "/s/torch/autograd/graph.py:31 in _engine_run_backward", True),
+        ("no step for 9 s after step 30; its main thread is at /app/data.py:7 in fetch\n" + ELSEWHERE,
+         "/app/data.py:7 in fetch", False),
+        # The launcher names the program's own line; what that waits for is in the stack.
+        ("no step for 9 s; its main thread is at /app/train.py:70 in main\n" + IN_A_COLLECTIVE,
+         "/app/train.py:70 in main", True),
+        # Cut off at its head: whose stack it is, nothing tells.
+        ('  File "/app/data.py", line 31 in fetch\n', "", None),
+    ],
+)  # fmt: skip
+def test_where_the_main_thread_of_a_hung_rank_is(stderr: str, place: str, waits: bool | None) -> None:
+    assert (main_thread(stderr), waits_for_others(stderr)) == (place, waits)
