@@ -29,6 +29,8 @@ class Cause(StrEnum):
     """Steps held up by saving."""
     STRAGGLER = "straggler"
     """Steps held up by ranks that are lastingly slow: the share of them that guard/ holds to be lost."""
+    FINISH = "finish"
+    """From the last step to the end of the ranks: evaluation, the last save, the interpreters' own end."""
     SUSPENDED = "suspended"
 
 

@@ -106,7 +106,7 @@ def _life(files: tuple[Path, ...]) -> Life:
 def stepping(found: list[Life]) -> tuple[float, float]:
     """(productive, recompute) seconds: steps beyond all earlier ones, and steps made again.
 
-    A life counts from the end of its first step to that of its last, or until its ranks had ended well.
+    A life counts from the end of its first step to that of its last.
     """
     productive = recompute = 0.0
     best = 0
@@ -116,6 +116,6 @@ def stepping(found: list[Life]) -> tuple[float, float]:
         if last <= best:
             crossing = life.ends[last]
         recompute += crossing - life.first
-        productive += max(life.ends[last], life.left) - crossing
+        productive += life.ends[last] - crossing
         best = max(best, last)
     return productive, recompute

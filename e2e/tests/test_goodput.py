@@ -83,6 +83,7 @@ def compare(cluster: Cluster, jobs: Jobs, volume: str, seen: Watched, decided: l
         Cause.START: found[0].first - placed,
         Cause.PRODUCTIVE: productive,
         Cause.RECOMPUTE: recompute,
+        Cause.FINISH: found[-1].left - max(found[-1].ends.values()),
         # What is between a life's last step and the blow is no step that ended: it is lost with the fault.
         Cause.DETECT: sum(at - max(life.ends.values()) for life, at in zip(found[:-1], decided, strict=True)),
         Cause.RESTART: sum(life.first - at for life, at in zip(found[1:], decided, strict=True)),

@@ -8,7 +8,8 @@ from datetime import datetime
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import Goodput
 
-_STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
+_UNSURE = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.FINISH)
+"""Causes that may turn out to have been a hang since the last step."""
 
 
 def settled(ledger: Goodput, stepped: datetime | None, now: datetime) -> dict[str, float]:
@@ -16,7 +17,9 @@ def settled(ledger: Goodput, stepped: datetime | None, now: datetime) -> dict[st
     `stepped`, a job may hang, and what looks like training is then the time it took to find out.
     """
     until = min(now, stepped) if stepped is not None else ledger.since
-    return totals(ledger, until if ledger.cause in _STEPPING and until is not None else now)
+    if ledger.cause == Cause.FINISH:
+        until = ledger.since  # ranks may hang in their end, and some go on to a second loop
+    return totals(ledger, until if ledger.cause in _UNSURE and until is not None else now)
 
 
 def gains(counted: Mapping[str, float], ledger: Mapping[str, float]) -> dict[str, float]:

@@ -36,7 +36,9 @@ _LAST_WORDS = timedelta(seconds=5)
 """Ranks that step longer after they were given up are cut off, and nothing comes of their steps."""
 _STALL = timedelta(seconds=3)
 _STEPPING = (Cause.PRODUCTIVE, Cause.RECOMPUTE)
-_RECOVERING = (*_STEPPING, Cause.DETECT, Cause.RESTART)
+_WORKING = (*_STEPPING, Cause.FINISH)
+"""Causes under which ranks run their program; saving and faults are booked out of these."""
+_RECOVERING = (*_WORKING, Cause.DETECT, Cause.RESTART)
 """Causes after which a job that makes no steps is restarting, not starting."""
 
 
@@ -76,6 +78,8 @@ def account(
     stepping = [rank for rank in ranks if rank.first_step]
     if incarnation and stepping:
         book.steps(stepping, resumed)
+        if all(_made_all(rank) for rank in stepping):
+            book.finish(max(map(_time, stepping)), blow.at if blow else now)
     else:
         book.last_words([rank for view in views for rank in view.ranks if rank.step])
     if blow is not None:
@@ -92,7 +96,7 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
         return None
     if status.phase in (Phase.SUSPENDED, Phase.SUSPENDING):
         return Cause.SUSPENDED
-    if status.phase is Phase.RUNNING and current in _STEPPING:
+    if status.phase is Phase.RUNNING and current in _WORKING:
         return current
     if status.membership == "" and waiting in _QUEUE:
         return Cause.QUEUE
@@ -132,7 +136,10 @@ class _Book:
         """
         furthest = max(ranks, key=lambda rank: rank.step or 0)
         step, at = furthest.step or 0, _time(furthest)
-        if self.cause not in _STEPPING:
+        if self.cause is Cause.FINISH and not all(_made_all(rank) for rank in ranks):
+            # A second loop: what seemed to be the end was a pause between its steps.
+            self.turn(Cause.PRODUCTIVE, self._since)
+        elif self.cause not in _WORKING:
             self.value.checkpoint = 0.0
             first = _ms(datetime.fromtimestamp(max(rank.first_step for rank in ranks), UTC))
             # Looked at late it may be past what was lost; then its first step tells where it began.
@@ -144,6 +151,17 @@ class _Book:
             self.turn(Cause.PRODUCTIVE, self._crossing(step, at))
         if self.cause is Cause.PRODUCTIVE:
             self.value.best = max(self.value.best, step)
+
+    def finish(self, stepped: datetime, end: datetime) -> None:
+        """All steps are made: what ranks did since the last one, which ended at `stepped`, up to `end`.
+
+        Saving that was reported since the last look took place then, as far as there was time for it.
+        """
+        if self.cause in _STEPPING:
+            after = max(0.0, (min(end, self._now) - max(stepped, self._since)).total_seconds())
+            unbooked, self._saving = self._saving, self._saving - after
+            self.turn(Cause.FINISH, stepped)
+            self._saving = unbooked
 
     def last_words(self, ranks: Sequence[RankView]) -> None:
         """Steps that ranks made between the decision to stop them and their end."""
@@ -160,6 +178,8 @@ class _Book:
         """
         if blow.node_lost and self.cause is Cause.RESTART:
             # The restart that its echo caused could lead nowhere.
+            self.turn(Cause.DETECT, _ms(blow.at))
+        elif self.cause is Cause.FINISH:
             self.turn(Cause.DETECT, _ms(blow.at))
         elif self.cause in _STEPPING:
             at = max(blow.at, stepped)
@@ -199,7 +219,7 @@ class _Book:
     def _hold(self, at: datetime) -> None:
         """Books for how long checkpoints have held up the steps; what runs since then began so much later."""
         unbooked = self._saving - self.value.checkpoint
-        if self.cause in _STEPPING and unbooked > 0:
+        if self.cause in _WORKING and unbooked > 0:
             held = round(min((at - self._since).total_seconds(), unbooked), 3)
             self._add(Cause.CHECKPOINT, held)
             self.value.checkpoint = round(self.value.checkpoint + held, 3)
@@ -216,6 +236,12 @@ class _Book:
             return at
         share = (self.value.best - anchor) / (step - anchor)
         return _ms(since + timedelta(seconds=max(0.0, share) * (at - since).total_seconds()))
+
+
+def _made_all(rank: RankView) -> bool:
+    """Whether a rank makes no further step, as far as that is known."""
+    over = rank.finished or (rank.state == "EXITED" and not rank.exit_code and not rank.signal)
+    return bool(over or (rank.total_steps and (rank.step or 0) >= rank.total_steps))
 
 
 def _time(rank: RankView) -> datetime:

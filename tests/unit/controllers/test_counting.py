@@ -25,6 +25,8 @@ from convoy_crds.trainingjob import Goodput
         # Of the incarnation before.
         ("productive", -7, {"start": 5, "productive": 0}),
         ("productive", None, {"start": 5, "productive": 0}),
+        # It may turn out to have been a hang since the last step.
+        ("finish", 12, {"start": 5, "finish": 0}),
         ("", None, {"start": 5}),
     ],
 )

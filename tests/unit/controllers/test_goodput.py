@@ -125,7 +125,10 @@ def test_what_is_no_lasting_straggler_costs_no_goodput(view: SlowView) -> None:
 def test_a_hang_is_detected_late_and_lasts_since_the_last_step() -> None:
     cluster = made().settle().wait(1).train(1).settle().wait(10).train(21)
     last = cluster.now.timestamp()
-    cluster.wait(30).rank(1, time=last).exit(1, 134, signal=6, hung=True, ended=last + 30).settle()
+    cluster.wait(30)
+    for rank in (0, 1):
+        cluster.rank(rank, time=last).exit(rank, 134, signal=6, hung=True, ended=last + 30)
+    cluster.settle()
     assert spent(cluster) == {"start": 1, "productive": 10, "detect": 30}
 
 
@@ -260,3 +263,79 @@ def test_it_always_sums_up_to_the_job_s_age(events: list[tuple[str, int]]) -> No
             cluster.spec(suspend=what == "suspend")
         cluster.wait(amount / 3).settle()
         spent(cluster)
+
+
+# After the last step
+
+
+def all_ranks(cluster: ToyCluster, **facts: Any) -> ToyCluster:
+    return cluster.rank(0, **facts).rank(1, **facts)
+
+
+def test_what_ranks_do_after_their_last_step_is_not_productive() -> None:
+    """An evaluation of 30 s, of a program whose total nobody knows: once it is over, all of it is known."""
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle().wait(30)
+    assert spent(cluster) == {"start": 1, "productive": 40}, "it may be one long step"
+    all_ranks(cluster, finished=cluster.now.timestamp()).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "finish": 30}
+    cluster.wait(20).settle()
+    for rank in (0, 1):
+        cluster.exit(rank, 0, ended=cluster.now.timestamp())
+    cluster.settle()
+    assert cluster.job.status.phase == "Succeeded"
+    assert spent(cluster) == {"start": 1, "productive": 10, "finish": 50}
+
+
+def test_where_the_total_is_known_the_finish_begins_at_once() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, total_steps=21).settle().wait(30)
+    assert spent(cluster) == {"start": 1, "productive": 10, "finish": 30}
+
+
+def test_it_does_not_begin_before_the_last_rank_is_through() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).settle()
+    cluster.rank(1, finished=cluster.now.timestamp()).wait(10).settle()
+    assert spent(cluster) == {"start": 1, "productive": 20}
+
+
+def test_the_end_may_be_seen_at_once_with_the_last_steps() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).wait(7)
+    for rank in (0, 1):
+        cluster.exit(rank, 0, ended=cluster.now.timestamp(), finished=cluster.now.timestamp())
+    cluster.wait(2).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "finish": 7, "detect": 2}
+
+
+def test_the_last_save_is_taken_out_of_the_finish() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, checkpoint_seconds=1.5).settle()
+    cluster.wait(8)
+    all_ranks(cluster, finished=cluster.now.timestamp(), checkpoint_seconds=6.5).settle()
+    assert spent(cluster) == {"start": 1, "productive": 8.5, "checkpoint": 6.5, "finish": 3}
+
+
+def test_saving_that_the_finish_cannot_hold_was_before_it() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21).wait(1)
+    all_ranks(cluster, finished=cluster.now.timestamp(), checkpoint_seconds=3.0).settle()
+    assert spent(cluster) == {"start": 1, "productive": 8, "checkpoint": 3}
+
+
+def test_a_second_loop_shows_that_it_was_no_end() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, total_steps=21).settle().wait(30)
+    assert spent(cluster)["finish"] == 30
+    cluster.train(22, total_steps=50).settle().wait(10).train(32).settle()
+    assert spent(cluster) == {"start": 1, "productive": 50}
+
+
+def test_a_rank_that_never_ends_hangs_since_its_last_step() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21)
+    last = cluster.now.timestamp()
+    all_ranks(cluster.wait(5), finished=cluster.now.timestamp()).settle().wait(600)
+    for rank in (0, 1):
+        cluster.exit(rank, 134, signal=6, hung=True, ended=last + 605)
+    cluster.settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "detect": 605}
+
+
+def test_a_fault_in_the_finish_ends_it() -> None:
+    cluster = made().settle().wait(1).train(1).settle().wait(10).train(21, total_steps=21).settle().wait(30)
+    cluster.exit(1, 137, signal=9, ended=cluster.now.timestamp()).wait(1).settle().wait(2).settle()
+    assert spent(cluster) == {"start": 1, "productive": 10, "finish": 30, "detect": 1, "restart": 2}
