@@ -11,12 +11,14 @@ from typing import Any
 from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob.users import container_security, pod_security
 from convoy_crds import terms
+from convoy_crds.containers import UNNAMED
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot
 from convoy_crds.meta import API_VERSION
 from convoy_crds.trainingjob import Role, TrainingJob
 
-LAUNCHER = ("python3", "-I", "-S", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
+# Text is UTF-8, whatever locale the image has.
+LAUNCHER = ("python3", "-I", "-S", "-X", "utf8", f"{terms.MOUNT_PATH}/lib/convoy_launch.py")
 AGENT_VOLUME = "convoy-agent"
 SHM_VOLUME = "convoy-shm"
 HOME_VOLUME = "convoy-home"
@@ -42,6 +44,8 @@ def _environment(job: TrainingJob, grace_seconds: int) -> list[dict[str, str]]:
     if tiers.any:
         values[terms.ENV_CHECKPOINT_TIERS] = ",".join(tiers.names)
         values[terms.ENV_CHECKPOINT_SECONDS] = str(job.spec.checkpoint.interval_seconds)
+    if not job.spec.recovery.warm:
+        values[terms.ENV_WARM] = "false"
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
@@ -63,7 +67,7 @@ def _container(
     own_paths = {mount["mountPath"] for mount in user.get("volumeMounts", ())}
     container = {
         **user,
-        "name": user.get("name", "worker"),
+        "name": user.get("name") or UNNAMED,
         "image": user.get("image") or (engine.spec.image if engine else ""),
         "command": list(LAUNCHER),
         "env": [entry for entry in user.get("env", ()) if entry.get("name") not in OWN_ENV] + environment,
@@ -73,7 +77,9 @@ def _container(
         ],
         "securityContext": container_security(user.get("securityContext"), security),
     }
-    container.pop("args", None)
+    # The end of the launcher is the end of its pod: a container may have a policy of its own (KEP-5307).
+    for theirs in ("args", "restartPolicy", "restartPolicyRules"):
+        container.pop(theirs, None)
     return container
 
 
@@ -132,7 +138,21 @@ def pod(job: TrainingJob, engine: Engine | None, slot: Slot) -> dict[str, Any]:
         },
     }
     body["metadata"]["annotations"][terms.ANNOTATION_INTENT] = intent_hash(body)
+    _help_readers(body)
     return body
+
+
+def _help_readers(body: dict[str, Any]) -> None:
+    """Adds what tells people and the operator more: which container runs the ranks, and the end of the log of
+    each container that fails. No part of the intent: no pod is replaced for it.
+    """
+    annotations, spec = body["metadata"]["annotations"], body["spec"]
+    ranks = spec["containers"][0]["name"]
+    annotations[terms.ANNOTATION_CONTAINER] = ranks
+    annotations.setdefault(terms.ANNOTATION_DEFAULT_CONTAINER, ranks)
+    for one in (*spec["containers"], *(spec.get("initContainers") or ())):
+        if isinstance(one, dict):
+            one.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
 
 def born(body: dict[str, Any], incarnation: int, avoid: Collection[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Pod:
         """Listens and starts the launcher in a folder. Its session is its own: Ctrl-C is ours to pass on."""
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket))
         self.process = subprocess.Popen(  # noqa: ASYNC220 - a fork; there is nothing to wait for
-            [sys.executable, "-I", "-S", system.entry()],
+            [sys.executable, "-I", "-S", "-X", "utf8", system.entry()],
             env={**environment, "CONVOY_SOCKET": str(self._socket)},
             cwd=folder,
             stdin=subprocess.DEVNULL,

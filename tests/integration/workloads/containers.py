@@ -1,0 +1,85 @@
+"""A launcher in a root file system of its own, with user, folders and rights as a kubelet gives them.
+
+Needs root, and namespaces by `unshare`. Run as a script it is the inside of the new namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+PODS = "/var/run/convoy"
+HOME = "/var/run/convoy-home"
+DEVICES = ("null", "zero", "full", "random", "urandom")
+SYSTEM = ("lib", "lib32", "lib64", "libx32")
+
+
+@dataclass(frozen=True)
+class Container:
+    """What a container runtime reads of a pod and its image."""
+
+    root: str
+    """The image's root file system; mounted, not changed."""
+    environment: Mapping[str, str]
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Folders and files of this machine by their path in the container, which the root holds."""
+    uid: int = 65532
+    working_dir: str = "/"
+    read_only: bool = True
+    shared_memory: bool = True
+    command: Sequence[str] = ("python3", "-I", "-S", "-X", "utf8", f"{PODS}/lib/convoy_launch.py")
+
+    def start(self, log: Path) -> subprocess.Popen[bytes]:
+        """The process whose end is the container's; its output goes to the file `log`."""
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
+                 sys.executable, "-I", __file__, json.dumps(asdict(self))],
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+            )  # fmt: skip
+
+
+def skeleton(root: Path) -> Path:
+    """Makes the folders that a container runtime mounts on; returns the root."""
+    for name in ("proc", "dev", "tmp", "etc", "app", PODS[1:], HOME[1:]):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    return root
+
+
+def _enter(container: Container) -> None:
+    """Becomes the first process of the container, as runc does: the working directory before the user."""
+    root = container.root
+    _mount("--make-rprivate", "/")
+    _mount("--bind", root, root)
+    _mount("-t", "tmpfs", "dev", f"{root}/dev")
+    for name in DEVICES:
+        Path(f"{root}/dev/{name}").touch()
+        _mount("--bind", f"/dev/{name}", f"{root}/dev/{name}")
+    if container.shared_memory:
+        Path(f"{root}/dev/shm").mkdir(mode=0o1777)
+        Path(f"{root}/dev/shm").chmod(0o1777)
+    _mount("-t", "proc", "proc", f"{root}/proc")
+    for target, source in container.mounts.items():
+        _mount("--bind", source, root + target)
+    if container.read_only:
+        _mount("-o", "remount,bind,ro", root)
+    os.chroot(root)
+    os.chdir(container.working_dir)
+    os.setgroups([container.uid])
+    os.setgid(container.uid)
+    os.setuid(container.uid)
+    os.execvpe(container.command[0], list(container.command), dict(container.environment))
+
+
+def _mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+if __name__ == "__main__":
+    _enter(Container(**json.loads(sys.argv[1])))
