@@ -240,14 +240,19 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def launch(
     agent: Agent, library: Path, bare: Path, tmp_path: Path
 ) -> AsyncIterator[Callable[..., Launcher]]:
-    """Starts a launcher with further environment variables; with `torch`, its `python` has torch."""
+    """Starts a launcher with further environment variables; with `torch`, its `python` has torch.
+
+    `prefix`: a command that runs the launcher.
+    """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(torch: bool = False, python: str = PYTHON, **environment: str) -> Launcher:
+    def start(
+        torch: bool = False, python: str = PYTHON, prefix: tuple[str, ...] = (), **environment: str
+    ) -> Launcher:
         log = tmp_path / f"log-{len(started)}"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [python, "-I", "-S", str(library / "convoy_launch.py")],
+                [*prefix, python, "-I", "-S", str(library / "convoy_launch.py")],
                 env={
                     "PATH": f"{Path(sys.executable).parent if torch else bare}:/usr/bin:/bin",
                     "PYTHONPATH": f"{WORKLOADS}",  # stands for the image's site-packages

@@ -15,7 +15,8 @@ from convoy_workloads.runtime.beat import FINISHED, SILENT, STARTED, STEPPING, B
         (STARTED, 30.1, True),
         (STEPPING, 9.9, False),
         (STEPPING, 10.1, True),
-        (FINISHED, 1e9, False),
+        (FINISHED, 9.9, False),
+        (FINISHED, 10.1, True),
     ],
 )
 def test_who_is_hung_with_ten_seconds_allowed(state: int, silence: float, is_hung: bool) -> None:

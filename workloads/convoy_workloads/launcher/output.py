@@ -71,10 +71,10 @@ class Tail:
         """Takes in what was printed."""
         self._data = (self._data + data)[-self._size :]
 
-    def text(self) -> str:
-        """What is kept, from its first whole line on where there is one, at most `size` bytes of UTF-8."""
-        data = self._data
-        if len(data) == self._size and b"\n" in data[:-1]:
+    def text(self, size: int | None = None) -> str:
+        """What is kept, or its last `size` bytes, from the first whole line on where there is one."""
+        most = self._size if size is None else min(size, self._size)
+        data = self._data[max(0, len(self._data) - most) :]
+        if len(data) == most and b"\n" in data[:-1]:
             data = data.split(b"\n", 1)[1]
-        text = data.decode("utf-8", "ignore").strip()
-        return text
+        return data.decode("utf-8", "ignore").strip()

@@ -1,4 +1,4 @@
-"""One rank: its process, its output, its end."""
+"""One rank: its processes, its output, its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from convoy_workloads.launcher import proc, stacks
 from convoy_workloads.launcher.nursery import Nursery
 from convoy_workloads.launcher.output import TAIL, LinePrefixer, Tail
+from convoy_workloads.launcher.process_group import ProcessGroup
 from convoy_workloads.runtime import beat as beats
 from convoy_workloads.runtime.beat import Pulse
 
@@ -51,7 +53,11 @@ class Rank:
         self._ended_ms = 0
         self._last = Pulse()
         """Its pulse as it was when it ended."""
-        self._tail = Tail()
+        self._finished_ms = 0
+        self._group: ProcessGroup | None = None
+        """Its processes since it was asked to leave."""
+        self._first_over = False
+        self._tail = Tail(stacks.DUMP_BYTES)
         self._streams: dict[int, _Stream] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -110,17 +116,59 @@ class Rank:
         self._ended()
 
     def exited(self, status: int) -> None:
-        """Takes in its wait status and the rest of its output, and ends what it left running."""
+        """Records the end of its first process.
+
+        The rank is over with it, and what it has left running is killed. A rank that was asked to leave is
+        over when its other processes are: a program behind a shell still saves its state.
+        """
+        self._first_over = True
+        if self._process is not None:
+            self._process.returncode = status  # keeps Popen from waiting for a process that is gone
+        if self._group is None or self.killed or self.hung:
+            self._signal(signal.SIGKILL, group=True)
+            self._end(status)
+            return
+        self._group.ended(self.pid, status)
+        self._group.request_rest()
+        self.settle()
+
+    def member_ended(self, pid: int, status: int) -> None:
+        """Records the end of any other process that the launcher has collected."""
+        if self._group is not None:
+            self._group.ended(pid, status)
+            self.settle()
+
+    def settle(self, tick: bool = False) -> None:
+        """Ends the rank if it was asked to leave and none of its processes is left.
+
+        `tick`: some time has passed since the call before.
+        """
+        if self._group is None or not self._first_over or self.state == EXITED:
+            return
+        if self._group.over():
+            self._end(self._group.status())
+        elif tick:
+            self._group.tick()
+
+    @property
+    def lingers(self) -> bool:
+        """Whether its first process has ended and others are still leaving."""
+        return self._first_over and self.state != EXITED
+
+    def _end(self, status: int) -> None:
+        self._close_streams()
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
             self.exit_code = 128 + self.signal
         else:
             self.exit_code = os.WEXITSTATUS(status)
-        if self._process is not None:
-            self._process.returncode = status  # keeps Popen from waiting for a process that is gone
-        self._signal(signal.SIGKILL, group=True)
-        self._close_streams()
+        if self.hung and self.exit_code in (0, 128 + signal.SIGABRT):
+            # A shell around the program has made an exit code of the signal, or has gone on behind it.
+            self.signal, self.exit_code = signal.SIGABRT, 128 + signal.SIGABRT
+        if self.hung and (line := stacks.main_line(self._tail.text())):
+            self.message += f"; {line}"
         self._last = beats.read(self.beat)
+        self._finished_ms = self._last.finished_ms
         self._ended()
 
     def _ended(self) -> None:
@@ -130,16 +178,56 @@ class Rank:
         self.done.set()
 
     def terminate(self) -> None:
-        """Asks it to leave. Of a cold command all processes are asked: a shell does not pass signals on."""
-        self._signal(signal.SIGTERM, group=not self.warm)
+        """Asks it to leave, once: a program may take a second request as one to end at once.
 
-    def abort(self) -> None:
-        """Makes it print the stack of every thread and die."""
+        Of a cold command all processes are asked: a shell does not pass signals on.
+        """
+        if self.pid and self._group is None and self.state != EXITED:
+            self._group = ProcessGroup(self.pid, alone=self.warm)
+            self._group.request()
+
+    def judge(self, pulse: Pulse, now: float, hang_seconds: float) -> bool:
+        """Aborts it if it hangs by this pulse; whether it does. One that leaves has its grace instead."""
+        if self._group is not None or not beats.hung(pulse, now, hang_seconds):
+            return False
+        self.hung = True
+        self.aborted_at = now
+        seconds = f"{now - pulse.at:.0f} s"
+        finished = pulse.state == beats.FINISHED
+        self.message = (
+            f"has not ended {seconds} after its last step, {pulse.step}"
+            if finished
+            else f"no step for {seconds} after step {pulse.step}"
+        )
+        self.abort(pulse.pid)
+        return True
+
+    def note_finish(self, pulse: Pulse) -> bool:
+        """Records when its main program was over; whether that is news."""
+        news = self._finished_ms != pulse.finished_ms
+        self._finished_ms = pulse.finished_ms
+        return news
+
+    def abort(self, program: int = 0) -> None:
+        """Makes it print the stack of every thread and die.
+
+        `program`: the process that makes the steps, where a shell or another wrapper is the first one.
+        """
+        if program != self.pid and program in proc.descendants(proc.scan(), self.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(program, signal.SIGABRT)
+            return
         self._signal(signal.SIGABRT, group=False)
 
     def kill(self) -> None:
         """Kills it and every process it started in its session."""
+        if self.state == EXITED:
+            return
         self.killed = True
+        if self._group is not None:
+            self._group.kill()
+        if self._first_over:
+            return
         self._signal(signal.SIGKILL, group=True)
         self._signal(signal.SIGKILL, group=False)  # just forked, it may not lead its session yet
 
@@ -149,11 +237,15 @@ class Rank:
         return words + (", out of memory" if self.oom else "") + (", hung" if self.hung else "")
 
     def stderr(self) -> str:
-        """What the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes."""
+        """What the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes.
+
+        Of a stack dump the main thread's stack, from its innermost call on.
+        """
         head = self.message.encode()[: TAIL // 2].decode(errors="ignore")
-        room = TAIL - len(head.encode()) - 1
-        tail = self._tail.text().encode()[-room:].decode(errors="ignore") if room > 0 else ""
-        return "\n".join(part for part in (head, tail) if part)
+        room = max(0, TAIL - len(head.encode()) - 1)
+        block = "\n".join(stacks.main_block(self._tail.text())) if self.hung else ""
+        rest = block.encode()[:room] if block else self._tail.text(room).encode()
+        return "\n".join(part for part in (head, rest.decode(errors="ignore")) if part)
 
     def report(self) -> dict[str, Any]:
         """Its `rank` message."""
@@ -175,6 +267,7 @@ class Rank:
             "step": self._last.step,
             "stepMs": self._last.step_ms,
             "checkpointMs": self._last.checkpoint_ms,
+            "finishedMs": self._finished_ms,
         }
 
     def _signal(self, number: int, group: bool) -> None:

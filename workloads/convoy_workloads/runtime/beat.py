@@ -18,12 +18,13 @@ STARTED = 1
 """Telemetry is on, the first step is not done: compilation and data loading take their time."""
 STEPPING = 2
 FINISHED = 3
-"""The loop is over: what follows may take as long as it likes."""
+"""Its main program, or its loop over `job.steps`, is over. What follows is bounded as a step is: a last
+evaluation, exit handlers, threads that do not end."""
 
 FIRST_STEP_FACTOR = 3
 """How many times hangSeconds the first step may take."""
 
-_RECORD = struct.Struct("<QQQQQQ")
+_RECORD = struct.Struct("<QQQQQQQQ")
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,17 @@ class Pulse:
     """When its first step of this incarnation ended."""
     checkpoint_ms: int = 0
     """For which saving has held up its steps in this incarnation."""
+    finished_ms: int = 0
+    """When its main program was over; 0 while it may make more steps."""
+    pid: int = 0
+    """The process that makes the steps: a shell around it may be the rank's first process."""
 
 
 def hung(pulse: Pulse, now: float, hang_seconds: float) -> bool:
     """Whether a rank with this pulse counts as hung at `now`."""
     if pulse.state == STARTED:
         return now - pulse.at > FIRST_STEP_FACTOR * hang_seconds
-    return pulse.state == STEPPING and now - pulse.at > hang_seconds
+    return pulse.state in (STEPPING, FINISHED) and now - pulse.at > hang_seconds
 
 
 def read(path: str) -> Pulse:
@@ -59,8 +64,8 @@ def read(path: str) -> Pulse:
         return Pulse()
     if len(data) < _RECORD.size:
         return Pulse()
-    state, nanoseconds, step, step_ms, first_step_ms, checkpoint_ms = _RECORD.unpack(data)
-    return Pulse(state, nanoseconds / 1e9, step, step_ms, first_step_ms, checkpoint_ms)
+    state, nanoseconds, *counts = _RECORD.unpack(data)
+    return Pulse(state, nanoseconds / 1e9, *counts)
 
 
 class Beat:
@@ -77,6 +82,7 @@ class Beat:
         """When the first one was."""
         self.checkpoint_seconds = 0.0
         """For which saving has held up the steps."""
+        self._finished_ms = 0
         if path:
             try:
                 self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -88,13 +94,17 @@ class Beat:
         self._write(STARTED)
 
     def step(self, number: int) -> bool:
-        """Step `number` is done; said again it is a sign of life. Whether it is the first of this process."""
+        """Step `number` is done; reported again it is a sign of life, after the last step too.
+
+        Returns whether it is the first of this process.
+        """
         first = not self.first_step_ms
-        if number > self.last_step:
+        further = number > self.last_step
+        if further:
             self.last_step = number
             self.step_ms = int(time.time() * 1000)
             self.first_step_ms = self.first_step_ms or self.step_ms
-        self._write(STEPPING)
+        self._write(FINISHED if self._state == FINISHED and not further else STEPPING)
         return first and self.first_step_ms > 0
 
     def held_up(self, seconds: float) -> None:
@@ -104,24 +114,34 @@ class Beat:
 
     def touch(self) -> None:
         """Alive, but not stepping: a restore or a checkpoint."""
+        self.allow(0.0)
+
+    def allow(self, seconds: float) -> None:
+        """A sign of life, and so many seconds more until the next one: for a wait that has a limit itself."""
         if self._state != SILENT:
-            self._write(self._state)
+            self._write(self._state, seconds)
 
     def finish(self) -> None:
         """The loop is over."""
         self._write(FINISHED)
 
-    def _write(self, state: int) -> None:
+    def _write(self, state: int, allowed: float = 0.0) -> None:
+        if state != FINISHED:
+            self._finished_ms = 0
+        elif self._state != FINISHED:
+            self._finished_ms = int(time.time() * 1000)
         self._state = state
         if self._fd is None:
             return
         record = _RECORD.pack(
             state,
-            time.monotonic_ns(),
+            time.monotonic_ns() + int(allowed * 1e9),
             self.last_step,
             self.step_ms,
             self.first_step_ms,
             int(self.checkpoint_seconds * 1000),
+            self._finished_ms,
+            os.getpid(),
         )
         try:
             os.pwrite(self._fd, record, 0)

@@ -95,6 +95,7 @@ class Job(Generic[P]):
         if error is None or isinstance(error, Interrupted):
             self._processes.close()
             if self.saves_itself:
+                self._beat.allow(DECISION_SECONDS)
                 self.memory.settle(self.patience(DECISION_SECONDS))
             self._tell()
             self._hang_up()
@@ -193,6 +194,7 @@ class Job(Generic[P]):
             self._recorder.step(step)
         self._beat.finish()
         if self._checkpoints is not None and total > done and not self.saves_itself:
+            self._beat.allow(2 * DECISION_SECONDS)  # for all to be ready, then for the decision
             with self.saving():
                 self._checkpoints.finish_last(
                     self._checkpoints.stage_last(self._to_save(), total, DECISION_SECONDS, end=True)
@@ -289,6 +291,7 @@ class Job(Generic[P]):
         self._beat.finish()
         self.report(step)
         if self._checkpoints is not None and not self.saves_itself:
+            self._beat.allow(self._patience())
             with self.saving():
                 staged = self._checkpoints.stage_last(self._to_save(), step, self._patience() / 2)
                 self._processes.close()

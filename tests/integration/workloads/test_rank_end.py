@@ -1,0 +1,114 @@
+"""The end of a rank that was asked to leave, with real wrappers around a real program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from .conftest import Agent, Launcher, until
+
+Launch = Callable[..., Launcher]
+
+PROGRAM = """
+import os, signal, sys, time
+name, code = sys.argv[1], int(sys.argv[2])
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+print("up", name, flush=True)
+while not asked: time.sleep(0.01)
+print("saving", name, flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+for part in range(20): print("part", part, name, flush=True)
+open("saved-" + name, "w").close()
+sys.exit(code)
+"""
+"""Saves when it is asked to leave, for as long as the test likes, and prints meanwhile."""
+
+TRACKED = """
+from multiprocessing import shared_memory
+kept = shared_memory.SharedMemory(create=True, size=8)
+"""
+"""Starts a resource tracker, which outlives the program for a moment."""
+
+WRAPPER = """
+import subprocess, sys
+sys.exit(subprocess.run(sys.argv[1:]).returncode)
+"""
+
+
+class Case(NamedTuple):
+    name: str
+    script: str
+    """What bash runs; `$P` is the program, with the case's name and an exit code behind it."""
+    code: int
+    saves: bool = True
+
+
+HELPER = "sh -c 'trap \"exit 0\" TERM; while :; do sleep 0.01; done'"
+CASES = [
+    Case("itself", "exec $P 75", 75),
+    Case("shell", "$P 0; echo wrapper ends with $?", 0),
+    Case("shell-75", "$P 75; echo wrapper ends with $?", 75),
+    Case("shells", 'bash -c "bash -c \\"$P 75; echo\\"; echo"; echo', 75),
+    Case("subshell", "(cd .; $P 75; echo); echo", 75),
+    Case("pipeline", "$P 75 2>&1 | tee log; echo", 75),
+    Case("pipelines", "$P 75 | cat | tee log2 | cat; echo", 75),
+    Case("substitution", "exec > >(tee log3) 2>&1; $P 75; echo", 75),
+    Case("trap", "trap 'echo trapped' TERM; $P 75; exit $?", 75),
+    Case("forwards", "trap 'kill -TERM $p' TERM; $P 75 & p=$!; wait $p; wait $p; exit $?", 75),
+    Case("forwards-and-goes", "trap 'kill -TERM $p' TERM; $P 75 & p=$!; wait $p; exit $?", 75),
+    Case("ends-well", "trap 'exit 3' TERM; $P 75 & wait", 3),
+    Case("background", f"{HELPER} & $P 75; echo", 75),
+    Case("nohup", "nohup $P 75; echo", 75),
+    Case("timeout", "timeout 1000 $P 75; echo", 75),
+    Case("timeout-first", "exec timeout 1000 $P 75", 75),
+    Case("jobs", "set -m; $P 75 & wait; echo", 75),
+    Case("setsid", "setsid $P 75; echo", 75),
+    Case("setsid-waits", "exec setsid --wait $P 75", 75),
+    Case("python", "exec $PYTHON wrapper.py $P 75", 75),
+    Case("ignores", "trap '' TERM; sh -c 'until [ -e go ]; do sleep 0.01; done; exit 4'; exit $?", 4, False),
+    Case("no-handler", "sleep 1000; echo", 143, saves=False),
+    Case("multiprocessing", "$PYTHON pool.py multiprocessing 75; echo", 75),
+    Case("make", "exec make -s -f Makefile saved-make", 143),
+]
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> list[str]:
+    """A command that runs the case of its rank, without a process of its own around it."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "wrapper.py").write_text(WRAPPER)
+    (tmp_path / "pool.py").write_text(TRACKED + PROGRAM.replace("sys.exit", "kept.unlink(); sys.exit"))
+    (tmp_path / "Makefile").write_text("saved-make:\n\t$(P) 75\n")
+    python = f"{sys.executable} -I -S"
+    for number, case in enumerate(CASES):
+        head = f"export PYTHON='{python}' P='{python} program.py {case.name}'\n"
+        (tmp_path / str(number)).write_text(head + case.script + "\n")
+    return ["sh", "-c", 'exec bash "$RANK"']
+
+
+async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_GRACE_SECONDS="40")
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(scripts, ranks=len(CASES))
+    saving = [case.name for case in CASES if case.saves]
+    await until(lambda: all(f"] up {name}\n" in launcher.log for name in saving))
+    launcher.signal(signal.SIGTERM)
+    try:
+        await until(lambda: all(f"] saving {name}\n" in launcher.log for name in saving), 10)
+    finally:
+        (tmp_path / "go").touch()
+        print(launcher.log)
+    await launcher.ends()
+    found = {}
+    for number, case in enumerate(CASES):
+        report = await agent.hears_exit(number)
+        found[case.name] = (report["exitCode"], (tmp_path / f"saved-{case.name}").exists() == case.saves)
+    assert found == {case.name: (case.code, True) for case in CASES}

@@ -1,0 +1,73 @@
+"""Stack dumps of `faulthandler`, as a rank prints them that was aborted because it hung.
+
+The format is that of CPython 3.9 to 3.14: one block per thread, the main thread's last, frames with the most
+recent call first (`Python/traceback.c`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+DUMP_BYTES = 64 * 1024
+"""Bytes of stderr in which the dump is searched: torch runs dozens of threads."""
+
+_DUMP = re.compile(r"^Fatal Python error: ", re.MULTILINE)
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/(?:python|pypy)3(?:\.\d+)?t?/|^<frozen "
+    r"|/convoy_workloads/|/convoy_launch\.py$"
+)
+"""Files that are not the user's: packages, the standard library, and the launcher that ran the program."""
+
+
+class Frame(NamedTuple):
+    """One call."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def main_block(text: str) -> list[str]:
+    """Return the main thread's stack in the newest dump, its heading first; empty without one."""
+    starts = [found.start() for found in _DUMP.finditer(text)]
+    lines = text[starts[-1] :].splitlines() if starts else []
+    heads = [number for number, line in enumerate(lines) if _THREAD.match(line)]
+    if not heads:
+        return []
+    head = heads[-1]
+    if "..." in lines[head:]:
+        # The dump ends after 100 threads: the main thread's is there only if it got the signal.
+        head = next((number for number in heads if lines[number].startswith("Current")), -1)
+    if head < 0:
+        return []
+    block = [lines[head]]
+    for line in lines[head + 1 :]:
+        if not _FRAME.match(line):
+            break
+        block.append(line)
+    return block
+
+
+def frames(block: list[str]) -> list[Frame]:
+    """Return the calls of a thread, innermost first."""
+    found = (_FRAME.match(line) for line in block)
+    return [Frame(one["file"], int(one["line"]), one["function"]) for one in found if one]
+
+
+def main_line(text: str) -> str:
+    """Return where the main thread was: in the user's own code, and in what that has called.
+
+    Empty when the text holds no dump, or none with calls.
+    """
+    calls = frames(main_block(text))
+    if not calls:
+        return ""
+    own = next((call for call in calls if not _LIBRARY.search(call.file)), calls[0])
+    inner = "" if own is calls[0] else f" (in {calls[0]})"
+    return f"its main thread is at {own}{inner}"
