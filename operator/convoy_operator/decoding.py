@@ -7,7 +7,7 @@ not hide the list that it is in from the operator.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -24,6 +24,30 @@ def loads(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         return orjson.loads(b"".join(_shallow(data)))
+
+
+def bounded(value: Any) -> Any:
+    """A JSON value without what is nested too deep to be compared; the very same value where nothing is."""
+    level, found = 0, [value]
+    while found := [item for one in found for item in _items(one)]:
+        level += 1
+        if level > MAX_LEVELS:
+            return _cut(value, MAX_LEVELS)
+    return value
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _cut(value: Any, levels: int) -> Any:
+    if not isinstance(value, (dict, list)):
+        return value
+    if not levels:
+        return None
+    if isinstance(value, list):
+        return [_cut(item, levels - 1) for item in value]
+    return {name: _cut(item, levels - 1) for name, item in value.items()}
 
 
 def _shallow(data: bytes) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, MANAGED_BY, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
+from convoy_operator.decoding import bounded
 
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
@@ -289,5 +290,5 @@ def parent(raw: Mapping[str, Any]) -> Parent:
         name=metadata["name"],
         uid=metadata["uid"],
         version=version_of(raw),
-        raw={**raw, "metadata": metadata},
+        raw=bounded({**raw, "metadata": metadata}),
     )

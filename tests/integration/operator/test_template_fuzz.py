@@ -1,0 +1,157 @@
+"""Random mutations of valid templates: the operator never fails, and no job stays without a status.
+
+`make fuzz-templates` tries 20,000 of them; CONVOY_FUZZ_TEMPLATES says how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from convoy.cli.manifest import parse, problems
+from convoy_controllers.plan import NodeView, SlotView
+from convoy_controllers.trainingjob.pods import born, pod
+from convoy_crds.layout import command, slots
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator import errors, views
+from convoy_operator.client import KubernetesGateway
+from convoy_operator.events import Recorder
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.queue import WorkQueue
+from convoy_operator.reconcile import Reconciler
+from convoy_operator.resources import PODS, TRAINING_JOBS
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+from convoy_workloads.engines.catalogue import catalogue
+
+from .mutations import job
+
+COUNT = int(os.environ.get("CONVOY_FUZZ_TEMPLATES", "200"))
+FIRST = int(os.environ.get("CONVOY_FUZZ_FIRST", "0"))
+AT_ONCE = 8
+
+
+class NoAgents:
+    """A hub that no agent has called."""
+
+    def slots(self, pods: Any) -> Mapping[str, SlotView]:
+        return {}
+
+    def nodes(self, pods: Any) -> Mapping[str, NodeView]:
+        return {}
+
+    def guard(self, job_uid: str) -> None:
+        return None
+
+    def holders(self, job_uid: str) -> tuple[str, ...]:
+        return ()
+
+    def unsettled(self, nodes: set[str]) -> float:
+        return 0.0
+
+    def send(self, command: Any) -> None:
+        return None
+
+
+class Trial:
+    """The operator's path from a stored job to its pods and its status, without watches and agents."""
+
+    def __init__(self, gateway: KubernetesGateway, namespace: str) -> None:
+        self.gateway, self.namespace = gateway, namespace
+        self.outcomes: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.world, self.metrics = World(), Metrics()
+        engine = {"metadata": {"name": "gpt", "uid": "e", "resourceVersion": "1"}}
+        self.world.engines.upsert(views.parent({**catalogue()["gpt"].to_dict(), **engine}))
+        self.reconciler = Reconciler(
+            gateway=gateway,
+            world=self.world,
+            queue=WorkQueue(),
+            recorder=Recorder(gateway, self.metrics, "fuzz"),
+            agents=NoAgents(),  # type: ignore[arg-type]
+            metrics=self.metrics,
+            settings=Settings(),
+        )
+
+    async def run(self, number: int) -> None:
+        """One job from its creation to its status; takes away what it made."""
+        body = job(number)
+        found = problems(parse(body), [])
+        try:
+            raw = await self.gateway.create(TRAINING_JOBS, self.namespace, body)
+        except errors.Invalid:
+            self.outcomes["refused by the API server" + (", not by validate" if not found else "")] += 1
+            return
+        stored = views.parent(raw)
+        self.world.jobs.upsert(stored)
+        await self.reconciler.handle(Key(TRAINING_JOB, self.namespace, stored.name))
+        await self._judge(number, stored.name, found)
+        await self._remove(stored)
+
+    async def _judge(self, number: int, name: str, found: list[str]) -> None:
+        status = (await self.gateway.get(TRAINING_JOBS, self.namespace, name)).get("status") or {}
+        reason = status.get("reason")
+        if not status.get("phase") or not reason or reason == "ReconcileFailed":
+            self.faults.append(f"{number}: status {str(status)[:300]}")
+        made = self.world.pods.get(self.namespace, f"{name}-worker-0") is not None
+        if reason == "InvalidSpec" and "spec." not in str(status.get("message")):
+            self.faults.append(f"{number}: no path in {status.get('message')}")
+        if made and found and "there is no such field" not in found[0]:
+            self.faults.append(f"{number}: validate refuses what runs: {found[0][:300]}")
+        self.outcomes["pods created" if made else str(reason)] += 1
+
+    async def _remove(self, stored: views.Parent) -> None:
+        """Tries what needs no API server as well: what restarts add, and what agents are told."""
+        try:
+            model = TrainingJob.model_validate(stored.raw)
+        except ValueError:
+            pass
+        else:
+            engine = catalogue()["gpt"] if model.spec.engine else None
+            for slot in slots(model)[:2]:
+                json.dumps(born(pod(model, engine, slot), 2, {"node-a"}))
+                if model.spec.engine is None or model.spec.engine.name == "gpt":
+                    command(model, engine, slot)
+        for one in list(self.world.pods.indexed((stored.namespace, stored.name))):
+            await self.gateway.delete(PODS, self.namespace, one.name, uid=one.uid, grace_seconds=0)
+            self.world.pods.remove(one)
+        await self.gateway.delete(TRAINING_JOBS, self.namespace, stored.name, uid=stored.uid)
+        self.world.jobs.remove(stored)
+
+
+@pytest.fixture
+async def trial(control_plane: Any, gateway: KubernetesGateway) -> AsyncIterator[Trial]:
+    namespace = control_plane.namespace("fuzz")
+    yield Trial(gateway, namespace)
+
+
+@pytest.mark.timeout(60 + COUNT // 5)
+async def test_no_template_stops_the_operator_or_stays_without_a_status(trial: Trial) -> None:
+    numbers = iter(range(FIRST, FIRST + COUNT))
+
+    async def work() -> None:
+        for number in numbers:
+            try:
+                await trial.run(number)
+            except Exception as fault:
+                trial.faults.append(f"{number}: {fault!r}"[:500])
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    tried = trial.metrics.reconcile_errors
+    bugs = tried.labels(TRAINING_JOB, "bug")._value.get()
+    refused = sum(
+        tried.labels("dry_run", "pods", code)._value.get()
+        for tried in (trial.requests.api_requests,)
+        for code in ("400", "403", "422")
+    )
+    print(f"{COUNT} templates: {dict(trial.outcomes.most_common())}; {refused:.0f} by a dry run")
+    assert not trial.faults, "\n".join(trial.faults[:20])
+    assert bugs == 0
+    assert trial.outcomes["pods created"] >= COUNT // 20, "mutations are not all fatal"

@@ -1,0 +1,74 @@
+"""Templates tried at the API server: how often, and what its refusals mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.trainingjob.pods import pod
+from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_crds.layout import slots
+from convoy_crds.trainingjob import TrainingJob
+from convoy_operator import errors, views
+from convoy_operator.dry_runs import DryRuns
+
+from .conftest import FakeApi
+
+UNKNOWN = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.x"'
+SPEC_X = Refusal("there is no such field", "spec.roles[0].template.spec.x")
+
+
+def parent(generation: int = 1, image: str = "a") -> views.Parent:
+    container = {"name": "worker", "image": image, "command": ["a"]}
+    roles = [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container]}}}]
+    metadata = {
+        "name": "job",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "1",
+        "generation": generation,
+    }
+    return views.parent({"metadata": metadata, "spec": {"roles": roles}})
+
+
+def bodies(job: views.Parent, number: int = 0) -> list[dict[str, Any]]:
+    model = TrainingJob.model_validate(job.raw)
+    return [pod(model, None, slots(model)[number])]
+
+
+async def test_an_accepted_template_is_tried_once_in_a_generation(api: FakeApi) -> None:
+    tried = DryRuns(api)
+    for job, number in ((parent(), 0), (parent(), 1), (parent(2), 0), (parent(2), 0), (parent(2, "b"), 1)):
+        assert await tried.refused(job, bodies(job, number)) == {}
+    assert api.count("dry_run", "pods") == 3
+    tried.drop("u")
+    await tried.refused(parent(2, "b"), bodies(parent(2, "b")))
+    assert api.count("dry_run", "pods") == 4
+
+
+async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
+    assert await DryRuns(api).refused(parent(), []) == {}
+    assert api.calls == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        (errors.Invalid(400, UNKNOWN), SPEC_X),
+        (errors.Forbidden(403, "exceeded quota"), Refusal("exceeded quota")),
+        (errors.Invalid(400, 'admission webhook "w" does not support dry run'), None),
+        (errors.Invalid(422, 'admission webhook "w" denied the request: no'), None),
+        (errors.AlreadyExists(409, "exists", "AlreadyExists"), None),
+    ],
+)
+async def test_what_a_refusal_means(api: FakeApi, fault: errors.ApiError, found: Refusal | None) -> None:
+    api.fail = lambda verb, plural, name: fault
+    verdict = await DryRuns(api).refused(parent(), bodies(parent()))
+    assert verdict == ({"job-worker-0": found} if found else {})
+
+
+async def test_a_server_that_is_away_is_no_verdict(api: FakeApi) -> None:
+    api.fail = lambda verb, plural, name: errors.Unavailable(503, "down")
+    with pytest.raises(errors.Unavailable):
+        await DryRuns(api).refused(parent(), bodies(parent()))
