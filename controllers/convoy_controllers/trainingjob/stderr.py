@@ -41,8 +41,10 @@ _DUMP = re.compile(r"^(Fatal Python error:|(Current thread|Thread) 0x)")
 _NOISE = re.compile(r"^(terminate called without an active exception|Aborted\b|Extension modules:)")
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*most recent call first")
 _FRAME = re.compile(r'^\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$')
-_QUOTED = re.compile(r"main thread (?:is|was) at (?P<place>(?P<file>.+?):\d+ in \S+)")
-"""The launcher's own line about a rank that hangs."""
+_QUOTED = re.compile(
+    r"^.*\bmain thread is at (?P<place>(?P<own>.+?):\d+ in [^\s(]+(?: \(in (?P<inner>.+?):\d+ in [^)]+\))?)"
+)
+"""The launcher's own first line about a rank that hangs: the user's code, and what that has called."""
 _WAITING = re.compile(
     r"(torch|convoy_workloads)/(distributed/|autograd/graph\.py|nn/parallel/distributed\.py|cuda/__init__\.py)"
 )
@@ -82,17 +84,17 @@ def main_thread(stderr: str) -> str:
 
     The launcher quotes it; else the last stack of the dump is the main thread's, if all of it is there.
     """
-    if quoted := _QUOTED.search(stderr):
+    if quoted := _QUOTED.match(stderr):
         return quoted["place"]
     return _place(_split(stderr.splitlines())[1])
 
 
 def waits_for_others(stderr: str) -> bool | None:
     """Whether its main thread was in a collective; None where nothing tells."""
-    frames = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_INNERMOST]]
-    if quoted := _QUOTED.search(stderr):
-        frames = [quoted["file"], *frames]
-    return any(_WAITING.search(file) for file in frames) if frames else None
+    files = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_INNERMOST]]
+    if not files and (quoted := _QUOTED.match(stderr)):
+        files = [quoted["inner"] or quoted["own"]]
+    return any(_WAITING.search(file) for file in files) if files else None
 
 
 def _lost_words(stderr: str) -> str:

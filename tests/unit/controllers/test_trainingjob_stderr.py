@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
+from convoy_workloads.launcher import stacks
 
 TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 9, in <module>\n    step()\n"
 CLOSED = (
@@ -125,12 +126,25 @@ def test_the_gist_leaves_out_what_the_runtimes_print_behind_an_error(stderr: str
          "/s/torch/autograd/graph.py:31 in _engine_run_backward", True),
         ("no step for 9 s after step 30; its main thread is at /app/data.py:7 in fetch\n" + ELSEWHERE,
          "/app/data.py:7 in fetch", False),
-        # The launcher names the program's own line; what that waits for is in the stack.
-        ("no step for 9 s; its main thread is at /app/train.py:70 in main\n" + IN_A_COLLECTIVE,
-         "/app/train.py:70 in main", True),
+        # The launcher names the program's own line, and what that waits for.
+        ("no step for 9 s; its main thread is at /a.py:70 in main (in /s/torch/distributed/x.py:9 in wait)",
+         "/a.py:70 in main (in /s/torch/distributed/x.py:9 in wait)", True),
+        ("no step for 9 s; its main thread is at /app/train.py:70 in <module>\n" + IN_A_COLLECTIVE,
+         "/app/train.py:70 in <module>", True),
+        ("has not ended 9 s after its last step; its main thread is at /a.py:7 in f (in /queue.py:9 in get)",
+         "/a.py:7 in f (in /queue.py:9 in get)", False),
         # Cut off at its head: whose stack it is, nothing tells.
         ('  File "/app/data.py", line 31 in fetch\n', "", None),
     ],
 )  # fmt: skip
 def test_where_the_main_thread_of_a_hung_rank_is(stderr: str, place: str, waits: bool | None) -> None:
     assert (main_thread(stderr), waits_for_others(stderr)) == (place, waits)
+
+
+@pytest.mark.parametrize(("dump", "waits"), [(IN_A_COLLECTIVE, True), (ELSEWHERE, False)])
+def test_the_launcher_s_own_words_are_understood(dump: str, waits: bool) -> None:
+    said = f"no step for 9 s after step 30; {stacks.main_line(dump)}"
+    assert main_thread(said) and said.endswith(main_thread(said))
+    assert waits_for_others(said) is waits
+    block = "\n".join(stacks.main_block(dump))
+    assert waits_for_others(f"no step for 9 s after step 30\n{block}") is waits
