@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Agent, Launcher, until
+from .conftest import WORKLOADS, Agent, Launcher, until
 
 Launch = Callable[..., Launcher]
 
@@ -286,20 +286,47 @@ async def test_a_warm_rank_that_hangs_is_reported_with_its_stack(
     assert "no step for" in report["stderr"]
 
 
-async def test_what_follows_the_main_program_is_no_hang(agent: Agent, launch: Launch, tmp_path: Path) -> None:
-    launch(torch=True)
+ONE_STEP = (
+    "import threading, time, torch\n"
+    "weight = torch.zeros(1, requires_grad=True)\n"
+    "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+    "weight.sum().backward()\n"
+    "optimizer.step()\n"
+)
+
+
+async def test_a_rank_behind_a_shell_that_hangs_is_reported_with_its_stack(
+    agent: Agent, launch: Launch, tmp_path: Path
+) -> None:
+    launch()
     await agent.hears(lambda m: m["type"] == "hello")
     source = (
-        "import threading, time, torch\n"
-        "weight = torch.zeros(1, requires_grad=True)\n"
-        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
-        "weight.sum().backward()\n"
-        "optimizer.step()\n"
-        "threading.Thread(target=time.sleep, args=(4,)).start()\n"
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(WORKLOADS)!r})\n"
+        "from convoy_workloads.runtime.beat import Beat\n"
+        "def stuck_here():\n"
+        "    os.read(os.pipe()[0], 1)\n"
+        "Beat(os.environ['CONVOY_BEAT']).step(7)\n"
+        "stuck_here()\n"
     )
-    await agent.form(script(tmp_path, source), ranks=1, hangSeconds=1)
+    _, path = script(tmp_path, source)
+    await agent.form(["sh", "-c", f"python {path}; echo ended with $?"], ranks=1, hangSeconds=1)
     report = await agent.hears_exit(0)
-    assert (report["exitCode"], report["hung"]) == (0, False)
+    assert (report["hung"], report["exitCode"], report["signal"]) == (True, 134, signal.SIGABRT)
+    assert f"s after step 7; its main thread is at {path}:5 in stuck_here" in report["stderr"]
+
+
+async def test_what_follows_the_last_step_is_bounded(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    launch(torch=True)
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = ONE_STEP + "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
+    await agent.form(script(tmp_path, source), ranks=1, hangSeconds=1)
+    running = await agent.hears(lambda m: m["type"] == "rank" and m["state"] == "RUNNING" and m["finishedMs"])
+    report = await agent.hears_exit(0)
+    assert (report["hung"], report["signal"], report["step"]) == (True, signal.SIGABRT, 1)
+    assert report["finishedMs"] == running["finishedMs"] >= report["stepMs"]
+    assert "s after its last step, 1; its main thread is at " in report["stderr"]
+    assert " in _shutdown" in report["stderr"]
 
 
 def _alive(pid: int) -> bool:

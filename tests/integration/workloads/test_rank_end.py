@@ -112,3 +112,64 @@ async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
         report = await agent.hears_exit(number)
         found[case.name] = (report["exitCode"], (tmp_path / f"saved-{case.name}").exists() == case.saves)
     assert found == {case.name: (case.code, True) for case in CASES}
+
+
+async def test_a_helper_that_ignores_the_request_lasts_as_long_as_the_grace(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_GRACE_SECONDS="1")
+    await agent.hears(lambda m: m["type"] == "hello")
+    (tmp_path / "0").write_text(
+        "(trap '' TERM; touch stubborn; while :; do sleep 0.05; done) &\n"
+        f"{sys.executable} -I -S program.py program 75; echo\n"
+    )
+    (tmp_path / "go").touch()
+    await agent.form(scripts, ranks=1)
+    await until(lambda: "] up program" in launcher.log and (tmp_path / "stubborn").exists())
+    launcher.signal(signal.SIGTERM)
+    assert await launcher.ends() == 75
+    assert (await agent.hears_exit(0))["exitCode"] == 75
+    assert (tmp_path / "saved-program").exists()
+
+
+async def test_a_filter_whose_pipe_somebody_else_holds_holds_up_nobody(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_GRACE_SECONDS="40")
+    await agent.hears(lambda m: m["type"] == "hello")
+    (tmp_path / "holds.py").write_text(
+        "import runpy, subprocess\n"
+        "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "runpy.run_path('program.py', run_name='__main__')\n"
+    )
+    (tmp_path / "0").write_text(f"{sys.executable} -I -S holds.py program 75 | tee log; echo\n")
+    (tmp_path / "go").touch()
+    await agent.form(scripts, ranks=1)
+    await until(lambda: "] up program" in launcher.log)
+    launcher.signal(signal.SIGTERM)
+    assert await launcher.ends(20) == 75
+
+
+WORKER = "trap 'exit 0' TERM; touch up; while :; do sleep 0.01; done"
+
+
+@pytest.mark.parametrize(("code", "status"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 15)", 143)])
+async def test_a_warm_rank_is_asked_alone_and_ends_with_its_own_code(
+    agent: Agent, launch: Launch, tmp_path: Path, code: str, status: int
+) -> None:
+    launcher = launch(CONVOY_GRACE_SECONDS="40")
+    await agent.hears(lambda m: m["type"] == "hello")
+    (tmp_path / "warm.py").write_text(
+        "import os, signal, subprocess, sys, time\n"
+        f"worker = subprocess.Popen(['sh', '-c', {WORKER!r}])\n"
+        "asked = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: asked.append(1))\n"
+        "while not (asked and os.path.exists('up')): time.sleep(0.01); print('up', flush=True)\n"
+        "print('worker', worker.poll(), flush=True)\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n" + code + "\n"
+    )
+    await agent.form(["python", "warm.py"], ranks=1)
+    await until(lambda: "] up" in launcher.log)
+    launcher.signal(signal.SIGTERM)
+    assert await launcher.ends() == status
+    assert "] worker None" in launcher.log
