@@ -62,6 +62,11 @@ unit: venv ## Unit tests.
 integration: binaries ## Tests against a real kube-apiserver and etcd.
 	@$(BIN)/python -m pytest tests/integration -q
 
+.PHONY: foreign-images
+foreign-images: venv ## Run the launcher in images of other distributions, Pythons and libcs (as root; 15 minutes the first time).
+	@$(BIN)/python -m e2e.images.foreign
+	@CONVOY_FOREIGN_IMAGES=1 $(BIN)/python -m pytest tests/integration/workloads/test_foreign_images.py -q
+
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
 	@$(BIN)/python -m pytest e2e/tests $(E2E) -m "not full"

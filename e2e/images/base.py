@@ -74,7 +74,7 @@ def _rootfs(progress: Progress) -> Path:
                 # In a mount namespace of its own: what it mounts goes with it, also when it is killed.
                 ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--",
                  "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", RELEASE, str(root),
-                 *_mirror()],
+                 *mirror()],
                 deadline=900, log=files.cache_root() / "base" / "debootstrap.log",
             )  # fmt: skip
             for name in _DROPPED:
@@ -93,7 +93,7 @@ def _rootfs(progress: Progress) -> Path:
     return final / "rootfs.tar"
 
 
-def _mirror() -> list[str]:
+def mirror() -> list[str]:
     """The Debian mirror that this machine's apt uses for the release; empty leaves it to debootstrap."""
     try:
         lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])

@@ -46,10 +46,21 @@ class Container:
 
 def skeleton(root: Path) -> Path:
     """Makes the folders that a container runtime mounts on; returns the root."""
-    for name in ("proc", "dev", "tmp", "etc", "app", PODS[1:], HOME[1:]):
-        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in ("/proc", "/dev", "/tmp", "/etc", "/app", PODS, HOME):
+        within(root, name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
     return root
+
+
+def within(root: Path, path: str) -> Path:
+    """This machine's path for an absolute one of the container, whose links do not lead out of the root."""
+    found = root
+    for part in Path(path).parts[1:]:
+        found /= part
+        if found.is_symlink():
+            target = found.parent.relative_to(root) / found.readlink()
+            found = within(root, os.path.normpath(Path("/", target)))
+    return found
 
 
 def _enter(container: Container) -> None:
@@ -66,7 +77,10 @@ def _enter(container: Container) -> None:
         Path(f"{root}/dev/shm").chmod(0o1777)
     _mount("-t", "proc", "proc", f"{root}/proc")
     for target, source in container.mounts.items():
-        _mount("--bind", source, root + target)
+        place = within(Path(root), target)
+        if target.startswith("/dev/"):
+            place.touch()
+        _mount("--bind", source, str(place))
     if container.read_only:
         _mount("-o", "remount,bind,ro", root)
     os.chroot(root)

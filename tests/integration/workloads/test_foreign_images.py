@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from e2e.images import foreign
 
 from .conftest import Agent, Launcher
 from .containers import HOME, PODS, SYSTEM, Container, skeleton
@@ -244,3 +245,47 @@ async def test_ranks_start_in_an_image_that_lacks(
         assert report["exitCode"] == 0, launcher.log
         assert f"[{incarnation}/0] b'caf\\xc3\\xa9'" in launcher.log
     assert "incarnation 1: 1 ranks (1 warm)" in launcher.log, launcher.log
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """A folder for /app with the program that reports."""
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "report.py").write_text(REPORT)
+    return folder
+
+
+whole = pytest.mark.skipif(
+    "CONVOY_FOREIGN_IMAGES" not in os.environ, reason="builds images for minutes: make foreign-images"
+)
+STANDARD = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+
+@whole
+@pytest.mark.parametrize("one", [i for i in foreign.IMAGES if i.runs], ids=lambda one: one.name)
+async def test_ranks_run_in_a_whole_image(agent: Agent, boot: Boot, app: Path, one: foreign.Foreign) -> None:
+    launcher = boot(skeleton(one.root), {"/app": str(app)}, STANDARD)
+    hello = await agent.hears(lambda m: m["type"] == "hello")
+    assert hello["python"].startswith(one.python + ".")
+    for incarnation, command in enumerate((["python3"], ["python3", "-B"]), 1):
+        report = await runs(agent, *command, "report.py", incarnation=incarnation)
+        assert report["exitCode"] == 0, launcher.log
+    said = lines(launcher)
+    assert said[0] == f"uid 65532 HOME {HOME}/home USER convoy cwd /app"
+    assert (said[1], said[4]) == ("cache ok", "user convoy")
+    assert "incarnation 1: 1 ranks (1 warm)" in launcher.log
+    assert "incarnation 2: 1 ranks (0 warm)" in launcher.log
+
+
+@whole
+@pytest.mark.parametrize("one", [i for i in foreign.IMAGES if not i.runs], ids=lambda one: one.name)
+async def test_an_image_whose_python_does_not_do_is_reported(
+    boot: Boot, app: Path, tmp_path: Path, one: foreign.Foreign
+) -> None:
+    log = tmp_path / "termination-log"
+    log.touch(mode=0o666)
+    log.chmod(0o666)
+    launcher = boot(skeleton(one.root), {"/app": str(app), "/dev/termination-log": str(log)}, STANDARD)
+    assert await launcher.ends() == 127
+    assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library: ")
