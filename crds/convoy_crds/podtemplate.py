@@ -126,6 +126,13 @@ class PodSecurityContext(OpenPart):
     run_as_non_root: bool | None = None
 
 
+class Resources(OpenPart):
+    """As in a container."""
+
+    limits: OpenObject | None = None
+    requests: OpenObject | None = None
+
+
 class Container(OpenPart):
     """A container of the user's."""
 
@@ -135,6 +142,7 @@ class Container(OpenPart):
     args: Annotated[list[Word], Field(max_length=256)] | None = None
     env: list[EnvVar] | None = None
     volume_mounts: list[VolumeMount] | None = None
+    resources: Resources | None = None
     security_context: SecurityContext | None = None
 
 

@@ -224,7 +224,7 @@ def _huge(random_: random.Random, place: Place) -> None:
 
 def _nest(random_: random.Random, place: Place) -> None:
     holder, key = place
-    for _ in range(random_.choice((1, 1, 2, 30, 70, 200))):
+    for _ in range(random_.choice((1, 1, 2, 30, 70))):
         holder[key] = random_.choice(([holder[key]], {"a": holder[key]}))
 
 
