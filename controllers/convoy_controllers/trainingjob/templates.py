@@ -9,6 +9,7 @@ from typing import Any
 from convoy_controllers.trainingjob.formation import digest
 from convoy_controllers.trainingjob.pods import OWN_VOLUMES
 from convoy_controllers.trainingjob.refusal import Finding
+from convoy_controllers.trainingjob.users import refused_root
 from convoy_crds.podtemplate import PodSpec
 from convoy_crds.terms import LABEL_ROLE, MOUNT_PATH
 from convoy_crds.trainingjob import TrainingJob
@@ -24,6 +25,13 @@ def clashes(job: TrainingJob) -> Iterator[Finding]:
             where = f"spec.roles[{number}].template.spec"
             yield from _volumes(where, role.template.spec)
             yield from _mounts(where, role.template.spec)
+
+
+def forbidden_root(job: TrainingJob) -> Iterator[Finding]:
+    """Containers that are to run as root, while Convoy's default has the kubelet refuse that."""
+    for number, role in enumerate(job.spec.roles):
+        for field, why in refused_root(role.template.spec.to_dict() if role.template else {}):
+            yield Finding(f"spec.roles[{number}].template.spec.{field}", why)
 
 
 def _volumes(where: str, spec: PodSpec) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import pytest
 from convoy_controllers.testing.builders import make_job
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pods import HOME_VOLUME, pod
+from convoy_controllers.trainingjob.templates import forbidden_root
 from convoy_controllers.trainingjob.users import container_security, pod_security
 from convoy_controllers.trainingjob.validity import violation
 from convoy_crds import terms
@@ -125,10 +126,12 @@ def test_a_container_is_confined_unless_it_asks_for_root(
 def test_root_that_the_kubelet_would_refuse_is_refused_with_the_way_out(
     spec: dict[str, Any], worker: dict[str, Any], path: str
 ) -> None:
-    found = violation(Observed(job=job_of(spec, worker)))
+    job = job_of(spec, worker)
+    found = violation(Observed(job=job))
     if not path:
         assert found is None
         return
+    assert [finding.path for finding in forbidden_root(job)] == [f"spec.roles[0].template.spec.{path}"]
     assert found is not None
     assert found.message.startswith(f"spec.roles[0].template.spec.{path}: 0 is root")
     inner = (worker.get("securityContext") or {}).get("runAsNonRoot")
