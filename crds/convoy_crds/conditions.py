@@ -34,6 +34,8 @@ _CONTAINERS = (
     Reasons.UNSCHEDULABLE,
     Reasons.IMAGE_PULL,
     Reasons.CONTAINER_CONFIG,
+    Reasons.CONTAINER_FAILING,
+    Reasons.POD_NOT_STARTING,
     Reasons.POD_REJECTED,
     Reasons.POD_CONFLICT,
     Reasons.STARTING_PODS,
@@ -50,10 +52,18 @@ _FAULTS = (
     Reasons.RANK_OOM,
     Reasons.CONTAINER_OOM,
     Reasons.RANK_HUNG,
+    Reasons.RANK_NOT_ENDING,
+    Reasons.ENDED_EARLY,
     Reasons.PEER_LOST,
     Reasons.PREEMPTED,
     Reasons.STORE_AWAY,
     Reasons.POD_LOST,
+    Reasons.INIT_FAILED,
+    Reasons.CONTAINER_FAILED,
+    Reasons.CONTAINER_STOPPED,
+    Reasons.POD_DEADLINE,
+    Reasons.STORAGE_LIMIT,
+    Reasons.POD_UNFIT,
     Reasons.POD_NOT_ADMITTED,
     Reasons.POD_DELETED,
     Reasons.POD_PREEMPTED,
@@ -74,6 +84,7 @@ _REFUSED = (
     Reasons.STORE_NOT_ALLOWED,
     Reasons.NOTHING_TO_RESUME,
     Reasons.INVALID_SPEC,
+    Reasons.SPLIT_GROUP,
 )
 _ENDS = (Reasons.MAX_RESTARTS, Reasons.REPEATED_ERROR, Reasons.DEADLINE_EXCEEDED, *_INCURABLE)
 _JOB, _HEALTH = "TrainingJob", "NodeHealth"
@@ -120,7 +131,14 @@ CARRIERS: tuple[Carrier, ...] = (
         ConditionType.RUNNING,
         "Every rank of the incarnation runs. While it is False it has the reason of what is in the way: one "
         "of those here, or of Valid, Scheduled, Restarting, Suspended, Complete or Failed.",
-        (Reasons.FORMING, Reasons.TRAINING, Reasons.SHRUNK, Reasons.BACK_OFF, Reasons.SCHEDULE_DEADLINE),
+        (
+            Reasons.FORMING,
+            Reasons.TRAINING,
+            Reasons.SHRUNK,
+            Reasons.BACK_OFF,
+            Reasons.SCHEDULE_DEADLINE,
+            Reasons.SCHEDULE_RETRY,
+        ),
         "trainingjob-running",
     ),
     Carrier(

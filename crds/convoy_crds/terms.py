@@ -141,6 +141,7 @@ class Reasons:
         "InvalidParams", "{path}: {why}; see the parameters of Engine {name!r}", warning=True
     )
     INVALID_SPEC = Reason("InvalidSpec", "{path}: {why}", warning=True)
+    SPLIT_GROUP = Reason("SplitGroup", "{path}: {why}", warning=True)
     INVALID_SCHEMA = Reason("InvalidSchema", "spec.paramsSchema: {why}", warning=True)
 
     PROBED = Reason("Probed", "checkpoints can be committed there: {what}")
@@ -290,6 +291,20 @@ class Reasons:
         "rank {rank} on node {node} made no step for {seconds} s (spec.recovery.hangSeconds). {stderr}",
         warning=True,
     )
+    RANK_NOT_ENDING = Reason(
+        "RankNotEnding",
+        "rank {rank} on node {node} made its last step{step} and has not ended since; {place} (no end for "
+        "{seconds} s, spec.recovery.hangSeconds)",
+        warning=True,
+    )
+    ENDED_EARLY = Reason(
+        "EndedEarly",
+        "rank {rank} on node {node} ended with exit code 0 {when} while others went on{more} (uneven inputs?). "
+        "Give every rank the same number of steps: drop the last uneven batches (drop_last=True), or use the "
+        "join() context manager of DistributedDataParallel; a rank that ends first waits for the others in "
+        "torch.distributed.barrier(). {then}",
+        warning=True,
+    )
     BAD_PARAMS_EXIT = Reason(
         "ParamsRefused",
         "rank {rank} on node {node} refused its parameters (exit 10). {stderr}",
@@ -420,6 +435,11 @@ class Reasons:
         "PodDeadlineExceeded",
         "pod {pod} on node {node} was ended by spec.activeDeadlineSeconds of its template, which begins anew "
         "with each pod; set spec.activeDeadlineSeconds of the job instead",
+        warning=True,
+    )
+    POD_UNFIT = Reason(
+        "PodUnfit",
+        "node {node} does not admit pod {pod}, nor would another like it: {why}; correct the role's template",
         warning=True,
     )
     STORAGE_LIMIT = Reason(

@@ -48,6 +48,22 @@ ELSEWHERE = (
         f"{RARE}::test_an_object_that_another_leader_has_made_is_read",
         uncertain=True,
     ),
+    Elsewhere(
+        OPERATOR,
+        "list",
+        "events",
+        "a pod that is late to come up, which few of the slice are",
+        f"{INTEGRATION}/operator/test_mutated_pods.py::test_what_only_events_tell_reaches_the_job",
+        uncertain=True,
+    ),
+    Elsewhere(
+        OPERATOR,
+        "patch",
+        "pods",
+        "a container that goes on beside ranks that have ended",
+        f"{INTEGRATION}/operator/test_mutated_pods.py::test_a_sidecar_is_ended_with_the_job_and_its_pod_stays",
+        uncertain=True,
+    ),
     Elsewhere(OPERATOR, "create", "pods/eviction", "no GuardPolicy of the slice drains a node", GUARDING),
     Elsewhere(
         OPERATOR,

@@ -34,6 +34,7 @@ from convoy_operator.leader import Elector, LeaseLock, Watchdog, identity_of
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
 from convoy_operator.nodes import Labeler
+from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
 from convoy_operator.reflector import Reflector
@@ -97,6 +98,7 @@ class Operator:
             urgent,
             progress_delay=lambda key: self.reconciler.progress_delay(key),  # noqa: PLW0108 - made below
         )
+        self.pod_events = PodEvents(gateway, world, self.queue.add)
         self.reconciler = Reconciler(
             gateway=gateway,
             world=world,
@@ -105,6 +107,7 @@ class Operator:
             agents=self.agents,
             metrics=metrics,
             settings=settings,
+            pod_events=self.pod_events,
         )
         self.presence = self.agents.presence
         sight = Sight(world, self.agents)
@@ -204,6 +207,7 @@ class Operator:
                     self.agents.run(),
                     self.presence.run(),
                     self.labeler.run(),
+                    self.pod_events.run(),
                     self.keeper.run(self._unsettled),
                     self.sweeper.run(self._unsettled),
                     self._resync(),

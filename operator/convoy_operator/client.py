@@ -23,13 +23,15 @@ from convoy_operator.decoding import loads
 from convoy_operator.gateway import Object, Page
 from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import PODS, Resource
+from convoy_operator.resources import EVENTS, PODS, Resource
 from convoy_operator.settings import Settings
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _RETRIED = (errors.TooManyRequests, errors.Unavailable)
 _LONGEST_WAIT = 30.0
+EVENT_PAGES = 10
+"""Answers that are read at most of the Events about one object."""
 CONNECT_SECONDS = 10.0
 """For a connection to be had: of those that are open, or a new one."""
 
@@ -48,6 +50,19 @@ class KubernetesGateway:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         """See ApiGateway."""
         return await self._call("get", resource, resource.path(namespace, name))
+
+    async def events_of(self, namespace: str, uid: str) -> list[Object]:
+        """The Events about one object, in no order: the API server sorts them by name. Of very many some."""
+        params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(self._settings.list_page)}
+        found: list[Object] = []
+        for _ in range(EVENT_PAGES):
+            answer = await self._call("list", EVENTS, EVENTS.path(namespace), params=params)
+            found += answer.get("items") or ()
+            following = (answer.get("metadata") or {}).get("continue")
+            if not following:
+                break
+            params["continue"] = following
+        return found
 
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
         """See ApiGateway."""

@@ -21,6 +21,10 @@ class ApiGateway(Protocol):
         """One object."""
         ...
 
+    async def events_of(self, namespace: str, uid: str) -> list[Object]:
+        """The Events about one object, in no order."""
+        ...
+
     async def list(self, resource: Resource, selector: str = "") -> tuple[list[Object], str]:
         """All objects of all namespaces, and the resourceVersion to watch from."""
         ...

@@ -78,6 +78,7 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Refused, now: 
         agent_nodes=world.agent_nodes,
         holders=hub.holders(parent.uid),
         guard=hub.guard(parent.uid),
+        warnings={pod.uid: world.pod_warnings[pod.uid] for pod in own if pod.uid in world.pod_warnings},
         create_errors=refused,
     )
     return plan_training_job(observed, now)

@@ -8,10 +8,10 @@ from typing import Any
 
 import structlog
 
-from convoy_controllers.plan import DeletePod
+from convoy_controllers.plan import DeletePod, EndPod
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import ANNOTATION_INTENT
-from convoy_operator import errors, views
+from convoy_operator import errors, mutated, views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.resources import PODS
 from convoy_operator.views import Parent
@@ -19,6 +19,10 @@ from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
+TAKEN_OFF = (
+    "it was stored without {what}, by which Convoy finds it, and was deleted: have the mutating webhooks and "
+    "policies of this cluster leave those of pods with label convoy.dev/job"
+)
 NAME_TAKEN = "a pod of that name exists and is not this job's; delete it or rename the job"
 
 
@@ -55,8 +59,13 @@ class Children:
         raw: Mapping[str, Any]
         try:
             raw = await self._gateway.create(PODS, parent.namespace, body)
+            lacks = mutated.taken_off(body, raw)
         except errors.AlreadyExists:
             raw = await self._existing(parent, body, name)
+            lacks = mutated.hidden(body, raw)
+        if lacks:
+            await self._delete(parent, DeletePod(name, raw["metadata"]["uid"]))
+            raise errors.Invalid(422, TAKEN_OFF.format(what=lacks))
         self._world.pods.upsert(views.pod(raw))
 
     async def _existing(self, parent: Parent, body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -79,6 +88,30 @@ class Children:
                 await self._delete(parent, waiting.pop())
 
         await _together([work() for _ in range(min(self._parallel, len(pods)))])
+
+    async def end(self, parent: Parent, pods: Sequence[EndPod]) -> None:
+        """Ends what runs of exactly these pods and leaves the pods; deletes those that cannot be so ended."""
+        waiting = list(reversed(pods))
+
+        async def work() -> None:
+            while waiting:
+                await self._end(parent, waiting.pop())
+
+        await _together([work() for _ in range(min(self._parallel, len(pods)))])
+
+    async def _end(self, parent: Parent, pod: EndPod) -> None:
+        # A deadline may be set on a pod that runs. Its kubelet counts it from the start, so this one is over.
+        patch = {"metadata": {"uid": pod.uid}, "spec": {"activeDeadlineSeconds": 1}}
+        try:
+            raw = await self._gateway.patch(PODS, parent.namespace, pod.name, patch)
+        except (errors.Invalid, errors.Forbidden) as fault:
+            log.warning("pod not ended, so it is deleted", pod=pod.name, error=fault.message)
+            await self._delete(parent, DeletePod(pod.name, pod.uid))
+        except (errors.NotFound, errors.Conflict):
+            if known := self._world.pods.by_uid(pod.uid):
+                self._world.pods.remove(known)
+        else:
+            self._world.pods.upsert(views.pod(raw))
 
     async def _delete(self, parent: Parent, pod: DeletePod) -> None:
         try:

@@ -22,6 +22,7 @@ from convoy_operator.kinds import PLANNERS, Hub, Planner
 from convoy_operator.limits import FLOW
 from convoy_operator.metrics import Metrics
 from convoy_operator.perform import Children
+from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.refusals import Refusals
@@ -68,6 +69,7 @@ class Reconciler:
         agents: Agents,
         metrics: Metrics,
         settings: Settings,
+        pod_events: PodEvents | None = None,
         planners: Mapping[str, Planner] = PLANNERS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
@@ -84,6 +86,7 @@ class Reconciler:
         self._children = Children(gateway, world, settings.parallel_creates)
         self._dry_runs = DryRuns(gateway)
         self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self._pod_events = pod_events or PodEvents(gateway, world, queue.add)
         self._recoveries = RecoveryMeter(metrics, world, agents.slots)
         self._throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
         world.jobs.listen(self._gone)
@@ -159,8 +162,8 @@ class Reconciler:
         if plan.status_first:
             parent, wait = await self._store(key, parent, plan)
             waits.append(wait)
-        if plan.delete:
-            await self._children.delete(parent, plan.delete)
+        await self._children.delete(parent, plan.delete)
+        await self._children.end(parent, plan.end)
         if plan.create and (refused := await self._create(parent, plan)):
             log.warning("pods refused", pods=refused)
             # Said in this very status: written before, it would change with every try.
@@ -172,6 +175,7 @@ class Reconciler:
         if not plan.status_first:
             parent, wait = await self._store(key, parent, plan)
             waits.append(wait)
+        self._pod_events.request(key, plan.inspect)
         self._recoveries.look(parent)
         for event in plan.events:
             self._recorder.record(PARENTS[key.kind], dict(parent.raw), event)

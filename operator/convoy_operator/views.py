@@ -14,10 +14,9 @@ from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, MANAGED_BY, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.decoding import bounded
+from convoy_operator.pod_views import condition, controller_uid, pod_view
 
-_KEPT_ANNOTATIONS = "convoy.dev/"
-_MESSAGE = 1024
-"""Characters of a message that are kept; the API server's own bound on termination messages is 4096."""
+__all__ = ["controller_uid", "pod_view"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +135,14 @@ def node(raw: Mapping[str, Any]) -> Node:
         uid=metadata["uid"],
         version=version_of(raw),
         agent_ready=labels.get(LABEL_AGENT_READY) == "true",
-        ready=_condition(status, "Ready").get("status") == "True",
+        ready=condition(status, "Ready").get("status") == "True",
         cordoned=bool(spec.get("unschedulable")),
         labels=labels,
         created=datetime.fromisoformat(created) if created else None,
         machine_id=system.get("machineID") or "",
         boot_id=system.get("bootID") or "",
         taints=tuple(spec.get("taints") or ()),
-        qualified=_condition(status, NODE_CONDITION_QUALIFIED),
+        qualified=condition(status, NODE_CONDITION_QUALIFIED),
     )
 
 
@@ -157,108 +156,6 @@ def pod(raw: Mapping[str, Any]) -> Pod:
         job=labels.get(LABEL_JOB, ""),
         view=pod_view(raw),
     )
-
-
-def pod_view(raw: Mapping[str, Any]) -> PodView:
-    """The view of a pod that plans see."""
-    metadata = raw["metadata"]
-    spec = raw.get("spec") or {}
-    status = raw.get("status") or {}
-    containers = spec.get("containers") or [{}]
-    waiting = _waiting(status)
-    ended = _terminated(status, containers[0].get("name", ""))
-    reason = ended.get("reason") or status.get("reason") or ""
-    message = ended.get("message") or status.get("message") or ""
-    return PodView(
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        phase=status.get("phase", "Pending"),
-        node=spec.get("nodeName") or None,
-        ip=status.get("podIP") or None,
-        labels=dict(metadata.get("labels") or {}),
-        annotations={
-            key: value
-            for key, value in (metadata.get("annotations") or {}).items()
-            if key.startswith(_KEPT_ANNOTATIONS)
-        },
-        created=_unix(metadata.get("creationTimestamp")),
-        deleting="deletionTimestamp" in metadata,
-        leaving_since=_unix(metadata.get("deletionTimestamp"))
-        - (metadata.get("deletionGracePeriodSeconds") or 0),
-        leaves_by=_unix(metadata.get("deletionTimestamp")),
-        owner_uid=controller_uid(raw),
-        unschedulable=_unschedulable(spec, status)[:_MESSAGE],
-        waiting_reason=waiting.get("reason") or "",
-        waiting_message=(waiting.get("message") or "")[:_MESSAGE],
-        exit_code=ended.get("exitCode"),
-        termination_reason=reason,
-        termination_message=message[-_MESSAGE:],
-        image=containers[0].get("image", ""),
-        disruption=_disruption(status),
-    )
-
-
-def _unix(text: str | None) -> float:
-    """Unix seconds of an RFC 3339 time; 0 when there is none."""
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
-
-
-def controller_uid(raw: Mapping[str, Any]) -> str | None:
-    """Uid of the owner that controls the object."""
-    for owner in raw["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            return str(owner["uid"])
-    return None
-
-
-def _statuses(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Container statuses, init containers first: the order in which they can wait."""
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-
-
-def _waiting(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """State of the first container that waits for something that may not come."""
-    states = [(entry.get("state") or {}).get("waiting") for entry in _statuses(status)]
-    found = [state for state in states if state]
-    # PodInitializing only says that another container is to be waited for; that one's reason tells why.
-    telling = [state for state in found if state.get("reason") != "PodInitializing"]
-    chosen: Mapping[str, Any] = (telling or found or [{}])[0]
-    return chosen
-
-
-def _terminated(status: Mapping[str, Any], first: str) -> Mapping[str, Any]:
-    """State of the first container once it ended, or of the init container that failed before it."""
-    entries = [entry for entry in status.get("containerStatuses") or () if entry.get("name") == first]
-    failed = status.get("phase") == "Failed"
-    entries += (status.get("initContainerStatuses") or ()) if failed else ()
-    for entry in entries:
-        state: Mapping[str, Any] = (entry.get("state") or {}).get("terminated") or {}
-        if state and (entry.get("name") == first or state.get("exitCode")):
-            return state
-    return {}
-
-
-def _unschedulable(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The scheduler's words while it finds no node for the pod; empty when it has one, or was not tried."""
-    condition = _condition(status, "PodScheduled")
-    if spec.get("nodeName") or condition.get("status") != "False":
-        return ""
-    return condition.get("message") or condition.get("reason") or "Unschedulable"
-
-
-def _disruption(status: Mapping[str, Any]) -> str:
-    """Why the pod is about to be ended by somebody else; empty when nobody has said so."""
-    condition = _condition(status, "DisruptionTarget")
-    return condition.get("reason") or "DisruptionTarget" if condition.get("status") == "True" else ""
-
-
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The condition of a type; empty when there is none."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == kind:
-            found: Mapping[str, Any] = condition
-            return found
-    return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from convoy_controllers.plan import ENDED_PHASES
+from convoy_controllers.plan import ENDED_PHASES, PodWarning
 from convoy_crds.trainingjob import TERMINAL, Phase
 from convoy_operator.cache import Store
 from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB, Key
@@ -35,6 +35,8 @@ class World:
         self.node_healths: Store[Parent] = Store()
         self.health_sweeps: Store[Parent] = Store()
         self.hardware_classes: Store[Parent] = Store()
+        self.pod_warnings: dict[str, PodWarning] = {}
+        """By pod uid, what keeps a late pod from coming up (pod_events.py)."""
         self.phases: Counter[str] = Counter()
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()

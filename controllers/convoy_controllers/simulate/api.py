@@ -12,6 +12,7 @@ from typing import Any
 
 from convoy_controllers.plan import ENDED_PHASES, PodView
 from convoy_controllers.simulate.kernel import Kernel
+from convoy_crds import containers
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob, TrainingJobStatus
 
@@ -151,6 +152,7 @@ class Api:
         if why := self.refuse(name):
             raise Refused(why)
         self._count += 1
+        ranks = containers.of_pod(meta["annotations"], [one["name"] for one in spec["containers"]])
         self.specs[f"pod-{self._count}"] = spec
         fresh = PodView(
             name=name,
@@ -160,7 +162,8 @@ class Api:
             annotations=dict(meta["annotations"]),
             created=float(int(self._kernel.now)),
             owner_uid=meta["ownerReferences"][0]["uid"],
-            image=spec["containers"][0].get("image", ""),
+            container=ranks,
+            image=next(one.get("image", "") for one in spec["containers"] if one["name"] == ranks),
         )
         self._put(fresh)
         return fresh

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from convoy_controllers.plan import Command, DeletePod, Plan
+from convoy_controllers.plan import Command, DeletePod, EndPod, Plan
 from convoy_controllers.simulate.api import AlreadyExists, Api, Conflict, Refused, Stored
 from convoy_controllers.simulate.happenings import Commanded, StatusStored, Tell
 from convoy_controllers.simulate.kernel import Kernel
@@ -71,6 +71,11 @@ class Hands:
         elif known is not None:
             self._sight.drop_pod(known)
 
+    def end(self, one: EndPod) -> Effects:
+        """Ends what runs of a pod beside its ranks, which is nothing here: its kubelet says so."""
+        yield from self._request()
+        self._api.set_pod(one.name, one.uid, phase="Failed")
+
     def create(self, owner: str, body: Mapping[str, Any]) -> Effects:
         """Creates a pod, or takes in the one of ours that has its name. Refused, Unavailable."""
         yield from self._request()
@@ -98,6 +103,8 @@ class Hands:
             yield from self.store(stored, made.status, decided)
         for gone in made.delete:
             yield from self.delete(job.name, gone)
+        for one in made.end:
+            yield from self.end(one)
         for body in made.create:
             yield from self.create(job.uid, body)
         if not made.status_first:

@@ -26,6 +26,9 @@ from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.terms import ConditionType, Reasons
 from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
+CAUSE = 1024
+"""Characters of the cause that is kept of pods that were given back."""
+
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """One pass: end, fault, children, formation, words."""
@@ -59,7 +62,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         or (recovering.requested(observed) if wrong is None else None)
         or recovering.regrowth(observed, draft, layout, back if wrong is None else 0)
     )
-    gone = recovering.launcher_gone(observed, formed, own)
+    gone = recovering.news_due(observed, formed, own)
     if fault is not None and (wait := recovering.echo_seconds(fault, gone, now)):
         return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
     if wrong is None or not status.membership:
@@ -118,6 +121,8 @@ def _form(
         return replace(given_back, requeue_after=_earliest(waits))
     found = wanted.fencing or waiting.why(observed, layout, own, observed.slots)
     _say_scheduled(draft, layout, own, found)
+    asked, later = (None, None) if held or pause else waiting.inspect(observed, layout, own, now)
+    waits.append(later)
 
     commands: tuple[Command, ...] = ()
     stored = observed.job.status
@@ -126,6 +131,8 @@ def _form(
         waits.append(pause)
     elif chosen and not {slot.pod for slot in chosen} & {gone.name for gone in wanted.delete}:
         formation.form(status, observed, layout, chosen, own)
+        status.pending_cause = ""
+        asked = None
         stragglers.forget(draft)
         status_first = True
     if status.membership:
@@ -133,7 +140,8 @@ def _form(
         waits.append(5.0 if commands else None)
         _say_formed(observed, draft, own)
     else:
-        found = wanted.fencing or (_back_off(status) if pause else found)
+        found = _back_off(status) if pause else waiting.retried(found, status.pending_cause)
+        found = wanted.fencing or found
         if status.phase is Phase.RESTARTING:
             waits += _patience(status, up, layout, now)
         else:
@@ -147,6 +155,7 @@ def _form(
         delete=tuple(wanted.delete),
         events=tuple(draft.events),
         commands=commands,
+        inspect=asked,
         requeue_after=_earliest(waits),
     )
 
@@ -240,8 +249,11 @@ def _hurry(
     status.pending_since = draft.now + timedelta(seconds=pause)
     waits.append(pause)
     found = waiting.why(draft.observed, layout, own, draft.observed.slots)
+    # A short try may have ended before its cause was seen again.
+    known = status.pending_cause if not found.reason.warning else ""
+    status.pending_cause = known or found.message[:CAUSE]
     until = f"{status.pending_since:%H:%M:%SZ}"
-    message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, until=until, why=found.message)
+    message = Reasons.SCHEDULE_DEADLINE.format(seconds=limit, until=until, why=status.pending_cause)
     draft.phase(Phase.PENDING, Reasons.SCHEDULE_DEADLINE, message)
     draft.condition(ConditionType.RUNNING, False, Reasons.SCHEDULE_DEADLINE, message)
     return Plan(

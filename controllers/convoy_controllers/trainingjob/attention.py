@@ -25,9 +25,12 @@ REASONS = frozenset(
         Reasons.POD_CONFLICT,
         Reasons.IMAGE_PULL,
         Reasons.CONTAINER_CONFIG,
+        Reasons.CONTAINER_FAILING,
+        Reasons.POD_NOT_STARTING,
         # There is no room, or no agent.
         Reasons.UNSCHEDULABLE,
         Reasons.SCHEDULE_DEADLINE,
+        Reasons.SCHEDULE_RETRY,
         Reasons.WAITING_FOR_AGENT,
         # It restarts again and again, or may not restart.
         Reasons.BACK_OFF,

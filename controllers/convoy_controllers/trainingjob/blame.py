@@ -38,11 +38,13 @@ _SIGNALLED = 128
 """Exit codes above it are a signal's: a launcher that was killed, not one that ends as its ranks do."""
 
 
-def primary(faults: Iterable[Fault], early: Sequence[EarlyEnd] = (), running: bool = False) -> Fault | None:
+def primary(
+    faults: Iterable[Fault], early: Sequence[EarlyEnd] = (), running: Sequence[int] = ()
+) -> Fault | None:
     """The fault to blame: one that no restart heals, else a node's loss, else no echo, else the earliest.
 
     `early`: ranks that ended well while others went on; the first that explains an echo is the cause of it.
-    `running`: whether ranks of the incarnation still run, whose end may explain more.
+    `running`: ranks of the incarnation that still run; their end may explain more.
     """
     marked = _marked(list(faults))
     if not marked:
@@ -53,7 +55,9 @@ def primary(faults: Iterable[Fault], early: Sequence[EarlyEnd] = (), running: bo
     if not found.at:
         # Where it is not known when it happened, its earliest echo tells.
         found = replace(found, at=min((fault.at for fault in marked if fault.at), default=0.0))
-    return replace(found, awaits=running)
+    if found.echo and found.timed_out and running:
+        found = replace(found, message=f"{found.message} {_silent(running)}")
+    return replace(found, awaits=bool(running))
 
 
 def _order(fault: Fault) -> tuple[bool, bool, bool, bool, bool, float, int]:
@@ -158,13 +162,21 @@ def _when(early: EarlyEnd) -> str:
     return f"after step {early.step}" + (f" of {early.total_steps}" if early.total_steps else "")
 
 
-def _others(ranks: list[int]) -> str:
-    """The other ranks that ended early, a few of them by number."""
-    if not ranks:
-        return ""
+def _others(ranks: Sequence[int]) -> str:
+    """The other ranks that ended early."""
+    return f", as did {_named(ranks)}" if ranks else ""
+
+
+def _silent(ranks: Sequence[int]) -> str:
+    """The ranks to look at where others waited in vain, and no watchdog has struck."""
+    return f"Still running: {_named(ranks)}; look there for what held up the others (convoy logs)."
+
+
+def _named(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 3, 4`: a few of them by number."""
     shown = ", ".join(str(rank) for rank in ranks[:SHOWN])
     more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
-    return f", as did rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 
 def _then(fault: Fault) -> str:

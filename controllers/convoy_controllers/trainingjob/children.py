@@ -9,8 +9,8 @@ from typing import Any
 
 from convoy_controllers.plan import DeletePod, NodeView, PodView
 from convoy_controllers.trainingjob import nodes, offenders
-from convoy_controllers.trainingjob.faults import ended, failed
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import ended, failed
 from convoy_controllers.trainingjob.pods import birth, born, pod
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.layout import Slot, present

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import Plan, PodView, RankView
 from convoy_controllers.trainingjob import finished
-from convoy_controllers.trainingjob.faults import ended, failed
 from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot
 from convoy_crds.terms import ConditionType, Reason, Reasons
@@ -60,9 +60,10 @@ def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], 
 
 def _told_to_go(observed: Observed, pod: PodView) -> bool:
     """Whether the ranks may have ended because they had to: one that saves its state may end with 0 too."""
-    if not pod.deleting:
-        return bool(pod.disruption)
     view = observed.slots.get(pod.uid)
+    if not pod.deleting:
+        late = view is not None and any(overdue(pod, rank.ended) for rank in view.ranks)
+        return leaving(pod) or late
     return view is None or any(rank.ended >= pod.leaving_since for rank in view.ranks)
 
 
@@ -81,20 +82,20 @@ def finish(
     """Makes the phase terminal; the launchers are let go once that is stored."""
     draft.status.completion_time = draft.now
     draft.status.pending_since = None
+    draft.status.pending_cause = ""
     draft.phase(phase, reason, message)
     draft.condition(ConditionType.RUNNING, False, reason, message)
     draft.drop(ConditionType.RESTARTING)
     draft.condition(
         ConditionType.COMPLETE if phase is Phase.SUCCEEDED else ConditionType.FAILED, True, reason, message
     )
-    commands, deletions = finished.closing(
-        observed, list(own.values()), finished.exit_code(draft.status), False
-    )
+    found = finished.closing(observed, own.values(), finished.exit_code(draft.status), draft.now)
     return Plan(
         status=draft.stored(),
         status_first=True,
-        commands=commands,
-        delete=deletions,
+        commands=tuple(found.commands),
+        end=tuple(found.end),
+        delete=tuple(found.delete),
         events=tuple(draft.events),
         requeue_after=1.0,
     )

@@ -39,8 +39,9 @@ def identical(restarts: Restarts, fault: Fault) -> int:
     """How often in a row, this fault included, the program has ended in this way at this step.
 
     0 for what is not the program's doing, and before the first step: a service that is not up yet heals.
+    An init container has no steps, and a loop of its own where it waits for something.
     """
-    if not fault.policy.user_error or not fault.step:
+    if not fault.policy.user_error or not (fault.step or fault.policy.without_steps):
         return 0
     last: LastRestart | None = restarts.last
     same = last is not None and (last.reason, last.exit_code, last.step) == (

@@ -1,4 +1,4 @@
-"""What went wrong in an incarnation: the one fault that explains the others.
+"""What went wrong in an incarnation: the fault of each rank, pod and node. `blame.py` finds the cause.
 
 Exit codes of a rank are those of the engine contract: 10 parameters refused, 20 data or verification
 failure, 69 nothing to go on from while the store is away, 75 preempted with its state saved, 76 lost a peer,
@@ -7,11 +7,12 @@ failure, 69 nothing to go on from while the store is away, 75 preempted with its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from convoy_controllers.plan import ENDED_PHASES, NodeView, PodView, RankView, SlotView
+from convoy_controllers.plan import NodeView, PodView, PodWarning, RankView, SlotView
+from convoy_controllers.trainingjob.pod_ends import PodEnd, failed, pod_end
 from convoy_controllers.trainingjob.policy import Policy, policy
+from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
 from convoy_crds.layout import Slot
 from convoy_crds.nodehealth import State
 from convoy_crds.terms import LABEL_NODE_HEALTH, Reason, Reasons
@@ -22,8 +23,6 @@ ASKED_TO_END = 128 + SIGTERM
 """Exit code of a rank that ended by SIGTERM, which is the kubelet's when a pod is deleted."""
 _CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 """Signals that a program brings upon itself, by their Linux numbers."""
-_GIST = 400
-"""Characters of a rank's stderr in a message; all that is left of it is in the pod's log."""
 
 _BY_CODE = {
     BAD_PARAMS: Reasons.BAD_PARAMS_EXIT,
@@ -39,6 +38,10 @@ _EVICTIONS = {
     "DeletionByPodGC": "its node is gone",
 }
 """Reasons of the DisruptionTarget condition (Kubernetes, KEP-3329), but for the scheduler's own."""
+_MAY_BE_ECHOES = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED, Reasons.RANK_NOT_ENDING)
+"""Kinds of ends that a program also makes of a lost peer: an uncaught error, the abort of c10d's watchdog or
+of a C++ thread that was left, an interpreter that does not end after its error."""
+HANGS = (Reasons.RANK_HUNG, Reasons.RANK_NOT_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,23 @@ class Fault:
     """The last step of the rank at fault."""
     at: float = 0.0
     """Unix seconds at which it happened; 0 when that is not known."""
+    ended: float = 0.0
+    """Unix seconds at which the process ended, or its pod was told to go; 0 when that is not known. It is
+    later than `at` for a hang, which lasts since the last step."""
+    role: str = ""
+    """The rank's, whose steps compare with those of its like alone."""
+    last_words: str = ""
+    """The gist of the rank's stderr."""
+    consequence: bool = False
+    """Another fault explains it, by its last words or by what happened beside it, though not by its kind."""
+    waits_for_others: bool | None = None
+    """Whether the main thread of a hung rank was in a collective; None where nothing tells."""
+    timed_out: bool = False
+    """Its last words say that a peer did not reply in time: that peer may hang."""
+    unclear: bool = False
+    """Nothing tells which of several ranks is at fault, so no node is blamed."""
+    awaits: bool = False
+    """Ranks of the incarnation still run, and their end may explain it."""
     free: bool = False
     """Does not count although its kind does."""
 
@@ -68,15 +88,34 @@ class Fault:
         """Against `recovery.maxRestarts`."""
         return self.policy.counted and not self.free
 
+    @property
+    def echo(self) -> bool:
+        """Whether it is most likely the consequence of another rank's end, or hang."""
+        return self.policy.echo or self.consequence
 
-def ended(pod: PodView) -> bool:
-    """Whether the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
-    return pod.phase in ENDED_PHASES or pod.exit_code is not None
+    @property
+    def hang(self) -> bool:
+        """Whether the launcher's watchdog ended the rank."""
+        return self.reason in HANGS
+
+    @property
+    def blames_node(self) -> bool:
+        """Whether its node becomes an offender."""
+        return self.policy.blames_node and not (self.echo or self.unclear)
 
 
-def failed(pod: PodView) -> bool:
-    """Whether the pod ended, and not well."""
-    return pod.phase == "Failed" or pod.exit_code not in (None, 0)
+def through(rank: RankView) -> bool:
+    """Whether a rank has made all its steps; without a total the end of its main program shows it."""
+    if rank.total_steps:
+        return (rank.step or 0) >= rank.total_steps
+    return bool(rank.finished)
+
+
+def _waits(rank: RankView) -> bool | None:
+    """Whether a hung rank waits for others. One whose main program is over does not, unless a stack says
+    so; None where nothing tells."""
+    found = waits_for_others(rank.stderr)
+    return False if found is None and rank.finished else found
 
 
 def _rank_reason(rank: RankView) -> Reason:
@@ -85,20 +124,22 @@ def _rank_reason(rank: RankView) -> Reason:
     if rank.oom:
         return Reasons.RANK_OOM
     if rank.hung:
-        return Reasons.RANK_HUNG
+        return Reasons.RANK_NOT_ENDING if through(rank) else Reasons.RANK_HUNG
     if rank.signal:
         return Reasons.RANK_CRASHED if rank.signal in _CRASHES else Reasons.RANK_KILLED
     return _BY_CODE.get(rank.exit_code, Reasons.RANK_FAILED)
 
 
-def gist(stderr: str) -> str:
-    """The end of a rank's stderr that says the most: its last line, which of a traceback names the error,
-    with what is indented below it."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    last = max((number for number, line in enumerate(lines) if not line[0].isspace()), default=0)
-    # Pydantic's own pointer to its manual.
-    kept = [line.strip() for line in lines[last:] if "For further information visit" not in line]
-    return " ".join(kept)[:_GIST]
+def _last_words(rank: RankView, last: str) -> str:
+    """What the end of a message quotes: the main thread's place of a rank that hung, else its last words."""
+    if place := main_thread(rank.stderr) if rank.hung else "":
+        return f"Its main thread is at {place}."
+    return f"Its last words: {last}" if last else "It wrote nothing to stderr."
+
+
+def _place(rank: RankView, last: str) -> str:
+    place = main_thread(rank.stderr)
+    return f"its main thread is at {place}" if place else f"its last words: {last or 'none'}"
 
 
 def rank_fault(
@@ -127,9 +168,11 @@ def rank_fault(
         signal_name=_CRASHES.get(rank.signal, ""),
         who=", by hand or by the node's out-of-memory killer" if by_kernel else "",
         seconds=hang_seconds,
+        step=f" {rank.step}" if rank.step else "",
         role=slot.role,
         why=store_away or last or "not found",
-        stderr=f"Its last words: {last}" if last else "It wrote nothing to stderr.",
+        stderr=_last_words(rank, last),
+        place=_place(rank, last),
     )
     return Fault(
         reason,
@@ -141,12 +184,18 @@ def rank_fault(
         step=rank.step,
         # A hung rank stood still since its last step; its process ended only when it was killed for that.
         at=(rank.time or rank.ended) if rank.hung else rank.ended,
+        ended=rank.ended,
+        role=slot.role,
+        last_words=last,
+        consequence=reason in _MAY_BE_ECHOES and lost_peer(rank.stderr),
+        waits_for_others=_waits(rank) if rank.hung else None,
+        timed_out=timed_out(rank.stderr),
         free=leaving and reason is Reasons.PREEMPTED,
     )
 
 
-def pod_fault(pod: PodView, node: NodeView | None) -> Fault | None:
-    """The fault of a pod that failed or is going away, or None."""
+def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = None) -> Fault | None:
+    """The fault of a pod that failed or is going away, or None. `warning`: the newest Event of it."""
     if pod.disruption == "PreemptionByScheduler":
         return _of_pod(pod, Reasons.POD_PREEMPTED)
     if pod.disruption == "EvictionByEvictionAPI" and node is not None:
@@ -155,28 +204,36 @@ def pod_fault(pod: PodView, node: NodeView | None) -> Fault | None:
         if node.labels.get(LABEL_NODE_HEALTH) == State.DRAINING:
             return _of_pod(pod, Reasons.STRAGGLER_SWAPPED)
     if (failed(pod) or pod.deleting) and pod.disruption:
-        return _of_pod(pod, Reasons.POD_EVICTED, _EVICTIONS.get(pod.disruption, pod.disruption))
-    if failed(pod) and pod.exit_code is None:
-        why = f"{pod.termination_reason}: {pod.termination_message}".strip(": ")
-        return _of_pod(pod, Reasons.POD_NOT_ADMITTED, why or "its kubelet does not say why")
-    if failed(pod):
-        text = pod.termination_message
-        if pod.termination_reason in ("StartError", "ContainerCannotRun") and "python3" in text:
-            return _of_pod(pod, Reasons.NO_PYTHON, text)
-        if pod.termination_reason == "OOMKilled":
-            return _of_pod(pod, Reasons.CONTAINER_OOM)
-        why = pod.termination_reason or f"it exited with code {pod.exit_code}"
-        return _of_pod(pod, Reasons.POD_LOST, f"{why}: {text}" if text else why)
+        told = pod.kubelet_message if pod.disruption == "TerminationByKubelet" else ""
+        return _of_pod(pod, Reasons.POD_EVICTED, told or _EVICTIONS.get(pod.disruption, pod.disruption))
+    if found := pod_end(pod, warning):
+        return _ended(pod, found)
     if pod.deleting:
         return _of_pod(pod, Reasons.POD_DELETED)
     return None
 
 
+def _ended(pod: PodView, found: PodEnd) -> Fault:
+    lost = found.reason is Reasons.POD_LOST
+    return Fault(
+        found.reason,
+        found.message,
+        node=pod.node,
+        pod=pod.name,
+        exit_code=found.exit_code,
+        ended=pod.leaving_since,
+        # The launcher ends with the code of its ranks where its agent is away: a peer was lost, or
+        # their state was saved.
+        consequence=found.reason is Reasons.CONTAINER_FAILED and found.exit_code == PEER_LOST,
+        free=lost and found.exit_code == PREEMPTED,
+    )
+
+
 def _of_pod(pod: PodView, reason: Reason, why: str = "") -> Fault:
     message = reason.format(pod=pod.name, node=pod.node, why=why)
-    # The launcher ends with this code where its ranks had saved their state.
-    free = reason is Reasons.POD_LOST and pod.exit_code == PREEMPTED
-    return Fault(reason, message, node=pod.node, pod=pod.name, exit_code=pod.exit_code, free=free)
+    return Fault(
+        reason, message, node=pod.node, pod=pod.name, exit_code=pod.exit_code, ended=pod.leaving_since
+    )
 
 
 def missing_fault(slot: Slot) -> Fault:
@@ -188,28 +245,6 @@ def node_fault(pod: PodView, node: NodeView, why: str) -> Fault:
     """The fault of a pod whose node is lost; it happened when its agent was last heard of."""
     message = Reasons.NODE_LOST.format(node=node.name, pod=pod.name, why=why)
     return Fault(Reasons.NODE_LOST, message, node=node.name, pod=pod.name, at=node.silent_since)
-
-
-def primary(faults: Iterable[Fault]) -> Fault | None:
-    """The fault to blame: one that no restart heals, else no echo of another's end, else the earliest.
-
-    Where it is not known when it happened, its earliest echo tells.
-    """
-    ranked = sorted(
-        faults,
-        key=lambda fault: (
-            not fault.policy.terminal,
-            fault.reason is not Reasons.NODE_LOST,
-            fault.policy.echo,
-            fault.rank is None,
-            fault.at or float("inf"),
-            fault.rank if fault.rank is not None else -1,
-        ),
-    )
-    if not ranked:
-        return None
-    known = min((fault.at for fault in ranked if fault.at), default=0.0)
-    return ranked[0] if ranked[0].at else replace(ranked[0], at=known)
 
 
 def slot_faults(

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from convoy_controllers.plan import ENDED_PHASES, DeletePod, Event, Plan, PodView, Shutdown
+from convoy_controllers.plan import ENDED_PHASES, DeletePod, EndPod, Event, Plan, PodView, Shutdown
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import overdue
 from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
 LET_GO_SECONDS = 30
-"""A pod that still runs this long after the end is deleted."""
+"""A pod whose launcher still runs this long after the end is deleted."""
+BESIDE_SECONDS = 600
+"""A pod whose launcher has ended, but not its other containers, is deleted this long after the end."""
+
+
+@dataclass(slots=True)
+class Closing:
+    """How the pods of an ended job go."""
+
+    commands: list[Shutdown] = field(default_factory=list)
+    end: list[EndPod] = field(default_factory=list)
+    delete: list[DeletePod] = field(default_factory=list)
 
 
 def closing(
-    observed: Observed, pods: list[PodView], exit_code: int, overdue: bool
-) -> tuple[tuple[Shutdown, ...], tuple[DeletePod, ...]]:
-    """Lets launchers go with `exit_code`; deletes pods that no launcher can end, or that overstay."""
-    commands: list[Shutdown] = []
-    deletions: list[DeletePod] = []
+    observed: Observed, pods: Iterable[PodView], exit_code: int, now: datetime, past: float = 0.0
+) -> Closing:
+    """Lets launchers go with `exit_code`, and has kubelets end the containers beside one that has gone.
+
+    Deletes pods that neither can end, or that overstay: `past` seconds after the job's end.
+    """
+    found = Closing()
     for pod in pods:
         if pod.phase in ENDED_PHASES or pod.deleting:
             continue
-        view = observed.slots.get(pod.uid)
-        if overdue or (view is None and pod.phase == "Pending"):
-            deletions.append(DeletePod(pod.name, pod.uid))
-        elif view is not None:
-            commands.append(Shutdown(view.node, pod.uid, exit_code, "the job has ended"))
-    return tuple(commands), tuple(deletions)
+        view, over = observed.slots.get(pod.uid), pod.exit_code is not None
+        if past >= (BESIDE_SECONDS if over else LET_GO_SECONDS):
+            found.delete.append(DeletePod(pod.name, pod.uid))
+        elif over and not overdue(pod, now.timestamp()):
+            found.end.append(EndPod(pod.name, pod.uid))
+        elif not over and view is not None:
+            found.commands.append(Shutdown(view.node, pod.uid, exit_code, "the job has ended"))
+        elif not over and pod.phase == "Pending":
+            found.delete.append(DeletePod(pod.name, pod.uid))
+    return found
 
 
 def exit_code(status: TrainingJobStatus) -> int:
@@ -48,8 +68,13 @@ def plan(observed: Observed, now: datetime) -> Plan:
             return Plan(delete_parent=True, events=(Event(Reasons.EXPIRED, message),))
         waits.append(left)
     own = [pod for pod in observed.pods if pod.owner_uid == job.metadata.uid]
-    let_go = (ended + timedelta(seconds=LET_GO_SECONDS) - now).total_seconds()
-    commands, deletions = closing(observed, own, exit_code(job.status), let_go <= 0)
-    if let_go > 0 and any(pod.phase in ("Pending", "Running") for pod in own):
-        waits.append(let_go)
-    return Plan(commands=commands, delete=deletions, requeue_after=min(waits, default=None))
+    past = (now - ended).total_seconds()
+    found = closing(observed, own, exit_code(job.status), now, past)
+    if any(pod.phase in ("Pending", "Running") for pod in own):
+        waits += [limit - past for limit in (LET_GO_SECONDS, BESIDE_SECONDS) if limit > past][:1]
+    return Plan(
+        commands=tuple(found.commands),
+        end=tuple(found.end),
+        delete=tuple(found.delete),
+        requeue_after=min(waits, default=None),
+    )

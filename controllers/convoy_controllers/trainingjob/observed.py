@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from convoy_controllers.plan import GuardView, NodeView, PodView, SlotView
+from convoy_controllers.plan import GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
@@ -38,5 +38,7 @@ class Observed:
     """Nodes whose memory holds checkpoints of the job."""
     guard: GuardView | None = None
     """What its ranks' telemetry shows; None before they have told of a step."""
+    warnings: Mapping[str, PodWarning] = field(default_factory=dict)
+    """By pod uid, what keeps a pod from coming up, by its newest Event."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
     """By pod name: why the API server refused to create it at the last try."""

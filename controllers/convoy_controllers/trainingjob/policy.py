@@ -26,21 +26,31 @@ class Policy:
     blames_node: bool = False
     user_error: bool = False
     """The program's own doing: at the same step again and again, it is not worth another try."""
+    without_steps: bool = False
+    """Repeats count as identical errors also before the first step, which is never reached."""
     echo: bool = False
     """Mostly the consequence of another rank's end."""
+    lead: float = 0.0
+    """Seconds by which it is dated back when causes are ordered: it is never an echo, and clocks differ."""
 
 
+_CLOCK = 2.0
+"""Between the clocks of two nodes, at most."""
+_ABORT = 5.0
+"""The watchdog gives a hung rank so long to print its stacks; what its end does to others is not earlier."""
 _FREE = Policy(counted=False, scope=Scope.POD)
 
 POLICIES: Mapping[str, Policy] = {
     reason.name: policy
     for reason, policy in {
         Reasons.RANK_FAILED: Policy(user_error=True),
-        Reasons.RANK_OOM: Policy(user_error=True),
+        Reasons.RANK_OOM: Policy(user_error=True, lead=_CLOCK),
         Reasons.CONTAINER_OOM: Policy(scope=Scope.POD, user_error=True),
-        Reasons.RANK_KILLED: Policy(blames_node=True),
+        Reasons.RANK_KILLED: Policy(blames_node=True, lead=_CLOCK),
         Reasons.RANK_CRASHED: Policy(user_error=True),
-        Reasons.RANK_HUNG: Policy(blames_node=True),
+        Reasons.RANK_HUNG: Policy(blames_node=True, lead=_ABORT),
+        Reasons.RANK_NOT_ENDING: Policy(user_error=True, lead=_ABORT),
+        Reasons.ENDED_EARLY: Policy(user_error=True, without_steps=True),
         Reasons.PEER_LOST: Policy(echo=True),
         Reasons.STORE_AWAY: Policy(counted=False),
         Reasons.PREEMPTED: Policy(echo=True),
@@ -49,6 +59,12 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.COMMAND_NOT_FOUND: Policy(terminal=True),
         Reasons.NO_PYTHON: Policy(terminal=True),
         Reasons.POD_LOST: Policy(scope=Scope.POD, blames_node=True),
+        Reasons.INIT_FAILED: Policy(scope=Scope.POD, user_error=True, without_steps=True),
+        Reasons.CONTAINER_FAILED: Policy(scope=Scope.POD, user_error=True),
+        Reasons.CONTAINER_STOPPED: Policy(scope=Scope.POD, user_error=True),
+        Reasons.POD_DEADLINE: Policy(scope=Scope.POD, user_error=True),
+        Reasons.STORAGE_LIMIT: Policy(scope=Scope.POD, user_error=True),
+        Reasons.POD_UNFIT: Policy(scope=Scope.POD, user_error=True, without_steps=True),
         Reasons.POD_NOT_ADMITTED: Policy(counted=False, scope=Scope.POD, blames_node=True),
         Reasons.POD_DELETED: _FREE,
         Reasons.POD_PREEMPTED: _FREE,

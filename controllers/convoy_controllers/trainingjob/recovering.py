@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.plan import Plan, PodView
+from convoy_controllers.plan import Plan, PodView, SlotView
 from convoy_controllers.trainingjob import budget, escalation, formation, offenders
+from convoy_controllers.trainingjob.blame import primary
+from convoy_controllers.trainingjob.early import early_ends
 from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.faults import (
     ASKED_TO_END,
     Fault,
-    ended,
-    failed,
     missing_fault,
     node_fault,
     pod_fault,
-    primary,
     slot_faults,
 )
 from convoy_controllers.trainingjob.formation import membership
 from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot, world_size
@@ -30,6 +30,8 @@ from convoy_crds.trainingjob import Phase, Recovery, TrainingJobStatus
 
 ECHO_SECONDS = 0.5
 """How long the end of a rank that lost a peer waits for the news of that peer's own end."""
+HANG_SECONDS = 3.0
+"""And that of a rank that hangs, or gave up a peer: the watchdogs of all ranks strike within that time."""
 CONTAINER_SECONDS = 4.0
 """And where a launcher has gone: its container has ended, and its kubelet says why within seconds."""
 VERDICT_SECONDS = 7.0
@@ -74,47 +76,64 @@ def fault(
         if pod.node in lost and (members or _echoed(observed, pod)):
             found.append(node_fault(pod, observed.nodes[pod.node], lost[pod.node]))
             continue
-        broken = pod_fault(pod, observed.nodes.get(pod.node or ""))
+        broken = pod_fault(pod, observed.nodes.get(pod.node or ""), observed.warnings.get(pod.uid))
         if broken and (members or _fails_early(observed, pod)):
             found.append(broken)
         if members and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
-            found += slot_faults(slot, view, incarnation, hang, leaving=pod.deleting)
+            ends = slot_faults(slot, view, incarnation, hang, leaving=leaving(pod))
+            # Of a pod whose own time is over its kubelet tells once all its containers have ended.
+            found += [end for end in ends if not overdue(pod, end.at)]
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
     if not found and members and membership(present) != members:
         known = {uid for uid, view in observed.slots.items() if view.incarnation == incarnation}
         found = [missing_fault(slot) for slot in layout if own[slot.pod].uid not in known]
         found = found or [missing_fault(layout[0])]
-    return primary(found)
+    if not found or not members:
+        return primary(found)
+    views = [observed.slots.get(uid) for uid in present]
+    running = [rank.rank for view in views if view for rank in view.ranks if rank.state != "EXITED"]
+    return primary(found, early_ends(observed, layout, own), running)
 
 
 def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
     """Seconds to wait for the cause behind a fault that is mostly another's echo, or a rank's end by a signal
     that the deletion of its pod sends; 0 for all others.
 
-    `gone`: see `launcher_gone`.
+    `gone`: see `news_due`.
     """
-    cause_may_follow = fault.policy.echo or fault.exit_code == ASKED_TO_END
-    if not cause_may_follow or not fault.at or fault.free:
+    hung = fault.awaits and (fault.hang or fault.timed_out)
+    early = fault.reason is Reasons.ENDED_EARLY
+    cause_may_follow = fault.echo or fault.exit_code == ASKED_TO_END or early or hung
+    happened = fault.ended or (0.0 if fault.hang else fault.at)
+    if not cause_may_follow or not happened or fault.free:
         return 0.0
-    most = CONTAINER_SECONDS if gone else ECHO_SECONDS
-    left = fault.at + most - now.timestamp()
+    most = CONTAINER_SECONDS if gone else HANG_SECONDS if hung else ECHO_SECONDS
+    left = happened + most - now.timestamp()
     # More than that is the other clock's doing.
     return left if 0 < left <= most + ECHO_SECONDS else 0.0
 
 
-def launcher_gone(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
-    """Whether a launcher of the incarnation has left its agent while its pod seems to run. To hear why costs
-    nothing: the pod is not replaced before its kubelet has ended it.
+def news_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
+    """Whether the cause of an end is about to be reported: a launcher of the incarnation has left its agent
+    while its pod seems to run, or a rank's main program is over and its exit code is not known.
+
+    To wait costs nothing: neither pod nor rank is replaced before it has ended.
     """
     there = (own[slot.pod] for slot in layout if slot.pod in own)
     views = (observed.slots.get(pod.uid) for pod in there if not ended(pod) and not pod.deleting)
     incarnation = observed.job.status.incarnation
     return any(
-        view.incarnation == incarnation and not (view.launcher_connected or view.agent_away)
+        view.incarnation == incarnation
+        and not view.agent_away
+        and (not view.launcher_connected or _ending(view))
         for view in views
         if view is not None
     )
+
+
+def _ending(view: SlotView) -> bool:
+    return any(rank.state == "RUNNING" and rank.finished for rank in view.ranks)
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
@@ -145,7 +164,7 @@ def answer(
             draft.blow = None
             return Plan(status=draft.stored(), events=tuple(draft.events), requeue_after=wait)
         return finish(observed, draft, own, Phase.FAILED, *verdict)
-    if fault.node and fault.policy.blames_node:
+    if fault.node and fault.blames_node:
         status.offenders = offenders.after(status.offenders, fault.node, fault.reason.name, now)
     steps = [status.progress.step if status.progress else None, fault.step]
     step = max((one for one in steps if one is not None), default=None)
@@ -179,7 +198,7 @@ def _verdict(
 def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
     """Seconds to wait before a job fails for an error that a node's loss may still turn out to explain."""
     nodes_used = {pod.node for pod in observed.pods if pod.node}
-    if not fault.at or len(nodes_used) < 2 or not (fault.policy.echo or fault.policy.user_error):
+    if not fault.at or len(nodes_used) < 2 or not (fault.echo or fault.policy.user_error):
         return 0.0
     left = fault.at + VERDICT_SECONDS - now.timestamp()
     # More than that is the other clock's doing.

@@ -12,8 +12,8 @@ from datetime import datetime
 from convoy_controllers.plan import DeletePod, Plan, PodView
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.children import off_lost_node, stranded, unfenced_seconds
-from convoy_controllers.trainingjob.faults import ended
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.terms import ConditionType, Reason, Reasons
@@ -49,6 +49,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     own = [pod for pod in observed.pods if pod.owner_uid == observed.job.metadata.uid]
     formation.disband(status)
     status.start_time = status.pending_since = None
+    status.pending_cause = ""
     lost = nodes.lost(observed)
     if own:
         message = Reasons.SUSPENDING.format(left=len(own), state=_leaving(observed))
@@ -65,9 +66,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     return Plan(
         status=draft.stored(),
         delete=tuple(
-            gone
-            for pod in own
-            if (gone := _deletion(observed, pod, own, lost, status)) is not None
+            gone for pod in own if (gone := _deletion(observed, pod, own, lost, status)) is not None
         ),
         events=tuple(draft.events),
         requeue_after=_wait(observed, own, lost),

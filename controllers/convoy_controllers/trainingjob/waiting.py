@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from convoy_controllers.plan import PodView, SlotView
+from convoy_controllers.plan import Inspect, PodView, SlotView
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.trainingjob.pod_ends import ended, how, last_words
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.layout import Slot
 from convoy_crds.terms import Reason, Reasons
 
-PULL_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-CONFIG_FAILURES = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+PULL_FAILURES = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+CONFIG_FAILURES = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "PreCreateHookError",
+        "PreStartHookError",
+        "PostStartHookError",
+        "RunContainerError",
+    }
+)
+LATE_SECONDS = 5.0
+"""Age from which a pod that is not up is late, and its Events are asked for."""
+INSPECT_SECONDS = 20.0
+"""Between two questions about the pods of a job."""
+INSPECTED = 8
+"""Pods of a job that are asked about in turn: most that do not come up have the same cause."""
+SCALER = "NotTriggerScaleUp"
+"""Reason of the cluster autoscaler's Events about a pod for which it adds no node."""
 
 
 def _say(reason: Reason, **facts: object) -> Violation:
@@ -26,20 +55,41 @@ def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
         if slot.pod in taken:
             return _say(Reasons.POD_CONFLICT, pod=slot.pod)
         if refusal := observed.create_errors.get(slot.pod):
-            return _say(Reasons.POD_REJECTED, pod=slot.pod, why=refusal.message, role=slot.role)
+            advice = _refusal_advice(refusal.message.lower(), slot.role)
+            return _say(Reasons.POD_REJECTED, pod=slot.pod, why=refusal.message, advice=advice)
     return None
 
 
+def _refusal_advice(why: str, role: str) -> str:
+    """What to do about a refusal that has no field of the pod at fault."""
+    if "exceeded quota" in why or "failed quota" in why:
+        return "free some of the namespace's ResourceQuota, have it raised, or ask for less"
+    if "usage per" in why or "limit to request ratio" in why:
+        return f"ask for what the namespace's LimitRange allows in spec.roles[{role}].template"
+    if "priorityclass" in why or "runtimeclass" in why or "service account" in why or "serviceaccount" in why:
+        return f"create what it names, or correct its name in spec.roles[{role}].template"
+    if "admission webhook" in why or "policy" in why:
+        return f"correct spec.roles[{role}].template, or ask those who run that policy"
+    return f"correct spec.roles[{role}].template"
+
+
 def broken(pods: Sequence[PodView]) -> Violation | None:
-    """A placed pod whose container cannot start yet."""
+    """A placed pod with a container that cannot start yet."""
     for pod in pods:
+        facts = {"pod": pod.name, "node": pod.node}
+        container = pod.waiting_container or pod.container
         if pod.waiting_reason in PULL_FAILURES:
             # The kubelet says the cause in two alternating phrases; every change would be a write.
             why = (pod.waiting_message or pod.waiting_reason).rsplit("ErrImagePull: ", 1)[-1]
-            return _say(Reasons.IMAGE_PULL, pod=pod.name, node=pod.node, image=pod.image, why=why)
+            return _say(Reasons.IMAGE_PULL, image=pod.image, why=why, **facts)
         if pod.waiting_reason in CONFIG_FAILURES:
             why = pod.waiting_message or pod.waiting_reason
-            return _say(Reasons.CONTAINER_CONFIG, pod=pod.name, node=pod.node, why=why)
+            return _say(Reasons.CONTAINER_CONFIG, container=container, why=why, **facts)
+        if pod.failure and not ended(pod):
+            words = last_words(pod.failure.message)
+            return _say(
+                Reasons.CONTAINER_FAILING, container=container, how=how(pod.failure), words=words, **facts
+            )
     return None
 
 
@@ -52,15 +102,33 @@ def unplaced(observed: Observed, pods: Sequence[PodView]) -> Violation | None:
         return _say(Reasons.WAITING_FOR_AGENT)
     # What follows the first sentence speaks of preemption, which is no help here.
     why = stuck.unschedulable.split(". ")[0].rstrip(".")
-    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=_advice(why.lower()))
+    advice = _advice(why.lower())
+    told = observed.warnings.get(stuck.uid)
+    if told and told.reason == SCALER:
+        advice += f". The cluster autoscaler adds no node: {told.message}"
+    return _say(Reasons.UNSCHEDULABLE, pod=stuck.name, why=why, advice=advice)
 
 
 def _advice(why: str) -> str:
+    if "scheduling gate" in why:
+        return "see the controller that gates pods of this namespace"
     if "unbound" in why and "persistentvolumeclaim" in why:
         return "no volume fits its claim: kubectl describe pvc says why"
     if "persistentvolumeclaim" in why:
         return "create the claim, or correct its name"
+    if "volume node affinity" in why:
+        return "its volume is for nodes that have no room, or that its template leaves out"
     return "lower its requests or add nodes"
+
+
+def warned(observed: Observed, pods: Sequence[PodView], views: Mapping[str, SlotView]) -> Violation | None:
+    """A placed pod that its Events say more of than its status."""
+    for pod in pods:
+        told = observed.warnings.get(pod.uid)
+        if told and pod.node and not pod.deleting and not _up(pod, views):
+            facts = {"pod": pod.name, "node": pod.node, "event": told.reason, "why": told.message}
+            return _say(Reasons.POD_NOT_STARTING, **facts)
+    return None
 
 
 def why(
@@ -68,13 +136,60 @@ def why(
 ) -> Violation:
     """The one reason to show while the job is not whole."""
     present = [pods[slot.pod] for slot in layout if slot.pod in pods]
-    if found := refused(observed, layout) or broken(present) or unplaced(observed, present):
+    found = (
+        refused(observed, layout)
+        or broken(present)
+        or unplaced(observed, present)
+        or warned(observed, present, views)
+    )
+    if found:
         return found
     placed = sum(1 for pod in present if pod.node)
     if placed < len(layout):
         return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout))
-    unmet = [pod for pod in present if (view := views.get(pod.uid)) is None or not view.launcher_connected]
+    unmet = [pod for pod in present if not _up(pod, views)]
     first = unmet[0] if unmet else present[0]
-    state = "it is being deleted" if first.deleting else first.waiting_reason or first.phase
-    facts = {"pod": first.name, "node": first.node, "state": state}
+    facts = {"pod": first.name, "node": first.node, "state": _state(first)}
     return _say(Reasons.STARTING_PODS, ready=len(present) - len(unmet), desired=len(layout), **facts)
+
+
+def _up(pod: PodView, views: Mapping[str, SlotView]) -> bool:
+    """Whether a pod's launcher has met its agent."""
+    view = views.get(pod.uid)
+    return view is not None and view.launcher_connected
+
+
+def _state(pod: PodView) -> str:
+    if pod.deleting:
+        return "it is being deleted"
+    if pod.waiting_reason and pod.waiting_container not in ("", pod.container):
+        return f"{pod.waiting_reason}, by container {pod.waiting_container}"
+    return pod.waiting_reason or pod.phase
+
+
+def retried(found: Violation, cause: str) -> Violation:
+    """The reason to show while a further try shows nothing wrong yet: `cause`, of the one before, stands."""
+    if found.reason.warning or not cause:
+        return found
+    return _say(Reasons.SCHEDULE_RETRY, now=found.message, why=cause)
+
+
+def inspect(
+    observed: Observed, layout: Sequence[Slot], pods: Mapping[str, PodView], now: datetime
+) -> tuple[Inspect | None, float | None]:
+    """The late pod whose Events are to be asked for, and seconds until another may be.
+
+    None for pods that are up, and those whose status says what keeps them.
+    """
+    present = (pods[slot.pod] for slot in layout if slot.pod in pods)
+    stuck = [pod for pod in present if not (pod.deleting or ended(pod) or _up(pod, observed.slots))]
+    asked = [pod for pod in stuck if broken([pod]) is None]
+    if not asked:
+        return None, None
+    # More that placed ones say than those that wait for a node, of which the scheduler has spoken.
+    placed = [pod for pod in asked if pod.node] or asked
+    turn = placed[:INSPECTED][int(now.timestamp() // INSPECT_SECONDS) % min(len(placed), INSPECTED)]
+    young = min(max(0.0, turn.created + LATE_SECONDS - now.timestamp()), LATE_SECONDS)
+    if young:
+        return None, young
+    return Inspect(turn.name, turn.uid), INSPECT_SECONDS

@@ -14,7 +14,6 @@ from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.dashboard.core.happenings import newest
 from convoy_operator.gateway import Object
 from convoy_operator.resources import (
-    EVENTS,
     GUARD_POLICIES,
     PODS,
     SUBJECT_ACCESS_REVIEWS,
@@ -24,8 +23,6 @@ from convoy_operator.resources import (
 
 MOST_EVENTS = 100
 """Of one object, the newest."""
-EVENTS_PAGE, EVENT_PAGES = 500, 10
-"""Events of one answer, and answers that are read at most: the API server sorts them by name, not by time."""
 FOLLOW_SECONDS = 1800.0
 """After which following a log ends."""
 
@@ -50,16 +47,7 @@ class DashboardGateway(KubernetesGateway):
 
     async def events(self, namespace: str, uid: str) -> list[Object]:
         """The newest Events of one object, `MOST_EVENTS` at most."""
-        params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(EVENTS_PAGE)}
-        found: list[Object] = []
-        for _ in range(EVENT_PAGES):
-            answer = await self._call("list", EVENTS, EVENTS.path(namespace), params=params)
-            found += answer.get("items") or ()
-            following = (answer.get("metadata") or {}).get("continue")
-            if not following:
-                break
-            params["continue"] = following
-        return newest(found, MOST_EVENTS)
+        return newest(await self.events_of(namespace, uid), MOST_EVENTS)
 
     async def log(
         self, namespace: str, pod: str, container: str, *, lines: int, follow: bool

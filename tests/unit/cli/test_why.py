@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy.cli.why import CUT, Said, event_lines, explanation, in_order, pod_lines, why
+from convoy.cli.why import CUT, Said, event_lines, explanation, in_order, pod_lines, pod_words, why
 from convoy_crds.trainingjob import TrainingJob
 
 from .test_show import NOW, job
@@ -32,13 +32,55 @@ def event(message: str, second: int, version: int, kind: str = "Normal") -> Any:
     )
 
 
-def pod(index: int, phase: str = "Pending", node: str | None = None, waiting: str = "") -> Any:
-    state = SimpleNamespace(waiting=SimpleNamespace(reason=waiting) if waiting else None, terminated=None)
+def container(name: str, waiting: str = "", code: int | None = None) -> Any:
+    waits = SimpleNamespace(reason=waiting) if waiting else None
+    ended = None if code is None else SimpleNamespace(reason="Error" if code else "Completed", exit_code=code)
+    return SimpleNamespace(name=name, state=SimpleNamespace(waiting=waits, terminated=ended))
+
+
+def pod(
+    index: int, phase: str = "Pending", node: str | None = None, waiting: str = "", **others: list[Any]
+) -> Any:
+    """Admission has put a sidecar first. `others`: `init` and `beside`, statuses of other containers."""
     return SimpleNamespace(
-        metadata=SimpleNamespace(name=f"gpt-worker-{index}", uid=f"u{index}", deletion_timestamp=None),
-        spec=SimpleNamespace(node_name=node),
-        status=SimpleNamespace(phase=phase, container_statuses=[SimpleNamespace(state=state)]),
+        metadata=SimpleNamespace(
+            name=f"gpt-worker-{index}",
+            uid=f"u{index}",
+            deletion_timestamp=None,
+            annotations={"convoy.dev/container": "gpt"},
+        ),
+        spec=SimpleNamespace(
+            node_name=node, containers=[SimpleNamespace(name="mesh"), SimpleNamespace(name="gpt")]
+        ),
+        status=SimpleNamespace(
+            phase=phase,
+            init_container_statuses=others.get("init"),
+            container_statuses=[*others.get("beside", []), container("gpt", waiting)],
+        ),
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (pod(0, "Running", "n", beside=[container("mesh")]), "Running, on n"),
+        (pod(0, "Running", "n", beside=[container("mesh", code=0)]), "Running, on n"),
+        (
+            pod(0, "Failed", "n", "PodInitializing", init=[container("fetch", code=42)]),
+            "Failed, on n, container fetch ended: Error (exit code 42), waiting: PodInitializing",
+        ),
+        (
+            pod(0, "Pending", "n", "PodInitializing", init=[container("proxy", "CrashLoopBackOff")]),
+            "Pending, on n, container proxy waiting: CrashLoopBackOff, waiting: PodInitializing",
+        ),
+        (
+            pod(0, "Pending", "n", "ContainerCreating", beside=[container("mesh", "ContainerCreating")]),
+            "Pending, on n, waiting: ContainerCreating",
+        ),
+    ],
+)
+def test_a_pod_is_told_of_by_the_container_of_its_ranks(given: Any, words: str) -> None:
+    assert pod_words(given) == words
 
 
 def test_a_job_nobody_has_looked_at_says_so() -> None:

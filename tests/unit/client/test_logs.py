@@ -13,7 +13,7 @@ from convoy.client import NotFound, Refused
 from convoy.client.api import Api
 from convoy.client.output import MAX_PODS
 from convoy.client.training_jobs import TrainingJobs
-from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
+from convoy_crds.terms import ANNOTATION_CONTAINER, LABEL_INDEX, LABEL_JOB
 
 
 def pod(index: int) -> Any:
@@ -21,10 +21,14 @@ def pod(index: int) -> Any:
     state = SimpleNamespace(running=None, terminated=True)
     return SimpleNamespace(
         metadata=SimpleNamespace(
-            name=f"gpt-worker-{index}", namespace="team", uid=f"u{index}", labels={LABEL_INDEX: str(index)}
+            name=f"gpt-worker-{index}",
+            namespace="team",
+            uid=f"u{index}",
+            labels={LABEL_INDEX: str(index)},
+            annotations={ANNOTATION_CONTAINER: "gpt"},
         ),
-        spec=SimpleNamespace(containers=[SimpleNamespace(name="worker")]),
-        status=SimpleNamespace(container_statuses=[SimpleNamespace(name="worker", state=state)]),
+        spec=SimpleNamespace(containers=[SimpleNamespace(name="mesh-proxy"), SimpleNamespace(name="gpt")]),
+        status=SimpleNamespace(container_statuses=[SimpleNamespace(name="gpt", state=state)]),
     )
 
 
@@ -56,7 +60,8 @@ class Server(Api):
         )
 
     def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        assert verb == "log" and options["follow"] == options["timestamps"]
+        assert verb == "log" and options["container"] == "gpt", "not the sidecar before it"
+        assert options["follow"] == options["timestamps"]
         name = arguments[0]
         self.read.append((name, options["follow"]))
         for number in (1, 2):

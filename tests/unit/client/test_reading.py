@@ -77,7 +77,7 @@ def test_who_may_read_no_logs_is_told_once() -> None:
         ({"worker": "terminated", "other": "running"}, True, True),
     ],
 )
-def test_a_log_begins_and_ends_with_the_first_container(
+def test_a_log_begins_and_ends_with_the_container_of_the_ranks(
     states: dict[str, str] | None, begun: bool, ended: bool
 ) -> None:
     def state(given: str) -> Any:
@@ -85,8 +85,8 @@ def test_a_log_begins_and_ends_with_the_first_container(
 
     statuses = states and [SimpleNamespace(name=name, state=state(one)) for name, one in states.items()]
     pod = SimpleNamespace(
-        metadata=SimpleNamespace(name="p", uid="u"),
-        spec=SimpleNamespace(containers=[SimpleNamespace(name="worker"), SimpleNamespace(name="other")]),
+        metadata=SimpleNamespace(name="p", uid="u", annotations=None),
+        spec=SimpleNamespace(containers=[SimpleNamespace(name="other"), SimpleNamespace(name="worker")]),
         status=SimpleNamespace(container_statuses=statuses),
     )
     nobody: Any = None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.plan import ContainerEnd
 from convoy_operator import views
 
 
@@ -119,7 +120,7 @@ def test_a_fresh_pod() -> None:
                     **state(waiting={"reason": "PodInitializing"}),
                 }
             ),
-            {"exit_code": 3, "termination_message": "no data"},
+            {"exit_code": None, "failure": ContainerEnd("i", 3, "", "no data")},
             id="an init container that failed",
         ),
         pytest.param(

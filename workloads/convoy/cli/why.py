@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from convoy.cli.cluster import Context, Name, Namespace, connect
+from convoy.client.reading import container_of
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.telling import NEW, age, in_the_way, restarts_in_window, straggler
 from convoy_crds.terms import ConditionType
@@ -141,17 +142,39 @@ def _warnings(events: Iterable[Any]) -> list[str]:
 
 
 def pod_words(pod: Any) -> str:
-    """A pod in a few words: phase, node, and what its first container waits for or ended with."""
+    """A pod in a few words: phase, node, and what the container of its ranks waits for or ended with.
+
+    Of another container what keeps the ranks from starting.
+    """
     words = [pod.status.phase, f"on {pod.spec.node_name}" if pod.spec.node_name else "not placed"]
-    for container in (pod.status.container_statuses or [])[:1]:
-        state = container.state
-        if state.waiting:
-            words.append(f"waiting: {state.waiting.reason}")
-        elif state.terminated:
-            words.append(f"ended: {state.terminated.reason} (exit code {state.terminated.exit_code})")
+    ranks = container_of(pod)
+    statuses = pod.status.container_statuses or []
+    words += [
+        f"container {one.name} {said}"
+        for one in [*(pod.status.init_container_statuses or []), *statuses]
+        if one.name != ranks and (said := _in_the_way(one))
+    ]
+    words += [said for one in statuses if one.name == ranks and (said := _container_words(one.state))]
     if pod.metadata.deletion_timestamp:
         words.append("being deleted")
     return ", ".join(words)
+
+
+def _container_words(state: Any) -> str:
+    if state.waiting:
+        return f"waiting: {state.waiting.reason}"
+    if state.terminated:
+        return f"ended: {state.terminated.reason} (exit code {state.terminated.exit_code})"
+    return ""
+
+
+def _in_the_way(container: Any) -> str:
+    """Why a container beside the ranks' may keep these from starting; empty where it does not."""
+    state = container.state
+    if state.terminated:
+        return _container_words(state) if state.terminated.exit_code else ""
+    waits = state.waiting and state.waiting.reason not in (None, "PodInitializing", "ContainerCreating")
+    return _container_words(state) if waits else ""
 
 
 def in_order(events: Iterable[Any]) -> list[Any]:

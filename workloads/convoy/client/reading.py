@@ -10,6 +10,7 @@ from typing import Any
 from convoy.client.api import TIMEOUT_SECONDS, Api
 from convoy.client.errors import ConvoyError, Forbidden
 from convoy.client.watch import CONNECT_SECONDS
+from convoy_crds import containers
 
 SILENT_SECONDS = 1800.0
 """A log that is followed and is silent for so long is opened anew: its connection may be dead."""
@@ -33,23 +34,28 @@ class Log:
 
 
 def log_of(api: Api, pod: Any) -> Log:
-    """The log of a pod's first container, to be followed."""
-    first = pod.spec.containers[0].name
-    states = [one.state for one in pod.status.container_statuses or [] if one.name == first]
+    """The log of a pod's ranks, to be followed."""
+    ranks = container_of(pod)
+    states = [one.state for one in pod.status.container_statuses or [] if one.name == ranks]
     ended = any(state.terminated for state in states)
     begun = ended or any(state.running for state in states)
     name, uid = pod.metadata.name, pod.metadata.uid
     return Log(uid, name, begun, ended, partial(log_lines, api, pod, follow=True))
 
 
+def container_of(pod: Any) -> str:
+    """Name of the container that runs a pod's ranks."""
+    return containers.of_pod(pod.metadata.annotations, [one.name for one in pod.spec.containers])
+
+
 def log_lines(api: Api, pod: Any, follow: bool = False) -> Iterator[str]:
-    """The lines of the log of a pod's first container; with `follow` each with its time before it."""
+    """The lines of the log of a pod's ranks; with `follow` each with its time before it."""
     lines = api.lines(
         f"the log of {pod.metadata.name}",
         api.core.read_namespaced_pod_log,
         pod.metadata.name,
         pod.metadata.namespace,
-        container=pod.spec.containers[0].name,
+        container=container_of(pod),
         follow=follow,
         timestamps=follow,
         _request_timeout=(CONNECT_SECONDS, SILENT_SECONDS) if follow else TIMEOUT_SECONDS,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from convoy_controllers.trainingjob.pod_ends import how
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
 from convoy_crds.nodehealth import NodeHealth
@@ -203,6 +204,11 @@ def ranks(job: TrainingJob) -> dict[str, str]:
 def pod_state(pod: Pod) -> tuple[str, Tone]:
     """What a pod waits for or ended with, in a few words."""
     view = pod.view
+    if view.failure is not None and not view.deleting and view.exit_code is None:
+        said = f": {view.failure.message}" if view.failure.message else ""
+        return f"container {view.failure.name} {how(view.failure)}{said}", Tone.BAD
+    if view.kubelet_reason and view.exit_code is None:
+        return f"{view.kubelet_reason}: {view.kubelet_message}".rstrip(": "), Tone.BAD
     if view.exit_code is not None:
         tone = Tone.BAD if view.exit_code else Tone.PLAIN
         said = f": {view.termination_message}" if view.termination_message else ""
@@ -213,7 +219,9 @@ def pod_state(pod: Pod) -> tuple[str, Tone]:
         return f"not placed: {view.unschedulable}", Tone.WARN
     if view.waiting_reason:
         said = f": {view.waiting_message}" if view.waiting_message else ""
-        return f"waiting: {view.waiting_reason}{said}", Tone.WARN
+        beside = view.waiting_container not in ("", view.container)
+        who = f"container {view.waiting_container} is " if beside else ""
+        return f"{who}waiting: {view.waiting_reason}{said}", Tone.WARN
     return "-", Tone.PLAIN
 
 

@@ -210,8 +210,7 @@ class JobPage:
                 break
         else:
             return f"{self._name} has no rank {rank}"
-        if not any(pod.name == slot.pod for pod in world.pods_of(kept)):
+        pod = next((pod for pod in world.pods_of(kept) if pod.name == slot.pod), None)
+        if pod is None:
             return f"rank {rank} has no pod now, and logs go with their pods"
-        role = next(one for one in kept.model.spec.roles if one.name == slot.role)
-        containers = role.template.spec.containers if role.template else []
-        return slot.pod, containers[0].name if containers else "worker"
+        return slot.pod, pod.view.container

@@ -13,7 +13,8 @@ from kubernetes.aio.client import ApiClient, Configuration
 from tests.unit.operator.dashboard.builders import ago
 
 from convoy_operator import errors
-from convoy_operator.dashboard.gateway import EVENT_PAGES, MOST_EVENTS, DashboardGateway
+from convoy_operator.client import EVENT_PAGES
+from convoy_operator.dashboard.gateway import MOST_EVENTS, DashboardGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 

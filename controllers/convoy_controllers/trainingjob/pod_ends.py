@@ -1,0 +1,145 @@
+"""How a pod ended, and through whom: its program, its template, its kubelet, or somebody who told it to go.
+
+Sources: the kubelet's eviction manager (a pod that makes room for others gets a condition DisruptionTarget,
+one beyond its own limits gets none), its admission handlers and `syncPod`; KEP-3329, KEP-753.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from convoy_controllers.plan import ENDED_PHASES, ContainerEnd, PodView, PodWarning
+from convoy_crds.terms import Reason, Reasons
+
+PREEMPTED = 75
+"""Exit code of a launcher whose ranks saved their state because they were asked to end."""
+_UNFIT_CODE, _UNFIT = 127, "python3 at "
+"""Exit code and first words of a launcher that the image's Python cannot run (`convoy_launch.py`)."""
+_STOPPED = (PREEMPTED, 128 + 9, 128 + 15)
+"""Exit codes of a container that its kubelet stops."""
+_FOR_OTHERS = re.compile(r"^(The node was low on resource|The node had condition)")
+"""Evictions for the node's sake. All others are for the pod's own limits."""
+_BY_TEMPLATE = frozenset(
+    {
+        "AppArmor",
+        "InitContainerRestartPolicyForbidden",
+        "PodFeatureUnsupported",
+        "PodLevelResourcesNotAdmittedReason",
+        "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "SupplementalGroupsPolicyNotSupported",
+        "SysctlForbidden",
+    }
+)
+"""Reasons of kubelets for not admitting a pod that no other node of its kind would admit either."""
+_NODE_FAILS = re.compile(
+    r"nvidia|cgroup|device|no space left|input/output error|transport endpoint"
+    r"|convoy_launch\.py.*No such file",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What a container's end says where its node could not start it, or the agent's volume was not there."""
+_WORDS = 400
+"""Characters of a container's last words in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnd:
+    """Why a pod ended badly."""
+
+    reason: Reason
+    message: str
+    exit_code: int | None = None
+
+
+def ended(pod: PodView) -> bool:
+    """Whether the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
+    return pod.phase in ENDED_PHASES or pod.exit_code is not None
+
+
+def failed(pod: PodView) -> bool:
+    """Whether the pod ended, and its ranks not well. A pod also fails because of a sidecar, which is no fault
+    where the ranks' container ended well before."""
+    if pod.exit_code is None or pod.kubelet_reason:
+        return pod.phase == "Failed"
+    return pod.exit_code != 0
+
+
+def leaving(pod: PodView) -> bool:
+    """Whether the pod's ranks were told to go, by whomever: that they ended is no fault of theirs."""
+    stopped = bool(pod.stoppers) and pod.exit_code in _STOPPED
+    return pod.deleting or bool(pod.disruption or pod.kubelet_reason) or stopped
+
+
+def overdue(pod: PodView, at: float) -> bool:
+    """Whether a rank that ended at `at` (Unix seconds) did so because the pod's own time was over."""
+    return bool(pod.ends_by) and at >= pod.ends_by
+
+
+def how(end: ContainerEnd) -> str:
+    """`exited with code 42`, `ran out of memory`."""
+    if end.reason == "OOMKilled":
+        return "ran out of memory (its resources.limits.memory)"
+    told = f" ({end.reason})" if end.reason not in ("", "Error") else ""
+    return f"exited with code {end.exit_code}{told}"
+
+
+def last_words(message: str) -> str:
+    """The end of what a container wrote, on one line."""
+    text = " ".join(message.split())
+    return f"Its last words: {text[-_WORDS:]}" if text else "It wrote nothing"
+
+
+def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:
+    """Why a pod ended badly that nobody told to go; None for all others. `warning`: its newest Event."""
+    if not failed(pod):
+        return None
+    return _by_kubelet(pod) or _by_init(pod) or _by_container(pod, warning)
+
+
+def _by_kubelet(pod: PodView) -> PodEnd | None:
+    """What the kubelet says of a pod that it ended, or did not admit."""
+    said = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")
+    if pod.kubelet_reason == "DeadlineExceeded":
+        return _end(pod, Reasons.POD_DEADLINE)
+    if pod.kubelet_reason == "Evicted" and _FOR_OTHERS.match(pod.kubelet_message):
+        return _end(pod, Reasons.POD_EVICTED, why=pod.kubelet_message)
+    if pod.kubelet_reason == "Evicted":
+        return _end(pod, Reasons.STORAGE_LIMIT, why=pod.kubelet_message or said)
+    if pod.kubelet_reason in _BY_TEMPLATE:
+        return _end(pod, Reasons.POD_UNFIT, why=said)
+    if pod.exit_code is None and pod.failure is None:
+        why = said or f"{pod.termination_reason}: {pod.termination_message}".strip(": ")
+        return _end(pod, Reasons.POD_NOT_ADMITTED, why=why or "its kubelet does not say why")
+    return None
+
+
+def _by_init(pod: PodView) -> PodEnd | None:
+    if pod.failure is None or pod.exit_code is not None:
+        return None
+    facts = {"container": pod.failure.name, "how": how(pod.failure)}
+    return _end(pod, Reasons.INIT_FAILED, words=last_words(pod.failure.message), **facts)
+
+
+def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
+    """What the end of the ranks' container says."""
+    text, code, reason = pod.termination_message, pod.exit_code or 0, pod.termination_reason
+    absent = reason in ("StartError", "ContainerCannotRun") and "python3" in text
+    if absent or (code == _UNFIT_CODE and text.startswith(_UNFIT)):
+        return _end(pod, Reasons.NO_PYTHON, why=text)
+    if reason == "OOMKilled":
+        return _end(pod, Reasons.CONTAINER_OOM)
+    facts = {"container": pod.container, "how": how(ContainerEnd(pod.container, code, reason))}
+    if pod.stoppers and code in _STOPPED:
+        why = f"{warning.reason}: {warning.message}" if warning else "its Events say which"
+        return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
+    # Signals come from outside: the node's out-of-memory killer, a container that its runtime has lost.
+    if code > 128 or code == PREEMPTED or _NODE_FAILS.search(text):
+        why = f"it exited with code {code}" if reason in ("", "Error") else reason
+        return _end(pod, Reasons.POD_LOST, why=f"{why}: {text}" if text else why)
+    return _end(pod, Reasons.CONTAINER_FAILED, words=last_words(text), **facts)
+
+
+def _end(pod: PodView, reason: Reason, **facts: str) -> PodEnd:
+    code = pod.failure.exit_code if reason is Reasons.INIT_FAILED and pod.failure else pod.exit_code
+    return PodEnd(reason, reason.format(pod=pod.name, node=pod.node, **facts), code)
