@@ -13,8 +13,10 @@ from convoy_crds.layout import slots
 
 from .conftest import Installation
 
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+STANDARD = "pod-security.kubernetes.io/enforce"
 PRIVILEGED = {"containers": [{"name": "w", "securityContext": {"privileged": True}}]}
+LOW_PORTS = {"capabilities": {"add": ["NET_BIND_SERVICE"]}}
+MOUNTS = {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}
 HOST_FOLDER = {"volumes": [{"name": "node", "hostPath": {"path": "/"}}]}
 
 
@@ -40,18 +42,41 @@ def worker(spec: dict[str, Any]) -> dict[str, Any]:
 async def test_a_job_gets_no_pod_that_its_namespace_does_not_allow(
     installation: Installation, spec: dict[str, Any], why: str
 ) -> None:
+    said = await refusal(installation, spec, "restricted")
+    assert (why in said) if why else (said == "")
+
+
+async def refusal(installation: Installation, spec: dict[str, Any], standard: str) -> str:
+    """The API server's refusal of such a pod in a namespace of this pod security standard; empty without."""
     namespace = installation.plane.namespace()
-    change = {"metadata": {"labels": RESTRICTED}}
+    change = {"metadata": {"labels": {STANDARD: standard}}}
     merge = "application/merge-patch+json"
     await installation.call("PATCH", f"/api/v1/namespaces/{namespace}", change, content_type=merge)
     body = worker(spec)
     del body["metadata"]["namespace"], body["metadata"]["ownerReferences"]
     try:
         await installation.call("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
-        said = ""
     except HTTPError as error:
-        said = error.read().decode()
-    assert (why in said) if why else (said == "")
+        return error.read().decode()
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("standard", "spec"),
+    [
+        ("restricted", {"securityContext": {"runAsUser": 1000}}),
+        ("restricted", {"containers": [{"name": "w", "securityContext": LOW_PORTS}]}),
+        ("baseline", {"securityContext": {"runAsUser": 0, "runAsNonRoot": False}}),
+        ("privileged", PRIVILEGED),
+        ("privileged", {"containers": [{"name": "w", "securityContext": MOUNTS}]}),
+        ("restricted", {"hostUsers": False}),
+    ],
+    ids=["a user", "a capability", "root", "privileged", "a capability of root's", "a user namespace"],
+)
+async def test_what_a_template_asks_for_is_no_contradiction_to_the_defaults(
+    installation: Installation, standard: str, spec: dict[str, Any]
+) -> None:
+    assert await refusal(installation, spec, standard) == ""
 
 
 def test_a_worker_has_no_token_to_ask_the_api_server_with() -> None:
