@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,45 @@ def test_without_a_file_nothing_happens(tmp_path: Path) -> None:
     assert Beat("").step(1)
     Beat(str(tmp_path / "absent")).step(1)
     assert read(str(tmp_path / "absent")) == Pulse()
+
+
+def test_a_report_after_the_last_step_is_a_sign_of_life_and_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "beat"
+    path.touch()
+    beat = Beat(str(path))
+    seen = []
+    acts = [lambda: beat.step(42), beat.finish, lambda: beat.step(42), beat.finish, lambda: beat.step(43)]
+    for second, act in enumerate([*acts, beat.finish, beat.start], 100):
+        monkeypatch.setattr("time.time", lambda second=second: second)
+        before = read(str(path)).at
+        act()
+        pulse = read(str(path))
+        assert pulse.at > before and pulse.pid == os.getpid()
+        seen.append((pulse.state, pulse.step, pulse.finished_ms))
+    assert seen == [
+        (STEPPING, 42, 0),
+        (FINISHED, 42, 101_000),
+        (FINISHED, 42, 101_000),
+        (FINISHED, 42, 101_000),
+        (STEPPING, 43, 0),
+        (FINISHED, 43, 105_000),
+        (STARTED, 43, 0),
+    ]
+
+
+def test_a_wait_with_a_limit_of_its_own_is_no_hang(tmp_path: Path) -> None:
+    path = tmp_path / "beat"
+    path.touch()
+    beat = Beat(str(path))
+    beat.allow(1000.0)
+    assert read(str(path)) == Pulse()
+    beat.step(1)
+    at = read(str(path)).at
+    beat.allow(1000.0)
+    allowed = read(str(path))
+    assert not hung(allowed, at + 1000.0, 10.0)
+    assert hung(allowed, allowed.at + 10.1, 10.0)
+    beat.touch()
+    assert read(str(path)).at < at + 1000.0

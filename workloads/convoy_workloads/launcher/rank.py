@@ -13,16 +13,15 @@ from typing import Any
 
 from convoy_workloads.launcher import proc, stacks
 from convoy_workloads.launcher.nursery import Nursery
-from convoy_workloads.launcher.output import TAIL, LinePrefixer, Tail
+from convoy_workloads.launcher.output import TAIL
 from convoy_workloads.launcher.process_group import ProcessGroup
+from convoy_workloads.launcher.streams import Streams
 from convoy_workloads.runtime import beat as beats
 from convoy_workloads.runtime.beat import Pulse
 
 STARTING = "STARTING"
 RUNNING = "RUNNING"
 EXITED = "EXITED"
-
-_READ = 65536
 
 
 class Rank:
@@ -57,19 +56,18 @@ class Rank:
         self._group: ProcessGroup | None = None
         """Its processes since it was asked to leave."""
         self._first_over = False
-        self._tail = Tail(stacks.DUMP_BYTES)
-        self._streams: dict[int, _Stream] = {}
+        self._streams = Streams(incarnation, rank, stacks.DUMP_BYTES)
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start_warm(
         self, nursery: Nursery, request: Mapping[str, Any], write: Callable[[bytes], None]
     ) -> None:
         """Forks it from the zygote; NurseryError when that cannot be done."""
-        ends = self._open_streams(write)
+        ends = self._streams.open(write)
         try:
             await nursery.fork(request, ends[0], ends[1], self._started_warm)
         except BaseException:
-            self._close_streams()
+            self._streams.close()
             raise
         finally:
             for end in ends:
@@ -84,7 +82,7 @@ class Rank:
         self, executable: str, argv: list[str], environment: Mapping[str, str], write: Callable[[bytes], None]
     ) -> None:
         """Executes it in a session of its own; OSError when the kernel refuses."""
-        ends = self._open_streams(write)
+        ends = self._streams.open(write)
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -96,7 +94,7 @@ class Rank:
                 start_new_session=True,
             )
         except BaseException:
-            self._close_streams()
+            self._streams.close()
             raise
         finally:
             for end in ends:
@@ -156,7 +154,7 @@ class Rank:
         return self._first_over and self.state != EXITED
 
     def _end(self, status: int) -> None:
-        self._close_streams()
+        self._streams.close()
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
             self.exit_code = 128 + self.signal
@@ -165,7 +163,7 @@ class Rank:
         if self.hung and self.exit_code in (0, 128 + signal.SIGABRT):
             # A shell around the program has made an exit code of the signal, or has gone on behind it.
             self.signal, self.exit_code = signal.SIGABRT, 128 + signal.SIGABRT
-        if self.hung and (line := stacks.main_line(self._tail.text())):
+        if self.hung and (line := stacks.main_line(self._streams.tail.text())):
             self.message += f"; {line}"
         self._last = beats.read(self.beat)
         self._finished_ms = self._last.finished_ms
@@ -243,8 +241,8 @@ class Rank:
         """
         head = self.message.encode()[: TAIL // 2].decode(errors="ignore")
         room = max(0, TAIL - len(head.encode()) - 1)
-        block = "\n".join(stacks.main_block(self._tail.text())) if self.hung else ""
-        rest = block.encode()[:room] if block else self._tail.text(room).encode()
+        block = "\n".join(stacks.main_block(self._streams.tail.text())) if self.hung else ""
+        rest = block.encode()[:room] if block else self._streams.tail.text(room).encode()
         return "\n".join(part for part in (head, rest.decode(errors="ignore")) if part)
 
     def report(self) -> dict[str, Any]:
@@ -279,49 +277,6 @@ class Rank:
             else:
                 os.kill(self.pid, number)
 
-    def _open_streams(self, write: Callable[[bytes], None]) -> list[int]:
-        """Pipes for stdout and stderr; the rank's ends."""
-        ends = []
-        for tail in (None, self._tail):
-            ours, theirs = os.pipe2(os.O_CLOEXEC)
-            os.set_blocking(ours, False)
-            self._streams[ours] = _Stream(LinePrefixer(self.incarnation, self.rank), tail, write)
-            asyncio.get_running_loop().add_reader(ours, self._read, ours)
-            ends.append(theirs)
-        return ends
-
-    def _read(self, end: int) -> None:
-        try:
-            data = os.read(end, _READ)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            self._streams[end].feed(data)
-        else:
-            self._close_stream(end)
-
-    def _close_streams(self) -> None:
-        """Reads what is in the pipes and closes them, whatever grandchild still holds one."""
-        for end in list(self._streams):
-            for _ in range(64):
-                try:
-                    data = os.read(end, _READ)
-                except OSError:
-                    break
-                if not data:
-                    break
-                self._streams[end].feed(data)
-            self._close_stream(end)
-
-    def _close_stream(self, end: int) -> None:
-        stream = self._streams.pop(end, None)
-        if stream is not None:
-            asyncio.get_running_loop().remove_reader(end)
-            os.close(end)
-            stream.end()
-
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
@@ -336,24 +291,3 @@ async def ends(ranks: list[Rank], seconds: float) -> list[Rank]:
         for one in pending:
             one.cancel()
     return [rank for rank in left if rank.state != EXITED]
-
-
-class _Stream:
-    """Output on its way to the container's log."""
-
-    def __init__(self, prefixer: LinePrefixer, tail: Tail | None, write: Callable[[bytes], None]) -> None:
-        self._prefixer = prefixer
-        self._tail = tail
-        self._write = write
-
-    def feed(self, data: bytes) -> None:
-        if self._tail is not None:
-            self._tail.feed(data)
-        lines = self._prefixer.feed(data)
-        if lines:
-            self._write(lines)
-
-    def end(self) -> None:
-        rest = self._prefixer.end()
-        if rest:
-            self._write(rest)

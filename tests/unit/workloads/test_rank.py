@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from convoy_workloads.launcher.output import TAIL
+from convoy_workloads.launcher.process_group import ProcessGroup
+from convoy_workloads.launcher.rank import EXITED, RUNNING, Rank
+from convoy_workloads.runtime.beat import FINISHED, STARTED, STEPPING, Pulse
+
+NOBODY = 999_999_999
+"""Above any process id."""
+DUMP = (
+    "Fatal Python error: Aborted\n\n"
+    "Thread 0x00007f01 (most recent call first):\n"
+    + '  File "/usr/lib/python3.11/threading.py", line 327 in wait\n'
+    * 60
+    + "\nCurrent thread 0x00007f02 (most recent call first):\n"
+    '  File "/scripts/train.py", line 7 in evaluate\n'
+    + '  File "/scripts/train.py", line 9 in deeper\n' * 60
+    + "\nExtension modules: "
+    + "numpy.random._common, " * 100
+    + "(total: 100)\n"
+)
+
+
+@pytest.fixture
+def rank() -> Iterator[Rank]:
+    one = Rank(1, 3, "")
+    one.pid, one.state = NOBODY, RUNNING
+    yield one
+
+
+def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[ProcessGroup] = []
+    monkeypatch.setattr(ProcessGroup, "request", lambda group: requests.append(group))
+    Rank(1, 0, "").terminate()
+    rank.terminate()
+    rank.terminate()
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("pulse", "asked", "message"),
+    [
+        (Pulse(STEPPING, 0.0, 41), False, "no step for 11 s after step 41"),
+        (Pulse(FINISHED, 0.0, 41), False, "has not ended 11 s after its last step, 41"),
+        (Pulse(STARTED, 0.0), False, ""),
+        (Pulse(STEPPING, 2.0, 41), False, ""),
+        (Pulse(STEPPING, 0.0, 41), True, ""),
+        (Pulse(FINISHED, 0.0, 41), True, ""),
+    ],
+)
+def test_the_watchdog_judges_steps_and_what_follows_and_nobody_who_leaves(
+    rank: Rank, pulse: Pulse, asked: bool, message: str
+) -> None:
+    if asked:
+        rank.terminate()
+    assert rank.judge(pulse, 11.0, 10.0) is bool(message)
+    assert (rank.hung, rank.message) == (bool(message), message)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "number"),
+    [(6, 134, 6), (134 << 8, 134, 6), (0, 134, 6), (9, 137, 9), (3 << 8, 3, 0)],
+    ids=["aborted", "a shell's word for that", "a shell that goes on", "killed", "another end"],
+)
+async def test_a_rank_that_hangs_ends_by_a_signal_whatever_is_around_it(
+    rank: Rank, status: int, exit_code: int, number: int
+) -> None:
+    rank.judge(Pulse(STEPPING, 0.0, 41), 11.0, 10.0)
+    rank.exited(status)
+    report = rank.report()
+    assert (report["state"], report["hung"]) == (EXITED, True)
+    assert (report["exitCode"], report["signal"]) == (exit_code, number)
+
+
+async def test_the_report_of_a_hang_has_the_innermost_call_of_a_long_dump(rank: Rank) -> None:
+    rank.judge(Pulse(STEPPING, 0.0, 41), 11.0, 10.0)
+    rank._streams.tail.feed(DUMP.encode())
+    rank.exited(signal.SIGABRT)
+    message, heading, innermost, *_ = rank.report()["stderr"].splitlines()
+    assert message == "no step for 11 s after step 41; its main thread is at /scripts/train.py:7 in evaluate"
+    assert heading.startswith("Current thread") and innermost.endswith("line 7 in evaluate")
+    assert len(rank.report()["stderr"].encode()) <= TAIL
+
+
+def test_it_is_news_when_a_rank_has_finished_and_when_it_goes_on(rank: Rank) -> None:
+    told = []
+    for finished_ms in (0, 90, 90, 0, 95):
+        told.append(rank.note_finish(Pulse(finished_ms=finished_ms)))
+        assert rank.report()["finishedMs"] == finished_ms
+    assert told == [False, True, False, True, True]

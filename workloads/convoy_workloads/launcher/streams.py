@@ -1,0 +1,88 @@
+"""The pipes of one rank: from its stdout and stderr to the container's log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from convoy_workloads.launcher.output import LinePrefixer, Tail
+
+_READ = 65536
+_MOST_READS = 64
+"""Of a pipe that is closed: whoever else holds its other end may write for ever."""
+
+
+class Streams:
+    """Both pipes, read on the event loop as long as they are open."""
+
+    def __init__(self, incarnation: int, rank: int, tail: int) -> None:
+        """`tail`: bytes of stderr that are kept."""
+        self.tail = Tail(tail)
+        self._incarnation = incarnation
+        self._rank = rank
+        self._open: dict[int, _Stream] = {}
+
+    def open(self, write: Callable[[bytes], None]) -> list[int]:
+        """Opens the pipes; returns the rank's ends, of stdout and of stderr."""
+        ends = []
+        for tail in (None, self.tail):
+            ours, theirs = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(ours, False)
+            self._open[ours] = _Stream(LinePrefixer(self._incarnation, self._rank), tail, write)
+            asyncio.get_running_loop().add_reader(ours, self._read, ours)
+            ends.append(theirs)
+        return ends
+
+    def close(self) -> None:
+        """Reads what is in the pipes and closes them, whatever grandchild still holds one."""
+        for end in list(self._open):
+            for _ in range(_MOST_READS):
+                try:
+                    data = os.read(end, _READ)
+                except OSError:
+                    break
+                if not data:
+                    break
+                self._open[end].feed(data)
+            self._close(end)
+
+    def _read(self, end: int) -> None:
+        try:
+            data = os.read(end, _READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._open[end].feed(data)
+        else:
+            self._close(end)
+
+    def _close(self, end: int) -> None:
+        stream = self._open.pop(end, None)
+        if stream is not None:
+            asyncio.get_running_loop().remove_reader(end)
+            os.close(end)
+            stream.end()
+
+
+class _Stream:
+    """Output on its way to the container's log."""
+
+    def __init__(self, prefixer: LinePrefixer, tail: Tail | None, write: Callable[[bytes], None]) -> None:
+        self._prefixer = prefixer
+        self._tail = tail
+        self._write = write
+
+    def feed(self, data: bytes) -> None:
+        if self._tail is not None:
+            self._tail.feed(data)
+        lines = self._prefixer.feed(data)
+        if lines:
+            self._write(lines)
+
+    def end(self) -> None:
+        rest = self._prefixer.end()
+        if rest:
+            self._write(rest)
