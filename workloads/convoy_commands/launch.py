@@ -123,6 +123,10 @@ class Launch:
         """The option for the number of processes."""
         return "--num_gpus" if self.launcher == DEEPSPEED else "--nproc-per-node"
 
+    def gives(self, destination: str) -> bool:
+        """Whether the option has a value, known or not."""
+        return bool(self.values[destination]) or destination in self.values["unknown"]
+
     @property
     def substitutes(self) -> bool:
         """Whether `$local_rank` in the script's arguments stands for the rank's number in its pod."""
@@ -183,9 +187,10 @@ def _torchrun(
 def contradiction(launch: Launch, processes: int, gpus: int = 0) -> str:
     """Return why the launcher's number of processes is not that of a pod with so many ranks; empty if it is.
 
-    `gpus`: those of the pod's container, as far as known; they are what `gpu` and `auto` stand for.
+    `gpus`: those of the pod's container, as far as known; they are what `gpu` and `auto` stand for, and what
+    deepspeed uses where nothing is given.
     """
-    given = launch.per_node
+    given = launch.per_node or ("gpu" if launch.launcher == DEEPSPEED else "")
     number = str(gpus) if gpus and given in ("gpu", "auto") else given
     try:
         count = int(number)
@@ -193,11 +198,14 @@ def contradiction(launch: Launch, processes: int, gpus: int = 0) -> str:
         return ""
     if count == processes:
         return ""
-    means = "" if number == given else f" means {number} here"
-    option = f"{launch.launcher} {launch.option}={given}{means}"
+    option = f"{launch.launcher} {launch.option}={given}"
+    if not launch.per_node:
+        option = f"{launch.launcher} starts {number} processes, one for each GPU of the pod"
+    elif number != given:
+        option += f" means {number} here"
     if count < 1:
         return f"{option}: at least 1 process is needed"
-    return f"{option}, but spec.roles[].processesPerReplica is {processes}: set it to {number}"
+    return f"{option}, but processesPerReplica is {processes}: set it to {number}"
 
 
 def nodes(text: str | None) -> tuple[int, int] | None:

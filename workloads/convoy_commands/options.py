@@ -49,17 +49,23 @@ def parse(
 ) -> dict[str, Any]:
     """Return the values by destination, `script` and `arguments` among them; None for what is not given.
 
-    `unknown`: whether a value cannot be read before the command runs; such values are None too.
+    `unknown`: whether a value cannot be read before the command runs. Such values are None too, and their
+    destinations are under `unknown`.
     `positionals`: the launcher's names for the script and its arguments, as in its errors.
     RefusedError with the launcher's words for what the launcher refuses; HelpRequestedError for `--help`.
     """
     parser = _Parser(prog=program, add_help=False)
     parser.add_argument("-h", "--help", nargs=0, action=_Help)
+    unread: set[str] = set()
     for option in options:
-        _add(parser, option, environment, unknown)
+        _add(parser, option, environment, unknown, unread)
     parser.add_argument("script", metavar=positionals[0])
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar=positionals[1])
-    return vars(parser.parse_args(list(words)))
+    values = vars(parser.parse_args(list(words)))
+    for name, value in values.items():
+        if isinstance(value, list) and name != "arguments":  # some versions read `--x=--` so
+            raise RefusedError(f"argument --{name}: expected one argument")
+    return {**values, "unknown": unread}
 
 
 def _add(
@@ -67,6 +73,7 @@ def _add(
     option: Option,
     environment: Mapping[str, str],
     unknown: Callable[[str], bool],
+    unread: set[str],
 ) -> None:
     destination = next(name for name in option.names if name.startswith("--"))[2:].replace("-", "_")
     default = environment.get(f"PET_{destination.upper()}") if option.variable else None
@@ -75,7 +82,10 @@ def _add(
         return
 
     def read(text: str) -> Any:
-        return None if unknown(text) else option.type(text)
+        if unknown(text):
+            unread.add(destination)
+            return None
+        return option.type(text)
 
     read.__name__ = option.type.__name__  # argparse names the type in its errors
     parser.add_argument(*option.names, default=default, type=read, choices=option.choices)

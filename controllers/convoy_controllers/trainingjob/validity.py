@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.templates import clashes
-from convoy_controllers.trainingjob.users import refused_root
+from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots
 from convoy_crds.params import params_error
@@ -128,14 +128,21 @@ def long_command(observed: Observed) -> Violation | None:
     return None
 
 
+def misfitting_command(observed: Observed) -> Violation | None:
+    """A launcher that would refuse its arguments, or start another process group than that of the job."""
+    found = next(misfits(observed.job, observed.engine), None)
+    if found is None:
+        return None
+    reason = Reasons.INVALID_SPEC if found.refused else Reasons.SPLIT_GROUP
+    return Violation(reason, reason.format(path=found.path, why=found.why))
+
+
 def root_forbidden(observed: Observed) -> Violation | None:
     """A container that is to run as root, while Convoy's default has the kubelet refuse that."""
-    for index, role in enumerate(observed.job.spec.roles):
-        spec = role.template.spec.to_dict() if role.template else {}
-        for field, why in refused_root(spec):
-            path = f"spec.roles[{index}].template.spec.{field}"
-            return _invalid(path, why)
-    return None
+    found = next(forbidden_root(observed.job), None)
+    if found is None:
+        return None
+    return Violation(Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=found.path, why=found.why))
 
 
 def clashing_template(observed: Observed) -> Violation | None:
@@ -163,6 +170,7 @@ CHECKS: tuple[Callable[[Observed], Violation | None], ...] = (
     store_not_allowed,
     unknown_source,
     long_command,
+    misfitting_command,
     root_forbidden,
     clashing_template,
     refused_template,

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from convoy_crds.trainingjob import Recovery, TrainingJob
+from convoy_crds.variables import declared
 from convoy_workloads.local import LocalError, run_local
 from convoy_workloads.local.budget import Budget
-from convoy_workloads.local.environment import declared, pod_environment
+from convoy_workloads.local.environment import pod_environment
 from convoy_workloads.local.run import _Run
 from convoy_workloads.local.screen import Screen
 from convoy_workloads.runtime.folder.storage import locked
@@ -42,8 +43,9 @@ def job(*env: dict[str, Any]) -> TrainingJob:
     ],
 )
 def test_a_variable_may_name_those_before_it(env: list[dict[str, Any]], found: dict[str, str]) -> None:
-    assert declared(job(*env), "worker") == found
-    assert declared(job(*env), "other") == {}
+    worker, other = job(*env).spec.roles
+    assert declared(worker) == found
+    assert declared(other) == {}
 
 
 def test_what_convoy_sets_wins_as_in_a_pod() -> None:

@@ -13,7 +13,8 @@ import yaml
 from pydantic import ValidationError
 
 from convoy.cli.words import name_error, violation
-from convoy_controllers.trainingjob.templates import clashes
+from convoy_controllers.launching.jobs import misfits
+from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.generate import KINDS, definition
@@ -160,6 +161,8 @@ def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
         return found
     found += broken_rules("TrainingJob", job.to_dict())
     found += map(str, clashes(job))
+    found += map(str, forbidden_root(job))
+    found += map(str, misfits(job, manifest.engine_of(manifests)))
     if job.spec.engine is None:
         return found
     engine, name = manifest.engine_of(manifests), job.spec.engine.name

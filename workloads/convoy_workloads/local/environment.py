@@ -10,7 +10,7 @@ from pathlib import Path
 
 from convoy_crds import terms
 from convoy_crds.trainingjob import TrainingJob
-from convoy_workloads.launcher.command import expand
+from convoy_crds.variables import declared
 
 GRACE_SECONDS = 25
 """Between Ctrl-C and the end of ranks that do not leave."""
@@ -26,7 +26,7 @@ def pod_environment(
         "GLOO_SOCKET_IFNAME": "lo",
         **base,
         "PATH": interpreter + os.pathsep + base.get("PATH", os.defpath),
-        **declared(job, role),
+        **declared(next(one for one in job.spec.roles if one.name == role)),
         terms.ENV_PARAMS: json.dumps(job.spec.engine.params if job.spec.engine else {}),
         terms.ENV_CHECKPOINT_DIR: str(checkpoints),
         terms.ENV_CHECKPOINT_SECONDS: str(job.spec.checkpoint.interval_seconds),
@@ -34,17 +34,3 @@ def pod_environment(
         terms.ENV_GRACE_SECONDS: str(GRACE_SECONDS),
         **({} if job.spec.recovery.warm else {terms.ENV_WARM: "false"}),
     }
-
-
-def declared(job: TrainingJob, role: str) -> dict[str, str]:
-    """`env` of the role's container where it holds plain values, expanded as the kubelet does: with the
-    variables before it. What comes from Secrets, ConfigMaps or fields is left out.
-    """
-    template = next(one for one in job.spec.roles if one.name == role).template
-    if template is None or not template.spec.containers:
-        return {}
-    found: dict[str, str] = {}
-    for entry in template.spec.containers[0].to_dict().get("env", []):
-        if "valueFrom" not in entry:
-            (found[entry["name"]],) = expand([str(entry.get("value", ""))], found)
-    return found

@@ -1,0 +1,223 @@
+"""Reasons why a job's command will not form one process group over the job's pods.
+
+Convoy starts a command once per rank and sets what torchrun and accelerate go by: RANK, WORLD_SIZE,
+MASTER_ADDR and torchrun's defaults PET_*. Only what is sure to go wrong is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from convoy_commands.launch import Launch, contradiction, nodes, read_launch
+from convoy_commands.launchers import DEEPSPEED, TORCHRUN, launcher_of
+from convoy_commands.options import HelpRequestedError, RefusedError
+from convoy_commands.references import expand
+from convoy_controllers.launching.calls import ACCELERATE, MPIRUN, Call, calls
+from convoy_controllers.launching.shell import UNKNOWN
+
+_OWN_HOST = re.compile(r"localhost|127(\.\d+){3}|0\.0\.0\.0|\[?::1?\]?", re.IGNORECASE)
+_PORT = re.compile(r":\d*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods that run a command."""
+
+    alike: int
+    """Those with the same command."""
+    total: int
+    """All of the job."""
+    processes: int = 1
+    """Ranks of each."""
+    gpus: int = 0
+    """Of each rank's container, as far as its limits say."""
+
+    def fits(self, fewest: int, most: int) -> bool:
+        """Whether a number of nodes within these bounds is that of the pods."""
+        return any(fewest <= number <= most for number in (self.alike, self.total))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a command is not run."""
+
+    why: str
+    refused: bool = False
+    """The launcher itself would refuse its arguments."""
+
+
+def unknown(text: str) -> bool:
+    """Whether a value is known only when the command runs."""
+    return UNKNOWN in text or "$(" in text
+
+
+def problem(command: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
+    """Return what is wrong with the command of these pods; None when nothing is sure to be.
+
+    `environment`: the container's variables with a plain value.
+    """
+    words = expand(command, environment)
+    if launcher_of(words):
+        return _replaced(words, environment, pods)
+    found = tuple(calls(words))
+    if found and pods.processes > 1:
+        return Problem(
+            f"{found[0].launcher} starts the processes of its pod itself, but each of the "
+            f"{pods.processes} ranks of the pod would start it: set processesPerReplica to 1"
+        )
+    if not found or pods.alike == 1:
+        return None
+    splits = [_split(call, environment, pods) for call in found]
+    # Another call may be the one that trains.
+    return Problem(splits[-1]) if all(splits) else None
+
+
+def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) -> Problem | None:
+    """A launcher whose place Convoy takes: nothing but its numbers can be wrong."""
+    try:
+        launch = read_launch(words, environment, unknown)
+    except RefusedError as error:
+        return Problem(str(error), refused=True)
+    except HelpRequestedError:
+        return None
+    if launch is None:
+        return None
+    if why := contradiction(launch, pods.processes, pods.gpus):
+        return Problem(why)
+    option, bounds = _nodes(launch)
+    if bounds and bounds[1] > 1 and not pods.fits(*bounds):
+        return Problem(
+            f"{launch.launcher} {option}, but the job has {pods.total} pods: "
+            "set replicas to that number, or leave the option out"
+        )
+    return None
+
+
+def _nodes(launch: Launch) -> tuple[str, tuple[int, int] | None]:
+    """The option for the number of nodes, as given, and its bounds; None when it is not known."""
+    if launch.launcher == DEEPSPEED:
+        number = launch.values["num_nodes"]
+        return f"--num_nodes={number}", (number, number) if number and number > 0 else None
+    given = launch.values["nnodes"]
+    return f"--nnodes={given}", nodes(given)
+
+
+def _split(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
+    """Why the call forms a group of its own in each pod, or none; empty when it may form one over all."""
+    return _SPLITS[call.launcher](call, environment, pods)
+
+
+def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
+    try:
+        launch = read_launch(call.words, {**environment, **call.variables}, unknown)
+    except (RefusedError, HelpRequestedError):
+        return ""  # it says so itself, at once
+    if launch is None:
+        return ""
+    values = launch.values
+    if values["standalone"]:
+        return _alone("torchrun --standalone", pods, "leave --standalone out")
+    option, bounds = _nodes(launch)
+    if bounds and bounds[1] == 1:
+        return _alone(f"torchrun {option}", pods, "leave it out: Convoy sets PET_NNODES")
+    if bounds and not pods.fits(*bounds):
+        return f"torchrun {option}, but the job has {pods.total} pods: leave it out, or set replicas"
+    return _same_everywhere(
+        "torchrun",
+        pods,
+        rank=("--node-rank", values["node_rank"]),
+        address=("--master-addr", None if launch.gives("rdzv_endpoint") else values["master_addr"]),
+        endpoint=("--rdzv-endpoint", values["rdzv_endpoint"]),
+    ) or _without_endpoint(launch)
+
+
+def _without_endpoint(launch: Launch) -> str:
+    backend = launch.values["rdzv_backend"]
+    if backend in (None, "static") or launch.gives("rdzv_endpoint"):
+        return ""
+    return (
+        f"torchrun --rdzv-backend={backend} meets at this pod without --rdzv-endpoint: leave it out, or add "
+        "--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT"
+    )
+
+
+def _accelerate(call: Call, _: Mapping[str, str], pods: Pods) -> str:
+    given = _values(call.words, ("num_machines", "machine_rank", "main_process_ip"))
+    machines = given.get("num_machines", "")
+    if not machines.isdecimal() or int(machines) <= 1:
+        return ""  # it then goes by torchrun's variables, which Convoy sets
+    if not pods.fits(int(machines), int(machines)):
+        option = f"accelerate launch --num_machines={machines}"
+        return f"{option}, but the job has {pods.total} pods: leave it out, or set replicas"
+    rank, address = given.get("machine_rank"), given.get("main_process_ip")
+    return _same_everywhere(
+        "accelerate launch",
+        pods,
+        rank=("--machine_rank", rank if rank and not unknown(rank) else None),
+        address=("--main_process_ip", address),
+        endpoint=("", None),
+    )
+
+
+def _deepspeed(call: Call, _: Mapping[str, str], pods: Pods) -> str:
+    try:
+        launch = read_launch(call.words, {}, unknown)
+    except (RefusedError, HelpRequestedError):
+        return ""
+    if launch is None or any(launch.gives(name) for name in ("hostfile", "no_ssh", "launcher")):
+        return ""
+    return _alone("deepspeed", pods, "make it the container's command itself, without a shell around it")
+
+
+def _mpirun(call: Call, _: Mapping[str, str], pods: Pods) -> str:
+    given = _values(
+        call.words, ("n", "np", "c", "hostfile", "machinefile", "host", "H", "f", "hosts", "configfile")
+    )
+    number = next((given[name] for name in ("n", "np", "c") if name in given), "")
+    if number == "1" or any(name not in ("n", "np", "c") for name in given) or unknown(number):
+        return ""
+    name = call.words[0].rpartition("/")[2]
+    return _alone(name, pods, "start the program itself: Convoy starts processesPerReplica ranks in each pod")
+
+
+_SPLITS: Mapping[str, Callable[[Call, Mapping[str, str], Pods], str]] = {
+    TORCHRUN: _torchrun,
+    DEEPSPEED: _deepspeed,
+    ACCELERATE: _accelerate,
+    MPIRUN: _mpirun,
+}
+
+
+def _values(words: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Values of these options in front of the program; the other options are not known."""
+    found: dict[str, str] = {}
+    for index, word in enumerate(words):
+        if word.endswith(".py"):
+            break
+        name, equals, value = word.partition("=")
+        name = name.lstrip("-").replace("-", "_") if word.startswith("-") else ""
+        if name in names:
+            found[name] = value if equals else "".join(words[index + 1 : index + 2])
+    return found
+
+
+def _alone(what: str, pods: Pods, way_out: str) -> str:
+    return f"{what} trains alone in each of the {pods.alike} pods: {way_out}"
+
+
+def _same_everywhere(
+    what: str,
+    pods: Pods,
+    rank: tuple[str, object],
+    address: tuple[str, str | None],
+    endpoint: tuple[str, str | None],
+) -> str:
+    """Why an option with one and the same value in all pods keeps them apart; empty if none does."""
+    if rank[1] is not None:
+        return f"{what} {rank[0]}={rank[1]} is the same in all {pods.alike} pods: leave it out, or use $RANK"
+    for name, value, right in ((*address, "$MASTER_ADDR"), (*endpoint, "$MASTER_ADDR:$MASTER_PORT")):
+        if value and _OWN_HOST.fullmatch(_PORT.sub("", value) or value):
+            return f"{what} {name}={value} is another place in each pod: leave it out, or use {right}"
+    return ""

@@ -1,0 +1,52 @@
+"""Commands of a TrainingJob, judged role by role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from convoy_controllers.launching.groups import Pods, problem
+from convoy_crds.engine import Engine
+from convoy_crds.layout import command, slots
+from convoy_crds.trainingjob import Role, TrainingJob
+from convoy_crds.variables import declared
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A role's command that is not run, and why."""
+
+    path: str
+    """Field of the job."""
+    why: str
+    refused: bool = False
+    """The launcher itself would refuse its arguments; else the pods would form no single group."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
+    """Yield the commands that their launcher refuses, or that form no single process group."""
+    firsts = {slot.role: slot for slot in reversed(slots(job))}
+    try:
+        commands = {role.name: command(job, engine, firsts[role.name]) for role in job.spec.roles}
+    except ValueError:  # no command: another check's matter
+        return
+    total = sum(role.replicas for role in job.spec.roles)
+    for index, role in enumerate(job.spec.roles):
+        words = commands[role.name]
+        alike = sum(other.replicas for other in job.spec.roles if commands[other.name] == words)
+        pods = Pods(alike, total, role.processes_per_replica, _gpus(role))
+        if found := problem(words, declared(role), pods):
+            path = f"spec.roles[{index}].template.spec.containers[0].command"
+            yield Misfit(path, found.why, found.refused)
+
+
+def _gpus(role: Role) -> int:
+    """GPUs in the limits of the role's container; 0 if it names none."""
+    containers = role.template.spec.containers if role.template else None
+    resources = containers[0].to_dict().get("resources") if containers else None
+    limits = (resources or {}).get("limits") or {}
+    counts = [str(count) for name, count in limits.items() if name.endswith("/gpu")]
+    return sum(int(count) for count in counts if count.isdecimal())

@@ -1,0 +1,20 @@
+"""Variables that a role declares for the container of its ranks."""
+
+from __future__ import annotations
+
+from convoy_commands.references import expand
+from convoy_crds.trainingjob import Role
+
+
+def declared(role: Role) -> dict[str, str]:
+    """Return the variables with a plain value, each expanded with those before it, as the kubelet does.
+
+    What comes from Secrets, ConfigMaps or fields is left out.
+    """
+    containers = role.template.spec.containers if role.template else None
+    entries = containers[0].to_dict().get("env") if containers else None
+    found: dict[str, str] = {}
+    for entry in entries or ():
+        if "valueFrom" not in entry:
+            (found[entry["name"]],) = expand([str(entry.get("value") or "")], found)
+    return found
