@@ -188,6 +188,15 @@ def test_a_hang_waits_for_the_watchdogs_of_the_others() -> None:
     )
 
 
+def test_of_a_hang_that_no_watchdog_ends_the_ranks_that_still_run_are_named() -> None:
+    """Rank 2 makes no steps that can be seen; the collectives of the others give up first."""
+    cluster = running()
+    ended(cluster, {0: ("timed out", 30, 0), 1: ("timed out", 30, 0.1)})
+    last = judged(cluster)
+    assert last is not None and (last.reason, last.rank) == ("RankFailed", 0)
+    assert "Still running: rank 2; look there" in last.message
+
+
 def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
     """Its connections are closed, its process is not: the peers' errors are there before its exit code."""
     cluster = running()

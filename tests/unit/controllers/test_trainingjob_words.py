@@ -8,7 +8,7 @@ import pytest
 
 from convoy_controllers.plan import PodView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_controllers.trainingjob.faults import gist
+from convoy_controllers.trainingjob.stderr import gist
 from convoy_controllers.trainingjob.waiting import broken, unplaced
 from convoy_crds.trainingjob import Phase
 
