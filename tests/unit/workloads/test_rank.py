@@ -35,7 +35,11 @@ def rank() -> Iterator[Rank]:
 
 def test_a_rank_is_asked_to_leave_once(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[ProcessGroup] = []
-    monkeypatch.setattr(ProcessGroup, "request", lambda group: requests.append(group))
+
+    def request(group: ProcessGroup) -> None:
+        requests.append(group)
+
+    monkeypatch.setattr(ProcessGroup, "request", request)
     Rank(1, 0, "").terminate()
     rank.terminate()
     rank.terminate()
