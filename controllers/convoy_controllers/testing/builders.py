@@ -7,7 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from convoy_controllers.plan import Command, CommitView, GuardView, NodeView, Plan, PodView, SlotView
+from convoy_controllers.plan import (
+    Command,
+    CommitView,
+    GuardView,
+    NodeView,
+    Plan,
+    PodView,
+    PodWarning,
+    SlotView,
+)
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.kernel import EPOCH
@@ -92,6 +101,8 @@ class ToyCluster:
         self.stores: dict[str, CheckpointStore] = {}
         self.source: TrainingJob | None = None
         self.create_errors: dict[str, str] = {}
+        self.warnings: dict[str, PodWarning] = {}
+        """By pod uid, what its Events tell."""
         self.nodes: dict[str, NodeView] = {}
         """What is known of nodes, where it is not all well."""
         self.holders: tuple[str, ...] = ()
@@ -163,6 +174,7 @@ class ToyCluster:
             agent_nodes=NODES,
             holders=self.holders,
             guard=self.guard,
+            warnings=dict(self.warnings),
             create_errors={pod: Refusal(why) for pod, why in self.create_errors.items()},
         )
 

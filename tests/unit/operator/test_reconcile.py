@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import DeletePod, Event, NodeView, PickPort, Plan, SlotView
+from convoy_controllers.plan import DeletePod, EndPod, Event, NodeView, PickPort, Plan, SlotView
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import Reasons
 from convoy_operator import errors, views
@@ -388,3 +389,97 @@ async def test_a_restart_is_observed_once_it_is_stored(it: Harness) -> None:
         await it.reconciler.handle(KEY)
     assert value("convoy_restarts_total", {"reason": "RankKilled", "counted": "true"}) == 1
     assert value("convoy_recovery_seconds_sum", {"phase": "detect"}) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "left"),
+    [(None, True), (errors.Invalid(422, "no"), False), (errors.Forbidden(403, "no right"), False)],
+)
+async def test_what_runs_beside_the_ranks_is_ended_and_the_pod_stays_where_it_can(
+    it: Harness, refusal: Exception | None, left: bool
+) -> None:
+    uid = it.api.put(PODS, it.pod("job-worker-0"), "ns")["metadata"]["uid"]
+    it.api.fail = lambda verb, plural, name: refusal if (verb, plural) == ("patch", "pods") else None
+    it.plan = lambda parent, refused: Plan(end=(EndPod("job-worker-0", uid),))
+    await it.reconciler.handle(KEY)
+    assert (("pods", "ns", "job-worker-0") in it.api.objects) is left
+    if left:
+        stored = it.api.objects["pods", "ns", "job-worker-0"]
+        assert stored["spec"]["activeDeadlineSeconds"] == 1
+    assert it.errors("api") == it.errors("bug") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda pod: pod["metadata"].update(labels={}), "label convoy.dev/job"),
+        (lambda pod: pod["metadata"].update(labels=None), "label convoy.dev/job"),
+        (lambda pod: pod["metadata"]["annotations"].clear(), "annotation convoy.dev/intent-hash"),
+        (lambda pod: pod["metadata"].update(ownerReferences=[]), "the owner reference"),
+        (lambda pod: pod["spec"].update(containers=[{"name": "other"}]), "container w"),
+    ],
+)
+async def test_a_pod_that_admission_made_unfindable_is_refused_and_not_left_over(
+    it: Harness, change: Callable[[Any], None], named: str
+) -> None:
+    wanted = it.pod("job-worker-0")
+    wanted["metadata"]["annotations"]["convoy.dev/container"] = "w"
+    create = it.api.create
+
+    async def mutating(resource: Any, namespace: Any, body: Any) -> Any:
+        changed = copy.deepcopy(body)
+        if resource is PODS:
+            change(changed)
+        return await create(resource, namespace, changed)
+
+    it.api.create = mutating  # type: ignore[method-assign]
+    seen: list[str] = []
+
+    def planned(parent: Any, refused: Mapping[str, Refusal]) -> Plan:
+        seen.extend(one.message for one in refused.values())
+        return Plan(create=() if refused else (wanted,))
+
+    it.plan = planned
+    await it.reconciler.handle(KEY)
+    await it.reconciler.handle(KEY)
+    assert seen and named in seen[0], seen
+    assert not any(plural == "pods" for plural, _, _ in it.api.objects)
+    assert it.api.count("create") == 1, "it is tried again when it is time to"
+
+
+async def test_a_pod_that_lost_its_label_since_makes_room_for_another(it: Harness) -> None:
+    hidden = it.pod("job-worker-0")
+    hidden["metadata"]["labels"] = {}
+    it.api.put(PODS, hidden, "ns")
+    it.plan = lambda parent, refused: Plan(create=() if refused else (it.pod("job-worker-0"),))
+    await it.reconciler.handle(KEY)
+    assert not any(plural == "pods" for plural, _, _ in it.api.objects)
+
+
+async def test_admission_may_change_all_else(it: Harness) -> None:
+    wanted = it.pod("job-worker-0")
+    wanted["metadata"]["annotations"]["convoy.dev/container"] = "w"
+    create = it.api.create
+
+    async def mutating(resource: Any, namespace: Any, body: Any) -> Any:
+        changed = copy.deepcopy(body)
+        changed["metadata"]["labels"]["team"] = "a"
+        changed["metadata"]["finalizers"] = ["x.example.com/y"]
+        changed["metadata"]["ownerReferences"].append({"uid": "another"})
+        changed["spec"].update(
+            containers=[
+                {"name": "mesh"},
+                {"name": "w", "image": "mirror/i", "resources": {"limits": {"cpu": 1}}},
+            ],
+            initContainers=[{"name": "fetch"}],
+            tolerations=[{"operator": "Exists"}],
+            nodeSelector={},
+            priorityClassName="high",
+        )
+        return await create(resource, namespace, changed)
+
+    it.api.create = mutating  # type: ignore[method-assign]
+    it.plan = lambda parent, refused: Plan(create=(wanted,))
+    await it.reconciler.handle(KEY)
+    found = it.world.pods.get("ns", "job-worker-0")
+    assert found is not None and (found.view.container, found.view.image) == ("w", "mirror/i")

@@ -1,0 +1,238 @@
+"""What keeps a pod from coming up, by its Events: which of them tell, and when they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import Inspect, PodWarning
+from convoy_operator import errors, views
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.pod_events import AT_ONCE, LEAST_SECONDS, PodEvents, same, warning
+from convoy_operator.world import World
+
+KEY = Key(TRAINING_JOB, "ns", "job")
+MISSING = 'MountVolume.SetUp failed for volume "scripts" : configmap "scritps" not found'
+TIMED_OUT = "Unable to attach or mount volumes: unmounted volumes=[scripts], unattached volumes=[]"
+SANDBOX = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "
+    '"{}": plugin type="bridge" failed: connect: connection refused ({} times, 10.0.0.7:{}->10.0.0.1:443)'
+)
+SCALE = "pod didn't trigger scale-up: 2 max node group size reached"
+
+
+def event(reason: str, message: str, second: int, kind: str = "Warning", **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"resourceVersion": str(more.pop("version", second))},
+        "involvedObject": {"uid": "u", "fieldPath": more.pop("path", None)},
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": f"2026-01-01T00:00:{second:02}Z",
+        **more,
+    }
+
+
+def normal(reason: str, second: int, **more: Any) -> dict[str, Any]:
+    return event(reason, f"{reason} it", second, "Normal", **more)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([], None, id="none"),
+        pytest.param([normal("Scheduled", 1), normal("Pulling", 2)], None, id="nothing is wrong"),
+        pytest.param(
+            [normal("Scheduled", 1), event("FailedMount", MISSING, 2)],
+            ("FailedMount", MISSING),
+            id="a ConfigMap",
+        ),
+        pytest.param(
+            [event("FailedMount", MISSING, 2), event("FailedMount", TIMED_OUT, 9)],
+            ("FailedMount", MISSING),
+            id="the one that names the cause goes before the one that names the failure",
+        ),
+        pytest.param(
+            [event("FailedMount", TIMED_OUT, 9)], ("FailedMount", TIMED_OUT), id="better than nothing"
+        ),
+        pytest.param(
+            [event("FailedMount", MISSING, 2), normal("Pulling", 5, path="spec.containers{w}")],
+            None,
+            id="the mount has healed: it is further now",
+        ),
+        pytest.param(
+            [event("FailedMount", MISSING, 2), normal("Pulling", 5), event("FailedMount", MISSING, 8)],
+            ("FailedMount", MISSING),
+            id="and is back",
+        ),
+        pytest.param(
+            [
+                event("FailedPostStartHook", "exited 1", 4, path="spec.containers{w}"),
+                normal("Started", 5, path="spec.containers{mesh}"),
+            ],
+            ("FailedPostStartHook", "exited 1"),
+            id="the start of another container heals nothing",
+        ),
+        pytest.param(
+            [event("FailedScheduling", "0/3 nodes", 1)], None, id="the scheduler's words are in the condition"
+        ),
+        pytest.param(
+            [event("FailedScheduling", "0/3 nodes", 1), event("NotTriggerScaleUp", SCALE, 2, "Normal")],
+            ("NotTriggerScaleUp", SCALE),
+            id="the autoscaler's are in none",
+        ),
+        pytest.param(
+            [event("NotTriggerScaleUp", SCALE, 2, "Normal"), normal("Scheduled", 3)],
+            None,
+            id="it has a node now",
+        ),
+        pytest.param(
+            [event("FailedMount", MISSING, 3), event("FailedAttachVolume", "Multi-Attach", 3, version=2)],
+            ("FailedMount", MISSING),
+            id="of one second, the order of storage decides",
+        ),
+        pytest.param(
+            [
+                event("FailedMount", MISSING, 1),
+                event("Unhealthy", "probe failed", 0, lastTimestamp=None, eventTime="2026-01-01T00:00:30.5Z"),
+            ],
+            ("Unhealthy", "probe failed"),
+            id="the newer kind of Event, with its own field for the time",
+        ),
+        pytest.param(
+            [event("FailedMount", f"(combined from similar events): {MISSING}\n  more", 1)],
+            ("FailedMount", f"{MISSING} more"),
+            id="what its recorder adds is left out, and lines are joined",
+        ),
+        pytest.param(
+            [event("Odd", "m", 1, lastTimestamp="yesterday"), {}], ("Odd", "m"), id="what cannot be read"
+        ),
+    ],
+)
+def test_the_event_that_tells(events: list[dict[str, Any]], expected: tuple[str, str] | None) -> None:
+    found = warning(events)
+    assert (found and (found.reason, found.message)) == expected
+    assert warning(reversed(events)) == found, "the API server sorts by name"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (SANDBOX.format("8a1f" * 16, 3, 53412), SANDBOX.format("77c0" * 16, 14, 40118), True),
+        ("Back-off 10s restarting", "Back-off 20s restarting", True),
+        ("pod 0b9e2a4c-1111-4222-8333-abcdefabcdef", "pod 1b9e2a4c-1111-4222-8333-abcdefabcdef", True),
+        ('configmap "a" not found', 'configmap "b" not found', False),
+    ],
+)
+def test_ids_times_and_counters_make_no_other_cause(one: str, other: str, alike: bool) -> None:
+    assert same(PodWarning("R", one), PodWarning("R", other)) is alike
+    assert not same(PodWarning("R", one), PodWarning("Q", one))
+    assert not same(PodWarning("R", one), None)
+    assert same(None, None)
+
+
+class Server:
+    """Events by pod uid."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.events: dict[str, list[dict[str, Any]]] = {}
+        self.error: Exception | None = None
+
+    async def events_of(self, namespace: str, uid: str) -> list[dict[str, Any]]:
+        self.asked.append((namespace, uid))
+        if self.error:
+            raise self.error
+        return self.events.get(uid, [])
+
+
+class Bench:
+    """Questions about pods of one job, at times that the test says."""
+
+    def __init__(self) -> None:
+        self.server, self.world, self.now = Server(), World(), 0.0
+        self.woken: list[Key] = []
+        self.events = PodEvents(self.server, self.world, self.woken.append, lambda: self.now)
+
+    def pod(self, uid: str) -> None:
+        metadata = {"name": f"p-{uid}", "namespace": "ns", "uid": uid, "resourceVersion": "1"}
+        self.world.pods.upsert(views.pod({"metadata": metadata}))
+
+    async def ask(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
+        """What the server is asked."""
+        before = len(self.server.asked)
+        for uid in uids:
+            self.events.request(key, Inspect(f"p-{uid}", uid))
+        task = asyncio.create_task(self.events.run())
+        for _ in range(4):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return self.server.asked[before:]
+
+
+async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -> None:
+    bench = Bench()
+    for number in range(1000):
+        bench.pod(str(number))
+    assert await bench.ask(*map(str, range(1000))) == [("ns", "0")]
+    bench.now = LEAST_SECONDS - 0.1
+    assert await bench.ask("1") == []
+    bench.now = LEAST_SECONDS
+    assert await bench.ask("1") == [("ns", "1")]
+    # Nothing was learnt: the next turn is later.
+    bench.now += LEAST_SECONDS + 0.1
+    assert await bench.ask("2") == []
+
+
+async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None:
+    bench = Bench()
+    bench.pod("u")
+    bench.server.events["u"] = [event("FailedMount", MISSING, 1)]
+    await bench.ask("u")
+    assert bench.world.pod_warnings == {"u": PodWarning("FailedMount", MISSING)} and bench.woken == [KEY]
+    for _ in range(2):
+        bench.now += 1000
+        await bench.ask("u")
+    assert bench.woken == [KEY], "the same again is no news"
+    bench.server.events["u"].append(normal("Pulling", 4))
+    bench.now += 1000
+    await bench.ask("u")
+    assert bench.world.pod_warnings == {} and bench.woken == [KEY, KEY]
+
+
+async def test_what_is_known_of_a_pod_goes_with_it() -> None:
+    bench = Bench()
+    bench.pod("u")
+    bench.server.events["u"] = bench.server.events["late"] = [event("FailedMount", MISSING, 1)]
+    await bench.ask("u")
+    pod = bench.world.pods.by_uid("u")
+    assert pod is not None
+    bench.world.pods.remove(pod)
+    bench.now += 1000
+    assert await bench.ask("late") == [("ns", "late")], "a pod that is gone by the time of the answer"
+    assert bench.world.pod_warnings == {}
+
+
+async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None:
+    bench = Bench()
+    bench.pod("u")
+    bench.server.error = errors.Unavailable(0, "timeout")
+    assert await bench.ask("u") == [("ns", "u")]
+    bench.server.error, bench.now = None, LEAST_SECONDS
+    assert await bench.ask("u") == [("ns", "u")]
+
+
+async def test_all_jobs_together_ask_so_often_and_no_more() -> None:
+    bench = Bench()
+    for number in range(200):
+        bench.pod(str(number))
+        bench.events.request(Key(TRAINING_JOB, "ns", f"job-{number}"), Inspect(f"p-{number}", str(number)))
+    task = asyncio.create_task(bench.events.run())
+    for _ in range(400):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert AT_ONCE <= len(bench.server.asked) <= AT_ONCE + 1

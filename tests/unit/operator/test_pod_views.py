@@ -1,0 +1,243 @@
+"""Raw pods whose containers are not in the order of their template, as kubelets of Kubernetes 1.36 tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.plan import ContainerEnd
+from convoy_controllers.trainingjob.pod_ends import ended, failed
+from convoy_operator.pod_views import pod_view
+
+RANKS, MESH, FETCH, PROXY = "trainer", "mesh-proxy", "fetch-data", "istio-proxy"
+NAMED = {"convoy.dev/container": RANKS}
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:05Z"}}
+CREATING = {"waiting": {"reason": "ContainerCreating"}}
+INITIALISING = {"waiting": {"reason": "PodInitializing"}}
+
+
+def terminated(code: int, reason: str = "", message: str = "") -> dict[str, Any]:
+    """A state as kubelets write it: `Error` and `Completed` are their words for ends of no other kind."""
+    end = {"exitCode": code, "reason": reason or ("Error" if code else "Completed")}
+    return {"terminated": {**end, **({"message": message} if message else {})}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def raw(
+    phase: str = "Running",
+    own: dict[str, Any] | None = None,
+    init: dict[str, Any] | None = None,
+    annotations: dict[str, str] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """A pod with statuses by container; the sidecar before that of the ranks comes from admission."""
+    own = own if own is not None else {MESH: RUNNING, RANKS: RUNNING}
+    inits = [{"name": name, "image": f"{name}:1"} for name in init or {}]
+    for one in inits:
+        one.update({"restartPolicy": "Always"} if one["name"] == PROXY else {})
+    status = {
+        "phase": phase,
+        "startTime": "2026-01-01T00:00:00Z",
+        "initContainerStatuses": [_status(name, state) for name, state in (init or {}).items()],
+        # In the order of names, as kubelets sort them.
+        "containerStatuses": [_status(name, own[name]) for name in sorted(own)],
+    }
+    containers = [{"name": name, "image": f"{name}:1"} for name in own]
+    return {
+        "metadata": {"name": "p", "uid": "u", "annotations": NAMED if annotations is None else annotations},
+        "spec": {"nodeName": "n", "containers": containers, "initContainers": inits, **more.pop("spec", {})},
+        "status": {**status, **more},
+    }
+
+
+def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
+    last = state.get("last")
+    now = {key: value for key, value in state.items() if key != "last"}
+    return {"name": name, "state": now, "ready": "running" in now, **({"lastState": last} if last else {})}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(raw(), {"container": RANKS, "image": "trainer:1", "exit_code": None}, id="both run"),
+        pytest.param(
+            raw(own={MESH: RUNNING, RANKS: terminated(0)}),
+            {"exit_code": 0, "termination_reason": "Completed"},
+            id="the ranks ended well, the sidecar goes on",
+        ),
+        pytest.param(
+            raw(own={MESH: terminated(1), RANKS: RUNNING}),
+            {"exit_code": None, "failure": None, "waiting_reason": ""},
+            id="a sidecar has crashed, which is not the ranks' end",
+        ),
+        pytest.param(
+            raw(own={MESH: terminated(0), RANKS: RUNNING}), {"exit_code": None}, id="a sidecar is done first"
+        ),
+        pytest.param(
+            raw("Pending", {MESH: terminated(3), RANKS: CREATING}),
+            {"exit_code": None, "waiting_container": RANKS, "waiting_reason": "ContainerCreating"},
+            id="a sidecar failed before the ranks began",
+        ),
+        pytest.param(
+            raw("Failed", {MESH: terminated(137, "OOMKilled"), RANKS: terminated(0)}),
+            {"exit_code": 0, "termination_reason": "Completed", "failure": None},
+            id="a sidecar that ran out of memory fails the pod, not its ranks",
+        ),
+        pytest.param(
+            raw("Pending", {MESH: waiting("ImagePullBackOff", "no mesh-proxy:1"), RANKS: RUNNING}),
+            {
+                "waiting_container": MESH,
+                "waiting_reason": "ImagePullBackOff",
+                "waiting_message": "no mesh-proxy:1",
+                "image": "mesh-proxy:1",
+            },
+            id="the image of the sidecar is not there",
+        ),
+        pytest.param(
+            raw(
+                "Pending",
+                {MESH: CREATING, RANKS: waiting("CreateContainerConfigError", 'secret "w" not found')},
+            ),
+            {"waiting_container": RANKS, "waiting_message": 'secret "w" not found'},
+            id="a Secret that the ranks' container names is missing",
+        ),
+        pytest.param(
+            raw(
+                "Failed",
+                {MESH: INITIALISING, RANKS: INITIALISING},
+                {FETCH: terminated(42, message="no bucket\n")},
+            ),
+            {"exit_code": None, "failure": ContainerEnd(FETCH, 42, "Error", "no bucket\n")},
+            id="an init container failed",
+        ),
+        pytest.param(
+            raw(
+                "Failed", {RANKS: INITIALISING}, {PROXY: terminated(143), FETCH: terminated(137, "OOMKilled")}
+            ),
+            {"failure": ContainerEnd(FETCH, 137, "OOMKilled", "")},
+            id="an init container was out of memory, and the native sidecar before it ended with it",
+        ),
+        pytest.param(
+            raw("Failed", {RANKS: terminated(1)}, {PROXY: terminated(143)}),
+            {"exit_code": 1, "failure": None},
+            id="a native sidecar ends after the ranks by a signal",
+        ),
+        pytest.param(
+            raw("Pending", {RANKS: INITIALISING}, {FETCH: RUNNING}),
+            {"waiting_container": FETCH, "waiting_reason": "PodInitializing"},
+            id="an init container takes its time",
+        ),
+        pytest.param(
+            raw(
+                "Pending",
+                {RANKS: INITIALISING},
+                {
+                    PROXY: {
+                        **waiting("CrashLoopBackOff", "back-off 10s"),
+                        "last": terminated(1, message="no config"),
+                    }
+                },
+            ),
+            {"waiting_container": PROXY, "failure": ContainerEnd(PROXY, 1, "Error", "no config")},
+            id="a native sidecar crashes again and again",
+        ),
+        pytest.param(
+            raw("Failed", {RANKS: terminated(137)}, reason="Evicted", message='Usage of EmptyDir volume "x"'),
+            {
+                "exit_code": 137,
+                "kubelet_reason": "Evicted",
+                "kubelet_message": 'Usage of EmptyDir volume "x"',
+            },
+            id="evicted by its own limit",
+        ),
+        pytest.param(
+            raw(
+                "Failed",
+                {MESH: terminated(137), RANKS: terminated(0)},
+                reason="DeadlineExceeded",
+                message="m",
+            ),
+            {"exit_code": 0, "kubelet_reason": "DeadlineExceeded", "termination_reason": "Completed"},
+            id="its own deadline",
+        ),
+        pytest.param(
+            raw(spec={"activeDeadlineSeconds": 60}), {"ends_by": 1767225660.0}, id="a deadline of its own"
+        ),
+        pytest.param(
+            raw(
+                "Pending",
+                {},
+                spec={"nodeName": "", "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+                conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
+            ),
+            {"unschedulable": "its scheduling gates are not taken off: kueue.x-k8s.io/admission"},
+            id="gated",
+        ),
+        pytest.param(
+            raw(
+                spec={
+                    "containers": [
+                        {"name": MESH, "livenessProbe": {"httpGet": {}}},
+                        {
+                            "name": RANKS,
+                            "startupProbe": {"exec": {}},
+                            "lifecycle": {"postStart": {"exec": {}}},
+                        },
+                    ]
+                }
+            ),
+            {"stoppers": ("startupProbe", "lifecycle.postStart")},
+            id="what may stop the ranks' container, and not what may stop others",
+        ),
+        pytest.param(
+            raw(own={MESH: RUNNING, "worker": terminated(3)}, annotations={}),
+            {"container": "worker", "exit_code": 3},
+            id="a pod from before there was the annotation",
+        ),
+        pytest.param(
+            raw(own={"main": terminated(3)}, annotations={}),
+            {"container": "main", "exit_code": 3},
+            id="and another",
+        ),
+        pytest.param(
+            raw(ephemeralContainerStatuses=[_status("debugger", terminated(1))]),
+            {"exit_code": None, "failure": None},
+            id="a debug container",
+        ),
+        pytest.param(
+            {
+                "metadata": {"name": "p", "annotations": None},
+                "spec": {"containers": None, "initContainers": None},
+                "status": {"initContainerStatuses": None, "containerStatuses": None, "conditions": None},
+            },
+            {"container": "worker", "image": "", "exit_code": None},
+            id="nulls",
+        ),
+    ],
+)
+def test_what_is_seen_of_a_pod(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    view = pod_view(given)
+    assert {name: getattr(view, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "over", "badly"),
+    [
+        (raw(), False, False),
+        (raw(own={MESH: RUNNING, RANKS: terminated(0)}), True, False),
+        (raw(own={MESH: RUNNING, RANKS: terminated(1)}), True, True),
+        (raw(own={MESH: terminated(1), RANKS: RUNNING}), False, False),
+        (raw("Failed", {MESH: terminated(1), RANKS: terminated(0)}), True, False),
+        (raw("Failed", {MESH: terminated(0), RANKS: terminated(1)}), True, True),
+        (raw("Failed", {MESH: terminated(0), RANKS: terminated(0)}, reason="Evicted"), True, True),
+        (raw("Failed", {RANKS: INITIALISING}, {FETCH: terminated(1)}), True, True),
+        (raw("Succeeded", {MESH: terminated(0), RANKS: terminated(0)}), True, False),
+    ],
+)
+def test_a_pod_ends_with_the_container_of_its_ranks(given: dict[str, Any], over: bool, badly: bool) -> None:
+    view = pod_view(given)
+    assert (ended(view), failed(view)) == (over, badly)
