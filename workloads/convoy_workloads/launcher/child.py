@@ -14,10 +14,6 @@ from typing import Any, NoReturn
 
 from convoy_workloads.launcher import ending, program
 
-FRESH_TORCH_SEED = 67280421310721
-"""Seed of torch's default generator in a fresh process."""
-
-
 def prepare(request: dict[str, Any]) -> program.Program:
     """Turns this process into the rank of the request; the program that is left to run.
 
@@ -30,7 +26,8 @@ def prepare(request: dict[str, Any]) -> program.Program:
     loaded = program.load(request["kind"], request["target"], request["arguments"])
     if loaded is None:
         _execute(request)
-    atexit.register(ending.spare_groups)  # the first to register is the last to run
+    ending.mark_warm()
+    atexit.register(ending.spare_groups)  # before the program's own handlers: those run first
     _settle_libraries()
     return loaded
 
@@ -62,7 +59,7 @@ def _settle_libraries() -> None:
         numpy_random.seed()
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.default_generator.manual_seed(FRESH_TORCH_SEED)
+        torch.default_generator.seed()
     pools = sys.modules.get("convoy_workloads.launcher.pools")
     if pools is not None:
         pools.resize(os.environ)

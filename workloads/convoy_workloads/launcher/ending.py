@@ -2,18 +2,26 @@
 
 The end of a fresh process is dangerous with a process group of torch: its destructor waits for collectives
 whose peers are gone, and threads of a group that is left crash what the C library destroys. A forked rank
-leaves its groups to the kernel.
+leaves its groups, and the modules that it shares with the zygote, to the kernel.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import io
 import os
 import sys
-import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
+
+_warm: dict[str, Any] = {}
+"""Modules of the zygote; empty in itself."""
+
+
+def mark_warm() -> None:
+    """Notes which modules this fork has from its zygote."""
+    _warm.update(sys.modules)
 
 
 def report(error: BaseException) -> None:
@@ -64,6 +72,8 @@ def leave(code: int) -> NoReturn:
     """Ends at once, since recovery waits for it: exit handlers run, files are written, no destructor runs."""
     try:
         atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
         flush_files()
     finally:
         os._exit(code)
@@ -73,10 +83,24 @@ def flush_files() -> None:
     """Writes out what open files of this process still hold in their buffers."""
     for stream in gc.get_objects():
         if isinstance(stream, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-            try:
+            with contextlib.suppress(Exception):  # closed, detached, or a pipe without a reader
                 stream.flush()
-            except (OSError, ValueError):
-                traceback.print_exc()
+
+
+def spare_modules() -> None:
+    """Leaves what the zygote has imported to the kernel, as the last exit handler.
+
+    Its destruction would copy every page that is shared with the zygote: half a second with torch. A file
+    that only such a module refers to is written here.
+    """
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is None or not _warm:
+        return
+    flush_files()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_warm))
+    for name, module in _warm.items():
+        if name not in ("sys", "builtins", "__main__") and sys.modules.get(name) is module:
+            sys.modules[name] = None  # type: ignore[assignment]  # as the interpreter does next
 
 
 def spare_groups() -> None:
@@ -95,5 +119,5 @@ def spare_groups() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
     library = ctypes.CDLL(None)
     # The last to register is the first to be called: buffers are written, then all is over.
-    library.on_exit(ctypes.cast(library._exit, ctypes.c_void_p), None)
-    library.atexit(ctypes.cast(library.fcloseall, ctypes.c_void_p))
+    for function in (library._exit, library.fcloseall):
+        library.on_exit(ctypes.cast(function, ctypes.c_void_p), None)

@@ -10,6 +10,7 @@ fresh interpreter.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -20,7 +21,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from convoy_workloads.launcher import likeness
+from convoy_workloads.launcher import ending, likeness
 
 if TYPE_CHECKING:
     from convoy_workloads.launcher.program import Program
@@ -41,6 +42,7 @@ def main() -> int | Program:
     # A child has it blocked until it is a rank: what it is told before then is kept for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     began = time.monotonic()
+    atexit.register(ending.spare_modules)  # the first to register is the last to run
     from convoy_workloads.launcher import warmth  # noqa: PLC0415
 
     torch, unfit = warmth.warm_up()

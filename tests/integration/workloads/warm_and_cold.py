@@ -1,0 +1,131 @@
+"""One program started twice by the launcher's own code: forked from a zygote, and executed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from convoy_workloads.launcher import starting
+from convoy_workloads.launcher.command import parse
+from convoy_workloads.launcher.rank import Rank
+from convoy_workloads.launcher.rank_env import Assignment, rank_environment
+from convoy_workloads.launcher.streams import Streams
+from convoy_workloads.launcher.system import library
+from convoy_workloads.launcher.zygotes import WARM, Zygotes
+
+DEADLINE = 60.0
+ASSIGNMENT = Assignment(1, 0, 0, 1, 1, "127.0.0.1", 29400, 600.0, ("python",), "default/test", "uid", "worker")
+OUT = "OUT"
+"""Variable that names the folder for a program's files, one for each of its two starts."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that can be seen of a process from outside."""
+
+    status: int
+    """Exit code, or a signal's number below 0."""
+    stdout: str
+    stderr: str
+    files: tuple[tuple[str, str], ...]
+    """Names and contents."""
+
+
+class Captured(Streams):
+    """Pipes whose contents are kept as they came."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 0, 0)
+        self.sinks = (bytearray(), bytearray())
+        self.over = asyncio.Event()
+        self._left = 0
+
+    def open(self, write: Callable[[bytes], None]) -> list[int]:
+        return [self._pipe(sink) for sink in self.sinks]
+
+    def close(self) -> None:
+        """They close as the rank's last process ends."""
+
+    def _pipe(self, sink: bytearray) -> int:
+        loop = asyncio.get_running_loop()
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        self._left += 1
+
+        def read() -> None:
+            data = os.read(ours, 65536)
+            sink.extend(data)
+            if not data:
+                loop.remove_reader(ours)
+                os.close(ours)
+                self._left -= 1
+                if not self._left:
+                    self.over.set()
+
+        loop.add_reader(ours, read)
+        return theirs
+
+
+class Probe(Rank):
+    """A rank whose output and files are kept."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(1, 0, "")
+        self._out = out
+        self._streams: Captured = Captured()
+
+    async def outcome(self) -> Outcome:
+        await asyncio.wait_for(asyncio.gather(self.done.wait(), self._streams.over.wait()), DEADLINE)
+        out, err = (
+            bytes(sink).decode(errors="backslashreplace").replace(str(self._out), "$OUT")
+            for sink in self._streams.sinks
+        )
+        files = ((str(path.relative_to(self._out)), path.read_text()) for path in sorted(self._out.iterdir()))
+        return Outcome(-self.signal or self.exit_code, out, err, tuple(files))
+
+
+class Pair:
+    """A zygote, and the environment of the container that it would be in."""
+
+    def __init__(self, environment: Mapping[str, str], scratch: Path) -> None:
+        self._base = dict(environment)
+        self._scratch = scratch
+        self._ranks: dict[int, Probe] = {}
+        self._lost: dict[int, int] = {}
+        self._started = 0
+        self.warm = Zygotes(self._base, self._ended)
+        self.cold = Zygotes({**self._base, WARM: "false"}, self._ended)
+
+    async def both(self, *command: str, **environment: str) -> tuple[Outcome, Outcome]:
+        """Outcomes of the command, forked and executed at the same time."""
+        probes = [await self.start(zygotes, *command, **environment) for zygotes in (self.warm, self.cold)]
+        assert [probe.warm for probe in probes] == [True, False]
+        warm, cold = await asyncio.gather(*(probe.outcome() for probe in probes))
+        return warm, cold
+
+    async def start(self, zygotes: Zygotes, *command: str, **environment: str) -> Probe:
+        """Starts a command as rank 0 of 1."""
+        self._started += 1
+        out = self._scratch / f"out-{self._started}"
+        out.mkdir()
+        probe = Probe(out)
+        own = rank_environment(self._base, ASSIGNMENT, 0, 1, "", "", library())
+        await starting.start_rank(probe, parse(command), {**own, **environment, OUT: str(out)}, zygotes)
+        self._ranks[probe.pid] = probe
+        if probe.pid in self._lost:
+            probe.exited(self._lost.pop(probe.pid))
+        elif not probe.warm:
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(probe.exited, os.waitpid(probe.pid, 0)[1]))
+        return probe
+
+    async def stop(self) -> None:
+        self.warm.stop()
+
+    def _ended(self, pid: int, status: int) -> None:
+        if pid in self._ranks:
+            self._ranks[pid].exited(status)
+        else:  # before its start was known here
+            self._lost[pid] = status
