@@ -62,6 +62,10 @@ unit: venv ## Unit tests.
 integration: binaries ## Tests against a real kube-apiserver and etcd.
 	@$(BIN)/python -m pytest tests/integration -q
 
+.PHONY: fuzz-templates
+fuzz-templates: binaries ## 20,000 random mutations of valid templates against a real API server (15 minutes).
+	@CONVOY_FUZZ_TEMPLATES=20000 $(BIN)/python -m pytest tests/integration/operator/test_template_fuzz.py -q -s
+
 .PHONY: foreign-images
 foreign-images: venv ## Run the launcher in images of other distributions, Pythons and libcs (as root; 15 minutes the first time).
 	@$(BIN)/python -m e2e.images.foreign

@@ -88,7 +88,7 @@ class Trial:
         body = job(number)
         found = problems(parse(body), [])
         try:
-            raw = await self.gateway.create(TRAINING_JOBS, self.namespace, body)
+            raw = await self._create(body)
         except errors.Invalid:
             self.outcomes["refused by the API server" + (", not by validate" if not found else "")] += 1
             return
@@ -97,6 +97,11 @@ class Trial:
         await self.reconciler.handle(Key(TRAINING_JOB, self.namespace, stored.name))
         await self._judge(number, stored.name, found)
         await self._remove(stored)
+
+    async def _create(self, body: dict[str, Any]) -> dict[str, Any]:
+        """As the most careless client does: unknown fields are dropped without a warning."""
+        path, params = TRAINING_JOBS.path(self.namespace), {"fieldValidation": "Ignore"}
+        return await self.gateway._call("create", TRAINING_JOBS, path, body=body, params=params)
 
     async def _judge(self, number: int, name: str, found: list[str]) -> None:
         status = (await self.gateway.get(TRAINING_JOBS, self.namespace, name)).get("status") or {}

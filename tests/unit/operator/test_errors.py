@@ -26,6 +26,8 @@ YOUNG = (
         (410, "Expired", "", errors.Gone),
         (429, "TooManyRequests", "", errors.TooManyRequests),
         (503, "", "", errors.Unavailable),
+        (500, "InternalError", "etcdserver: request is too large", errors.Invalid),
+        (413, "RequestEntityTooLarge", "limit is 3145728", errors.Invalid),
         (0, "", "", errors.Unavailable),
         (418, "", "", errors.ApiError),
     ],

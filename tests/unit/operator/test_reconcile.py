@@ -323,6 +323,24 @@ async def test_a_bug_in_one_plan_is_told_and_stays_with_its_object(it: Harness) 
     namespace, event = recorder._outbox.get_nowait()
     assert (namespace, event["reason"]) == ("ns", "ReconcileFailed")
     assert "ZeroDivisionError: oops" in event["message"]
+    assert (it.stored()["phase"], it.stored()["reason"]) == ("Pending", "ReconcileFailed")
+    await it.reconciler.handle(KEY)
+    assert it.api.count("patch_status") == 1, "a status that is there stays"
+
+
+async def test_pods_are_made_once_their_template_was_tried(it: Harness) -> None:
+    it.plan = lambda parent, refused: Plan(create=(body,), dry_run=(body,)) if not refused else Plan()
+    body = it.pod("job-worker-0")
+    body["metadata"]["labels"]["convoy.dev/role"] = "worker"
+    it.api.fail = lambda verb, plural, name: errors.Forbidden(403, "quota") if verb == "dry_run" else None
+    await it.reconciler.handle(KEY)
+    assert it.api.count("dry_run", "pods") == 1 and it.api.count("create", "pods") == 0
+    it.api.fail = lambda verb, plural, name: None
+    it.time += 60
+    for _ in range(2):
+        await it.reconciler.handle(KEY)
+    assert it.api.count("dry_run", "pods") == 2 and it.api.count("create", "pods") == 2
+    assert it.errors("bug") == 0
 
 
 @pytest.mark.parametrize("fault", [errors.Unavailable(503, "down"), errors.TooManyRequests(429, "later")])

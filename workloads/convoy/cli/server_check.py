@@ -65,16 +65,9 @@ def _pods(client: Client, job: TrainingJob, engine: Engine | None) -> Iterator[s
 
 
 def _pod(client: Client, job: TrainingJob, body: Mapping[str, Any]) -> Iterator[str]:
-    core, role = client.api.core, body["metadata"]["labels"][LABEL_ROLE]
+    role = body["metadata"]["labels"][LABEL_ROLE]
     try:
-        client.api.call(
-            core.create_namespaced_pod,
-            client.namespace,
-            body,
-            dry_run="All",
-            field_validation="Strict",
-            _preload_content=False,
-        )
+        client.api.try_pod(client.namespace, body)
     except AlreadyExists:
         return
     except ApiError as error:

@@ -65,6 +65,26 @@ class Api:
         except HTTPError as error:
             raise Unreachable(f"the API server {self._host} does not answer: {cause(error)}") from error
 
+    def try_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
+        """A dry run of a pod, as it stands: the package's own call would check the body by its models.
+
+        Raises an ApiError when the pod is refused, Unreachable when nobody answers.
+        """
+        connection = self.core.api_client
+        request = connection.param_serialize(
+            "POST",
+            "/api/v1/namespaces/{namespace}/pods",
+            path_params={"namespace": namespace},
+            query_params=[("dryRun", "All"), ("fieldValidation", "Strict")],
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=dict(body),
+            auth_settings=["BearerToken"],
+        )
+        answer = self.call(connection.call_api, *request)
+        text = answer.read()
+        if not 200 <= answer.status < 300:
+            raise explained(answer.status, answer.reason, text)
+
     def lines(self, what: str, verb: Any, *arguments: Any, **options: Any) -> Iterator[bytes]:
         """The lines of an answer that goes on. Unreachable when `what` breaks off; close it to end it."""
         answer = self.call(verb, *arguments, _preload_content=False, **options)
