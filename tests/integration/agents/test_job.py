@@ -59,7 +59,7 @@ async def test_a_launcher_gets_its_assignment_and_the_hub_its_port(
         "replica": 0,
         "job": "default/job",
         "jobUid": "uid-of-job",
-        "slots": 2,
+        "slots": 1,
     }
     await hub.report(A, lambda report: report.incarnation == 1)
 

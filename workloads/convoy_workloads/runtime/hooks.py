@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 from convoy_workloads.runtime.beat import Beat
 from convoy_workloads.runtime.link import RankLink
 from convoy_workloads.runtime.place import Place
-from convoy_workloads.runtime.processes import keep_groups
+from convoy_workloads.runtime.processes import keep_groups, smaller_group
 from convoy_workloads.runtime.progress import Meter
+from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.telemetry import torch_hooks
 from convoy_workloads.runtime.telemetry.recorder import Recorder
 
@@ -49,6 +50,8 @@ class StepHook:
         self._counts[optimizer] = count
         if count == 1:
             keep_groups()
+            if self._meter.step == 0 and (warning := smaller_group(self._place.world)):
+                say(warning)
         if count <= self._meter.step:
             return
         first = self._beat.step(count)

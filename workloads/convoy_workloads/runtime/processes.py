@@ -26,6 +26,23 @@ def keep_groups() -> None:
         _kept.extend(group for group in dist.distributed_c10d._world.pg_map if group not in _kept)
 
 
+def smaller_group(world: int) -> str:
+    """Return a warning where this process trains in a group of fewer ranks than the job has; else nothing.
+
+    Needs torch. A program that never forms the job's group trains once in every pod, and reports success.
+    """
+    import torch.distributed as dist  # noqa: PLC0415
+
+    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if size >= world:
+        return ""
+    formed = f"is in a process group of {size}" if size > 1 else "trains alone"
+    return (
+        f"WARNING: this rank {formed}, but the job has {world} ranks. torch.distributed.init_process_group() "
+        "forms their group, by the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+    )
+
+
 def all_groups() -> list[Any]:
     """Return the process groups of this process, and those it has destroyed since `keep_groups`."""
     distributed = sys.modules.get("torch.distributed.distributed_c10d")

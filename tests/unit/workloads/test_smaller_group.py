@@ -1,0 +1,38 @@
+"""A rank whose process group is not the job's is warned of at its first step."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy_workloads.runtime.hooks import StepHook
+from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.processes import smaller_group
+from convoy_workloads.runtime.telemetry.recorder import Recorder
+
+
+class Optimizer:
+    """Stands for one of torch's."""
+
+
+@pytest.mark.parametrize(
+    ("size", "world", "words"),
+    [(None, 1, ""), (None, 2, "trains alone, but the job has 2 ranks"), (1, 4, "trains alone"), (4, 4, ""),
+     (2, 4, "is in a process group of 2, but the job has 4 ranks")],
+)  # fmt: skip
+def test_a_group_smaller_than_the_job(
+    size: int | None, world: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch.distributed as dist
+
+    monkeypatch.setattr(dist, "is_initialized", lambda: size is not None)
+    monkeypatch.setattr(dist, "get_world_size", lambda: size)
+    found = smaller_group(world)
+    assert words in found and bool(words) == bool(found)
+
+
+def test_it_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    hook, optimizers = StepHook(Place(world=2), Recorder()), (Optimizer(), Optimizer())
+    for _ in range(3):
+        for optimizer in optimizers:
+            hook(optimizer)
+    assert capsys.readouterr().err.count("convoy: WARNING: this rank trains alone") == 1
