@@ -68,8 +68,8 @@ class Source(Protocol):
 class _Turn:
     """When a job may be asked about again, and how long after that."""
 
-    at: float = 0.0
-    seconds: float = LEAST_SECONDS
+    at: float
+    seconds: float
 
 
 class PodEvents:
@@ -93,7 +93,7 @@ class PodEvents:
         """Asks about a pod soon, unless its job was asked about a moment ago. None where none is late."""
         if asked is None:
             return
-        turn = self._turns.setdefault(key, _Turn())
+        turn = self._turns.setdefault(key, _Turn(0.0, LEAST_SECONDS))
         self._turns.move_to_end(key)
         while len(self._turns) > _REMEMBERED:
             self._turns.popitem(last=False)
@@ -117,7 +117,7 @@ class PodEvents:
 
     def _learn(self, key: Key, uid: str, fresh: PodWarning | None) -> None:
         known, before = self._world.pod_warnings, self._world.pod_warnings.get(uid)
-        turn = self._turns.setdefault(key, _Turn())
+        turn = self._turns.setdefault(key, _Turn(0.0, LEAST_SECONDS))
         if self._world.pods.by_uid(uid) is None or same(before, fresh):
             turn.seconds = min(MOST_SECONDS, turn.seconds * 1.5)
             return
