@@ -262,10 +262,16 @@ whole = pytest.mark.skipif(
 STANDARD = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
+def built(one: foreign.Foreign) -> Path:
+    """The image's root file system, with the folders that a container runtime mounts on."""
+    assert one.root.is_dir(), "make foreign-images builds it first"
+    return skeleton(one.root)
+
+
 @whole
 @pytest.mark.parametrize("one", [i for i in foreign.IMAGES if i.runs], ids=lambda one: one.name)
 async def test_ranks_run_in_a_whole_image(agent: Agent, boot: Boot, app: Path, one: foreign.Foreign) -> None:
-    launcher = boot(skeleton(one.root), {"/app": str(app)}, STANDARD)
+    launcher = boot(built(one), {"/app": str(app)}, STANDARD)
     hello = await agent.hears(lambda m: m["type"] == "hello")
     assert hello["python"].startswith(one.python + ".")
     for incarnation, command in enumerate((["python3"], ["python3", "-B"]), 1):
@@ -286,6 +292,6 @@ async def test_an_image_whose_python_does_not_do_is_reported(
     log = tmp_path / "termination-log"
     log.touch(mode=0o666)
     log.chmod(0o666)
-    launcher = boot(skeleton(one.root), {"/app": str(app), "/dev/termination-log": str(log)}, STANDARD)
+    launcher = boot(built(one), {"/app": str(app), "/dev/termination-log": str(log)}, STANDARD)
     assert await launcher.ends() == 127
     assert log.read_text().startswith("python3 at /usr/bin/python3 has an incomplete standard library: ")
