@@ -16,6 +16,16 @@ API_VERSION = f"{GROUP}/{VERSION}"
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
 """RFC 1123 label."""
 
+ObjectName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        min_length=1,
+        max_length=253,
+    ),
+]
+"""Name of another object: an RFC 1123 subdomain, which the API server takes for every kind."""
+
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]*(s|m|h)$", max_length=16)]
 """A whole number of seconds, minutes or hours: `90s`, `10m`, `2h`."""
 

@@ -27,6 +27,7 @@ def _pattern(annotated: Any) -> str:
 
 SHAPES = {
     _pattern(meta.DnsLabel): "a-z, 0-9 and `-`, with a letter or digit at both ends",
+    _pattern(meta.ObjectName): "the name of an object: a-z, 0-9, `-` and `.`",
     _pattern(meta.Duration): "a duration: `90s`, `10m`, `2h`",
     _pattern(meta.DurationOrAuto): "`Auto`, or a duration: `90s`, `10m`, `2h`",
     _pattern(meta.Bytes): "bytes: `512Mi`, `64Gi`, or a plain number",

@@ -6,6 +6,7 @@ where (field path, node, rank) and what to do about it.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +64,22 @@ STORES_PATH = "/var/lib/convoy/stores"
 """Where the claims of agent.storeVolumes appear in an agent's pod, each in a folder of its name."""
 
 
+_AGENTS = ".agents.convoy.dev"
+_LONGEST_SERVER_NAME = 253
+"""Characters of a DNS name. OpenSSL and BoringSSL refuse to ask for a longer one."""
+
+
 def agent_server_name(node: str) -> str:
-    """The name in the certificate of a node's agent."""
-    return f"{node}.agents.convoy.dev"
+    """The name by which the agent of a node is asked for in a TLS handshake."""
+    name = f"{node}{_AGENTS}"
+    if len(name) <= _LONGEST_SERVER_NAME:
+        return name
+    return f"{hashlib.sha256(node.encode()).hexdigest()[:40]}.digest{_AGENTS}.internal"
+
+
+def agent_names(node: str) -> list[str]:
+    """The names in the certificate of a node's agent. By the first, agents know who calls."""
+    return list(dict.fromkeys((f"{node}{_AGENTS}", agent_server_name(node))))
 
 
 class ConditionType:

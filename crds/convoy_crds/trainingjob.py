@@ -12,11 +12,11 @@ from convoy_crds.meta import (
     AUTO,
     Bytes,
     Condition,
-    DnsLabel,
     Duration,
     DurationOrAuto,
     Model,
     ObjectMeta,
+    ObjectName,
     Rule,
     StatusModel,
     map_list,
@@ -46,7 +46,7 @@ def _given(field: str, kind: str) -> str:
 class EngineRef(Model):
     """An Engine of the catalogue and the parameters for it."""
 
-    name: DnsLabel
+    name: ObjectName
     params: Annotated[
         dict[str, Any],
         Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True}),
@@ -133,7 +133,7 @@ class Guard(Model):
 class RemoteTier(Model):
     """Checkpoints that outlive the cluster's memory."""
 
-    store: DnsLabel
+    store: ObjectName
     """CheckpointStore to which the nodes' agents upload what is in memory."""
     every: Duration = "10m"
     """Shortest time between two generations that go to the store."""
@@ -202,7 +202,7 @@ class ResumeFrom(Model):
         Rule("has(self.job) != has(self.uid)", "resumeFrom needs exactly one of job and uid"),
     )
 
-    job: DnsLabel | None = None
+    job: ObjectName | None = None
     """Its name, while it exists."""
     uid: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", min_length=1, max_length=64)] | None = None
     """Its `metadata.uid`, when it is gone."""

@@ -27,6 +27,8 @@ PER_OBJECT = 25
 """Events of one object within a window; an object that flaps must not fill etcd."""
 _REMEMBERED = 4096
 _QUEUED = 1000
+_NAME = 253 - 17
+"""Characters of the parent's name in that of an Event, which ends in a digest."""
 _MESSAGE = 1024
 """Bytes the API server accepts for an Event's message."""
 
@@ -119,7 +121,10 @@ def _body(
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{metadata['name']}.{digest}", "namespace": namespace},
+        "metadata": {
+            "name": f"{metadata['name'][:_NAME].rstrip('-.')}.{digest}",
+            "namespace": namespace,
+        },
         "involvedObject": {
             "apiVersion": resource.api_version,
             "kind": resource.kind,

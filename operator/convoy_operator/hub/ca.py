@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from convoy_agents.wire import warrants
 from convoy_agents.wire.warrants import PrivateKey, PublicKey, Warrant
-from convoy_crds.terms import CA_CONFIG_MAP, CA_SECRET, HUB_SERVER_NAME, agent_server_name
+from convoy_crds.terms import CA_CONFIG_MAP, CA_SECRET, HUB_SERVER_NAME, agent_names
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.resources import CONFIG_MAPS, SECRETS
@@ -94,7 +94,7 @@ class Authority:
         if not isinstance(key, PublicKey) or not _acceptable(key):
             raise BadRequest("the key must be ECDSA P-256 or P-384, Ed25519, or RSA of at least 2048 bits")
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
-        certificate = self._sign(key, node, [agent_server_name(node)], uses, life, now)
+        certificate = self._sign(key, node, agent_names(node), uses, life, now)
         return certificate.public_bytes(serialization.Encoding.PEM), certificate.not_valid_after_utc
 
     def warrant(self, warrant: Warrant) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from convoy_crds.meta import AUTO, DnsLabel, Duration, DurationOrAuto
+from convoy_crds.meta import AUTO, DnsLabel, Duration, DurationOrAuto, ObjectName
 from convoy_crds.suggest import suggestion
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -24,6 +24,9 @@ _DURATION = "a whole number with s, m or h behind it, such as 90s, 10m or 2h"
 
 SHAPES = {
     _pattern(DnsLabel): "must be a name of a-z, 0-9 and '-' that begins and ends with a letter or digit",
+    _pattern(ObjectName): (
+        "must be a name of a-z, 0-9, '-' and '.' whose parts begin and end with a letter or digit"
+    ),
     _pattern(Duration): f"must be {_DURATION}",
     _pattern(DurationOrAuto): f"must be {AUTO}, or {_DURATION}",
 }
