@@ -1,0 +1,85 @@
+"""What real ranks report when one ends early or hangs, and whom the operator blames for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from convoy_controllers.plan import RankView
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.trainingjob import LastRestart
+
+from .conftest import Agent, Launcher, Message
+
+Launch = Callable[..., Launcher]
+
+PROGRAM = """
+import os, threading, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+weight = torch.zeros(4, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def load(step):
+    if step == 5 and rank == 1:
+        END
+
+for step in range(1, 9):
+    load(step)
+    weight.sum().backward()
+    dist.all_reduce(weight.grad)
+    optimizer.step()
+"""
+
+
+def view(said: Message) -> RankView:
+    """As agent and hub would pass the report on."""
+    return RankView(
+        said["rank"],
+        said["state"],
+        exit_code=said["exitCode"],
+        signal=said["signal"],
+        hung=said["hung"],
+        stderr=said["stderr"],
+        step=said["step"] or None,
+        time=said["stepMs"] / 1000,
+        ended=said["endedMs"] / 1000,
+        finished=said["finishedMs"] / 1000,
+    )
+
+
+def blamed(reports: list[Message]) -> LastRestart:
+    roles = [{"name": "worker", "replicas": 1, "processesPerReplica": 2}]
+    cluster = ToyCluster(make_job(roles=roles), make_engine()).settle()
+    for one in map(view, reports):
+        facts = {name: getattr(one, name) for name in RankView.__slots__ if name not in ("rank", "exit_code")}
+        cluster.rank(one.rank, exit_code=one.exit_code, **facts)
+    for _ in range(3):
+        cluster.step()
+        cluster.wait(3)
+    last = cluster.job.status.restarts.last
+    assert last is not None
+    return last
+
+
+LIVES = [
+    ("os._exit(0)", "EndedEarly", "ended with exit code 0 after step 4 while others went on"),
+    ("time.sleep(600)", "RankHung", "program.py:13 in load"),
+    ("threading.Thread(target=time.sleep, args=(600,)).start()", "RankNotEnding", "made its last step 8"),
+]
+
+
+async def test_rank_1_is_to_blame_and_not_rank_0(agent: Agent, launch: Launch, tmp_path: Path) -> None:
+    """Three incarnations in one pod."""
+    launch(torch=True)
+    await agent.hears(lambda message: message["type"] == "hello")
+    path = tmp_path / "program.py"
+    for incarnation, (end, reason, words) in enumerate(LIVES, 1):
+        path.write_text(PROGRAM.replace("END", end))
+        await agent.form(["python", str(path)], incarnation, hangSeconds=2)
+        last = blamed([await agent.hears_exit(rank, incarnation) for rank in (0, 1)])
+        assert (last.reason, last.rank) == (reason, 1), last.message
+        assert words in last.message
