@@ -74,6 +74,8 @@ CASES = [
     Case("ignores", "trap '' TERM; sh -c 'until [ -e go ]; do sleep 0.01; done; exit 4'; exit $?", 4, False),
     Case("no-handler", "sleep 1000; echo", 143, saves=False),
     Case("multiprocessing", "$PYTHON pool.py multiprocessing 75; echo", 75),
+    Case("no-handler-tracked", "exec $PYTHON tracked.py", 143, saves=False),
+    Case("no-handler-pipeline", "$PYTHON tracked.py | tee log4; echo", 143, saves=False),
     Case("make", "exec make -s -f Makefile saved-make", 143),
 ]
 
@@ -84,6 +86,9 @@ def scripts(tmp_path: Path) -> list[str]:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "wrapper.py").write_text(WRAPPER)
     (tmp_path / "pool.py").write_text(TRACKED + PROGRAM.replace("sys.exit", "kept.unlink(); sys.exit"))
+    (tmp_path / "tracked.py").write_text(
+        TRACKED + "import time\nprint('tracks', flush=True)\ntime.sleep(1000)\n"
+    )
     (tmp_path / "Makefile").write_text("saved-make:\n\t$(P) 75\n")
     python = f"{sys.executable} -I -S"
     for number, case in enumerate(CASES):
@@ -100,6 +105,7 @@ async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
     await agent.form(scripts, ranks=len(CASES))
     saving = [case.name for case in CASES if case.saves]
     await until(lambda: all(f"] up {name}\n" in launcher.log for name in saving))
+    await until(lambda: launcher.log.count("] tracks\n") == 2)
     launcher.signal(signal.SIGTERM)
     try:
         await until(lambda: all(f"] saving {name}\n" in launcher.log for name in saving), 10)

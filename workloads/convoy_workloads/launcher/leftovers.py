@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from convoy_workloads.launcher import proc
 from convoy_workloads.launcher.proc import Process
+from convoy_workloads.launcher.zygote import ZYGOTE_FD
 
 CLEAR_SECONDS = 10.0
 """Longest wait for the ends of what was killed: what takes longer waits in the kernel."""
@@ -31,7 +32,7 @@ MOST_CHARACTERS = 80
 """Of a command line in the log."""
 
 _CONTAINER = b"CONVOY_SOCKET="
-_RANK = (b"CONVOY_INCARNATION=", b"CONVOY_ZYGOTE_FD=")
+_RANK = (b"CONVOY_INCARNATION=", f"{ZYGOTE_FD}=".encode())
 """What a rank was executed with, and a zygote, whose environment a forked rank still shows."""
 
 

@@ -103,20 +103,25 @@ def cgroup(pid: int, root: str = ROOT) -> str:
     return _text(f"{root}/{pid}/cgroup")
 
 
-def pipes(pid: int, root: str = ROOT) -> tuple[str, frozenset[str]]:
-    """Return the pipe that is its standard input, empty if that is none, and those that it can write to."""
-    written = set()
+def read_pipe(pid: int, root: str = ROOT) -> str:
+    """Return the pipe that is its standard input; empty when that is none."""
+    source = _link(f"{root}/{pid}/fd/0")
+    return source if source.startswith("pipe:") else ""
+
+
+def written_pipes(pid: int, root: str = ROOT) -> frozenset[str]:
+    """Return the pipes that it can write to."""
     folder = f"{root}/{pid}/fd"
     try:
         names = os.listdir(folder)
     except OSError:
-        names = []
-    for name in names:
-        target = _link(f"{folder}/{name}")
-        if target.startswith("pipe:") and _writable(f"{root}/{pid}/fdinfo/{name}"):
-            written.add(target)
-    source = _link(f"{folder}/0")
-    return (source if source.startswith("pipe:") else ""), frozenset(written)
+        return frozenset()
+    targets = {name: _link(f"{folder}/{name}") for name in names}
+    return frozenset(
+        target
+        for name, target in targets.items()
+        if target.startswith("pipe:") and _writable(f"{root}/{pid}/fdinfo/{name}")
+    )
 
 
 def _writable(path: str) -> bool:

@@ -197,17 +197,21 @@ class ProcessGroup:
 def _members(first: int) -> dict[int, Member]:
     table = proc.scan()
     below = set(proc.descendants(table, first))
-    return {
+    found = {
         pid: Member(
             process,
             proc.program(pid),
             proc.arguments(pid),
             proc.catches(pid, signal.SIGTERM),
-            *proc.pipes(pid),
+            proc.read_pipe(pid),
+            frozenset(),
         )
         for pid, process in table.items()
         if pid == first or pid in below or process.session == first
     }
+    if any(one.reads for one in found.values()):  # else thousands of descriptors are read for nothing
+        found = {pid: one._replace(writes=proc.written_pipes(pid)) for pid, one in found.items()}
+    return found
 
 
 def _send(pid: int, number: int) -> None:
