@@ -1,4 +1,4 @@
-"""Entry of the container: `python3 -I -S /var/run/convoy/lib/convoy_launch.py`, and of its zygote
+"""Entry of the container, `python3 -I -S -X utf8 /var/run/convoy/lib/convoy_launch.py`, and of its zygote
 (`--zygote`).
 
 Runs from the folder that the agent mounts, where it lies beside the packages, and from the source tree. Any
