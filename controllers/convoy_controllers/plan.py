@@ -212,7 +212,7 @@ class PodView:
     """Why it waits, such as ImagePullBackOff."""
     waiting_message: str = ""
     exit_code: int | None = None
-    """Of the ranks' container, once it terminated."""
+    """Exit code of the ranks' container, once it terminated."""
     termination_reason: str = ""
     """Why that ended; of a pod that ended without it, why the pod did."""
     termination_message: str = ""
@@ -224,9 +224,9 @@ class PodView:
     ends_by: float = 0.0
     """Unix seconds at which the pod's activeDeadlineSeconds are over; 0 without any, or before its start."""
     stoppers: tuple[str, ...] = ()
-    """What the ranks' container has that makes its kubelet stop it, such as a livenessProbe that fails."""
+    """Probes and hooks of the ranks' container that make its kubelet stop it when they fail."""
     image: str = ""
-    """Of the container that waits, else of the ranks'."""
+    """Image of the container that waits, else of the ranks'."""
     disruption: str = ""
     """Reason of the pod's DisruptionTarget condition, such as EvictionByEvictionAPI."""
 

@@ -1,4 +1,4 @@
-"""Which container of a worker pod runs the ranks.
+"""The container of a worker pod that runs the ranks.
 
 A template's first container is that of the ranks. Of a pod the position says nothing: admission may have put
 others before it.
@@ -9,16 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from convoy_crds.terms import ANNOTATION_CONTAINER
-from convoy_crds.trainingjob import Role
 
 UNNAMED = "worker"
 """Name of the ranks' container where the template has none."""
-
-
-def of_role(role: Role) -> str:
-    """Name of the ranks' container in the pods of a role."""
-    containers = role.template.spec.containers if role.template else None
-    return (containers[0].name if containers else None) or UNNAMED
 
 
 def of_pod(annotations: Mapping[str, str] | None, names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What admission took off a pod that Convoy cannot work without. Pure.
+"""Parts of a pod that Convoy cannot work without, and that admission may take off. Pure.
 
 Policies and webhooks may change a pod as they like: its images, resources, environment, order of containers.
 A pod without the names and owner by which Convoy finds it would be made again and again.
@@ -15,13 +15,13 @@ from convoy_operator.pod_views import container_names, controller_uid
 ANNOTATIONS = (ANNOTATION_INTENT, ANNOTATION_BORN, ANNOTATION_CONTAINER)
 
 
-def taken_off(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    """What a pod as it was created lacks of what was asked for, in words; empty where it has all."""
+def lacking(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
+    """The parts that a pod lacks as it was created, in words; empty where it has all."""
     return ", ".join([*_labels(asked, stored), *_others(asked, stored)])
 
 
 def hidden(asked: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-    """What a pod that is there already lacks to be seen by the operator's watch; empty where it has all."""
+    """The labels that an existing pod lacks for the operator's watch to see it; empty where it has all."""
     return ", ".join(_labels(asked, stored))
 
 

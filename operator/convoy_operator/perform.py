@@ -59,7 +59,7 @@ class Children:
         raw: Mapping[str, Any]
         try:
             raw = await self._gateway.create(PODS, parent.namespace, body)
-            lacks = mutated.taken_off(body, raw)
+            lacks = mutated.lacking(body, raw)
         except errors.AlreadyExists:
             raw = await self._existing(parent, body, name)
             lacks = mutated.hidden(body, raw)

@@ -1,4 +1,4 @@
-"""What keeps a pod from coming up, by its Events: a mount, a sandbox or a probe that fails is in no status.
+"""The Events of pods that do not come up: no status tells of a mount, a sandbox or a probe that fails.
 
 Events are asked for on demand, about one late pod of a job at a time (`Plan.inspect`), and never by a
 reconcile itself: where they have a store of their own that is down, nothing else waits for it. The API server
@@ -53,7 +53,7 @@ _CHANGING = re.compile(
     r"|\b(?=[0-9a-f]*\d)[0-9a-f]{10,}\b"  # an id of a container or sandbox
     r"|\d+"
 )
-"""What differs from one Event to the next of the same cause: ids, times, ports, counters."""
+"""Parts of a message that change while its cause stays: ids, times, ports, counters."""
 
 
 class Source(Protocol):
@@ -134,7 +134,7 @@ class PodEvents:
 
 
 def same(one: PodWarning | None, other: PodWarning | None) -> bool:
-    """Whether two warnings differ in nothing but ids, times, ports and counters."""
+    """Return True for two warnings that differ in ids, times, ports and counters alone."""
     if one is None or other is None:
         return one is other
     return one.reason == other.reason and _shape(one.message) == _shape(other.message)
@@ -145,7 +145,7 @@ def _shape(message: str) -> str:
 
 
 def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
-    """What keeps a pod from coming up now, by all its Events; None where they do not say.
+    """The cause that keeps a pod from coming up now, by all its Events; None where they name none.
 
     The newest Warning, unless the pod has got further since. Of the newest few, one that names the cause goes
     before one that names only the failure.
@@ -162,7 +162,7 @@ def warning(events: Iterable[Mapping[str, Any]]) -> PodWarning | None:
 
 
 def _settles(event: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Whether an Event shows that what a warning before it says is over."""
+    """Return True for an Event that shows an earlier warning to be over."""
     if event.get("reason") in _PLACED:
         return earlier.get("reason") in _TOLD_ANYWAY
     return event.get("reason") in _STARTS and _container(earlier) in ("", _container(event))
@@ -174,7 +174,7 @@ def _container(event: Mapping[str, Any]) -> str:
 
 
 def _counts(event: Mapping[str, Any]) -> bool:
-    """Whether an Event says that something fails which no status tells."""
+    """Return True for an Event about a failure that no status tells of."""
     reason = event.get("reason")
     return reason in _TOLD_ANYWAY or (event.get("type") == "Warning" and reason not in _SAID_ELSEWHERE)
 

@@ -98,7 +98,7 @@ def container_names(raw: Raw) -> list[str]:
 
 
 def _state(entry: Raw, kind: str, when: str = "state") -> Raw:
-    """What a container's status says of `waiting` or `terminated`; empty where it is not so."""
+    """The `waiting` or `terminated` part of a container's state; empty in any other state."""
     found: Raw = (entry.get(when) or {}).get(kind) or {}
     return found
 
@@ -180,7 +180,7 @@ def _ends_by(spec: Raw, status: Raw) -> float:
 
 
 def _stoppers(container: Raw) -> tuple[str, ...]:
-    """What of a container makes its kubelet stop it where it fails."""
+    """Probes and hooks of a container that make its kubelet stop it when they fail."""
     found = [name for name in ("livenessProbe", "startupProbe") if container.get(name)]
     found += ["lifecycle.postStart"] if (container.get("lifecycle") or {}).get("postStart") else []
     return tuple(found)

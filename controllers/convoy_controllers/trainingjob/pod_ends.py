@@ -38,7 +38,7 @@ _NODE_FAILS = re.compile(
     r"|convoy_launch\.py.*No such file",
     re.IGNORECASE | re.DOTALL,
 )
-"""What a container's end says where its node could not start it, or the agent's volume was not there."""
+"""Words of a container's end where its node could not start it, or the agent's volume was not there."""
 _WORDS = 400
 """Characters of a container's last words in a message."""
 
@@ -53,26 +53,28 @@ class PodEnd:
 
 
 def ended(pod: PodView) -> bool:
-    """Whether the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
+    """Return True once the pod's ranks can run no more; a sidecar may still keep the pod itself Running."""
     return pod.phase in ENDED_PHASES or pod.exit_code is not None
 
 
 def failed(pod: PodView) -> bool:
-    """Whether the pod ended, and its ranks not well. A pod also fails because of a sidecar, which is no fault
-    where the ranks' container ended well before."""
+    """Return True for a pod whose ranks ended badly.
+
+    A pod also fails because of a sidecar. That is no fault where the ranks' container ended well.
+    """
     if pod.exit_code is None or pod.kubelet_reason:
         return pod.phase == "Failed"
     return pod.exit_code != 0
 
 
 def leaving(pod: PodView) -> bool:
-    """Whether the pod's ranks were told to go, by whomever: that they ended is no fault of theirs."""
+    """Return True where the pod's ranks were asked to end, so that their end is no fault of theirs."""
     stopped = bool(pod.stoppers) and pod.exit_code in _STOPPED
     return pod.deleting or bool(pod.disruption or pod.kubelet_reason) or stopped
 
 
 def overdue(pod: PodView, at: float) -> bool:
-    """Whether a rank that ended at `at` (Unix seconds) did so because the pod's own time was over."""
+    """Return True where the pod's own deadline was over at `at` (Unix seconds)."""
     return bool(pod.ends_by) and at >= pod.ends_by
 
 
@@ -98,7 +100,7 @@ def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:
 
 
 def _by_kubelet(pod: PodView) -> PodEnd | None:
-    """What the kubelet says of a pod that it ended, or did not admit."""
+    """The kubelet's reason for a pod that it ended itself, or did not admit."""
     said = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")
     if pod.kubelet_reason == "DeadlineExceeded":
         return _end(pod, Reasons.POD_DEADLINE)
@@ -122,7 +124,7 @@ def _by_init(pod: PodView) -> PodEnd | None:
 
 
 def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
-    """What the end of the ranks' container says."""
+    """The reason by the end of the ranks' container."""
     text, code, reason = pod.termination_message, pod.exit_code or 0, pod.termination_reason
     absent = reason in ("StartError", "ContainerCannotRun") and "python3" in text
     if absent or (code == _UNFIT_CODE and text.startswith(_UNFIT)):

@@ -61,7 +61,7 @@ def refused(observed: Observed, layout: Sequence[Slot]) -> Violation | None:
 
 
 def _refusal_advice(why: str, role: str) -> str:
-    """What to do about a refusal that has no field of the pod at fault."""
+    """Advice about a refusal that has no field of the pod at fault."""
     if "exceeded quota" in why or "failed quota" in why:
         return "free some of the namespace's ResourceQuota, have it raised, or ask for less"
     if "usage per" in why or "limit to request ratio" in why:
@@ -154,7 +154,7 @@ def why(
 
 
 def _up(pod: PodView, views: Mapping[str, SlotView]) -> bool:
-    """Whether a pod's launcher has met its agent."""
+    """Return True once a pod's launcher has met its agent."""
     view = views.get(pod.uid)
     return view is not None and view.launcher_connected
 

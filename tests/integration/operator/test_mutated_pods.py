@@ -68,23 +68,23 @@ async def test_what_only_events_tell_reaches_the_job(
     kubelet, path = Kubelet(installation, namespace), JOBS.format(namespace)
     events = f"/api/v1/namespaces/{namespace}/events"
 
-    async def tell(number: int, uid: str, message: str) -> None:
+    async def post_event(number: int, uid: str, message: str) -> None:
         about = {"kind": "Pod", "namespace": namespace, "name": "j-worker-0", "uid": uid}
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = {"type": "Warning", "reason": "FailedMount", "message": message, "lastTimestamp": at}
         meta = {"name": f"e{number}", "namespace": namespace}
         await installation.call("POST", events, {"metadata": meta, "involvedObject": about, **body})
 
-    async def told() -> dict[str, Any]:
+    async def explained() -> dict[str, Any]:
         status = (await installation.call("GET", f"{path}/j")).get("status") or {}
         return status if status.get("reason") == "PodNotStarting" else {}
 
     async with running(installation, monkeypatch):
         await installation.call("POST", path, job("j", replicas=1))
         pod = await started(installation, kubelet)
-        await tell(1, "another-life-of-it", "of a pod that had this name before")
-        await tell(2, pod["metadata"]["uid"], MISSING)
-        status = await eventually(told, what="the job says what its pod waits for")
+        await post_event(1, "another-life-of-it", "of a pod that had this name before")
+        await post_event(2, pod["metadata"]["uid"], MISSING)
+        status = await eventually(explained, what="the job says what its pod waits for")
     assert MISSING in status["message"] and "j-worker-0" in status["message"]
     asked = installation.plane.asked(installation.namespace, "convoy-operator")
     found = {one.code for one in asked if (one.right.resource, one.right.verb) == ("events", "list")}
@@ -119,11 +119,11 @@ async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
         facts = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": whole}
         await kubelet.status("j-worker-0", facts)
 
-        async def told_to_end() -> bool:
+        async def has_deadline() -> bool:
             (left,) = await kubelet.list()
             return left["spec"].get("activeDeadlineSeconds") == 1
 
-        await eventually(told_to_end, what="its kubelet is to end the sidecar")
+        await eventually(has_deadline, what="its kubelet is to end the sidecar")
         (left,) = await kubelet.list()
     assert left["metadata"]["uid"] == pod["metadata"]["uid"] and "deletionTimestamp" not in left["metadata"]
     asked = installation.plane.asked(installation.namespace, "convoy-operator")

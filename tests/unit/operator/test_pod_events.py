@@ -1,4 +1,4 @@
-"""What keeps a pod from coming up, by its Events: which of them tell, and when they are asked for."""
+"""Events of pods that do not come up: the ones that name the cause, and how often they are asked for."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class Bench:
         metadata = {"name": f"p-{uid}", "namespace": "ns", "uid": uid, "resourceVersion": "1"}
         self.world.pods.upsert(views.pod({"metadata": metadata}))
 
-    async def ask(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
-        """What the server is asked."""
+    async def request(self, *uids: str, key: Key = KEY) -> list[tuple[str, str]]:
+        """The requests that reach the server."""
         before = len(self.server.asked)
         for uid in uids:
             self.events.request(key, Inspect(f"p-{uid}", uid))
@@ -177,29 +177,29 @@ async def test_a_job_is_asked_about_once_in_a_while_however_many_pods_it_has() -
     bench = Bench()
     for number in range(1000):
         bench.pod(str(number))
-    assert await bench.ask(*map(str, range(1000))) == [("ns", "0")]
+    assert await bench.request(*map(str, range(1000))) == [("ns", "0")]
     bench.now = LEAST_SECONDS - 0.1
-    assert await bench.ask("1") == []
+    assert await bench.request("1") == []
     bench.now = LEAST_SECONDS
-    assert await bench.ask("1") == [("ns", "1")]
+    assert await bench.request("1") == [("ns", "1")]
     # Nothing was learnt: the next turn is later.
     bench.now += LEAST_SECONDS + 0.1
-    assert await bench.ask("2") == []
+    assert await bench.request("2") == []
 
 
 async def test_what_is_found_is_kept_and_wakes_the_job_when_it_changes() -> None:
     bench = Bench()
     bench.pod("u")
     bench.server.events["u"] = [event("FailedMount", MISSING, 1)]
-    await bench.ask("u")
+    await bench.request("u")
     assert bench.world.pod_warnings == {"u": PodWarning("FailedMount", MISSING)} and bench.woken == [KEY]
     for _ in range(2):
         bench.now += 1000
-        await bench.ask("u")
+        await bench.request("u")
     assert bench.woken == [KEY], "the same again is no news"
     bench.server.events["u"].append(normal("Pulling", 4))
     bench.now += 1000
-    await bench.ask("u")
+    await bench.request("u")
     assert bench.world.pod_warnings == {} and bench.woken == [KEY, KEY]
 
 
@@ -207,12 +207,12 @@ async def test_what_is_known_of_a_pod_goes_with_it() -> None:
     bench = Bench()
     bench.pod("u")
     bench.server.events["u"] = bench.server.events["late"] = [event("FailedMount", MISSING, 1)]
-    await bench.ask("u")
+    await bench.request("u")
     pod = bench.world.pods.by_uid("u")
     assert pod is not None
     bench.world.pods.remove(pod)
     bench.now += 1000
-    assert await bench.ask("late") == [("ns", "late")], "a pod that is gone by the time of the answer"
+    assert await bench.request("late") == [("ns", "late")], "a pod that is gone by the time of the answer"
     assert bench.world.pod_warnings == {}
 
 
@@ -220,9 +220,9 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None
     bench = Bench()
     bench.pod("u")
     bench.server.error = errors.Unavailable(0, "timeout")
-    assert await bench.ask("u") == [("ns", "u")]
+    assert await bench.request("u") == [("ns", "u")]
     bench.server.error, bench.now = None, LEAST_SECONDS
-    assert await bench.ask("u") == [("ns", "u")]
+    assert await bench.request("u") == [("ns", "u")]
 
 
 async def test_all_jobs_together_ask_so_often_and_no_more() -> None:

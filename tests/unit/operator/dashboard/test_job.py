@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, training
 
+from convoy_controllers.plan import ContainerEnd
 from convoy_crds.nodehealth import NodeHealth
 from convoy_operator.dashboard.core import happenings, job
 from convoy_operator.dashboard.core.restarts import Restart
@@ -63,6 +64,26 @@ def test_ranks_close_up_where_a_pod_is_absent() -> None:
             {"waiting_reason": "ImagePullBackOff", "waiting_message": "gone"},
             "waiting: ImagePullBackOff: gone",
             Tone.WARN,
+        ),
+        (
+            {"waiting_reason": "ImagePullBackOff", "waiting_container": "mesh", "container": "worker"},
+            "container mesh is waiting: ImagePullBackOff",
+            Tone.WARN,
+        ),
+        (
+            {"failure": ContainerEnd("fetch", 42, "Error", "no bucket")},
+            "container fetch exited with code 42: no bucket",
+            Tone.BAD,
+        ),
+        (
+            {"kubelet_reason": "Evicted", "kubelet_message": "The node was low on memory"},
+            "Evicted: The node was low on memory",
+            Tone.BAD,
+        ),
+        (
+            {"exit_code": 0, "kubelet_reason": "DeadlineExceeded", "termination_reason": "Completed"},
+            "ended: Completed (exit code 0)",
+            Tone.PLAIN,
         ),
     ],
 )

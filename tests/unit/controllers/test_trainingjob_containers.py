@@ -1,0 +1,61 @@
+"""Worker pods carry more than their intent: for people who read their logs, and for the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.testing.builders import make_job
+from convoy_controllers.trainingjob import pods
+from convoy_controllers.trainingjob.pods import pod
+from convoy_crds.layout import slots
+from convoy_crds.terms import ANNOTATION_CONTAINER, ANNOTATION_DEFAULT_CONTAINER, ANNOTATION_INTENT
+
+TRAINER = {"name": "trainer", "image": "i", "command": ["x"]}
+
+
+def made(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    template = {"metadata": metadata or {}, "spec": {"containers": [TRAINER], **spec}}
+    job = make_job(engine=None, roles=[{"name": "worker", "replicas": 1, "template": template}])
+    return pod(job, None, slots(job)[0])
+
+
+def test_kubectl_meets_the_ranks_unless_the_template_says_otherwise() -> None:
+    found = made()["metadata"]["annotations"]
+    assert (found[ANNOTATION_CONTAINER], found[ANNOTATION_DEFAULT_CONTAINER]) == ("trainer", "trainer")
+    own = made({"annotations": {ANNOTATION_DEFAULT_CONTAINER: "log", ANNOTATION_CONTAINER: "log"}})
+    found = own["metadata"]["annotations"]
+    assert (found[ANNOTATION_CONTAINER], found[ANNOTATION_DEFAULT_CONTAINER]) == ("trainer", "log")
+
+
+def test_the_end_of_each_log_is_kept_with_its_container_s_end() -> None:
+    own = {"name": "own", "image": "i", "terminationMessagePolicy": "File"}
+    spec = made(containers=[TRAINER, {"name": "log", "image": "i"}, own], initContainers=[{"name": "fetch"}])[
+        "spec"
+    ]
+    found = {
+        one["name"]: one["terminationMessagePolicy"] for one in spec["containers"] + spec["initContainers"]
+    }
+    assert found == {
+        "trainer": "FallbackToLogsOnError",
+        "log": "FallbackToLogsOnError",
+        "own": "File",
+        "fetch": "FallbackToLogsOnError",
+    }
+
+
+@pytest.mark.parametrize("field", ["restartPolicy", "restartPolicyRules"])
+def test_no_kubelet_starts_a_launcher_again(field: str) -> None:
+    own = {"restartPolicy": "Always", "restartPolicyRules": [{"action": "Restart"}]}
+    ranks, beside = made(containers=[{**TRAINER, **own}, {**own, "name": "log", "image": "i"}])["spec"][
+        "containers"
+    ]
+    assert field not in ranks and field in beside
+
+
+def test_none_of_this_is_a_reason_to_replace_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    intent = made()["metadata"]["annotations"][ANNOTATION_INTENT]
+    monkeypatch.setattr(pods, "_help_readers", lambda body: None)
+    plain = made()["metadata"]["annotations"]
+    assert plain == {ANNOTATION_INTENT: intent}

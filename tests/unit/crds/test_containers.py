@@ -1,0 +1,22 @@
+"""The container of the ranks among those of a pod."""
+
+from __future__ import annotations
+
+import pytest
+
+from convoy_crds.containers import of_pod
+from convoy_crds.terms import ANNOTATION_CONTAINER
+
+
+@pytest.mark.parametrize(
+    ("named", "names", "name"),
+    [
+        ("trainer", ["mesh", "worker", "trainer"], "trainer"),
+        ("gone", ["mesh", "worker"], "worker"),
+        (None, ["mesh", "worker"], "worker"),
+        (None, ["main", "log"], "main"),
+        (None, [], "worker"),
+    ],
+)
+def test_it_is_the_one_that_is_named_there(named: str | None, names: list[str], name: str) -> None:
+    assert of_pod({ANNOTATION_CONTAINER: named} if named else None, names) == name
