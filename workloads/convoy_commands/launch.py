@@ -57,6 +57,10 @@ TORCHRUN_OPTIONS = (
     _flag("virtual-local-rank"),
 )
 """Options of `torch.distributed.run` (PyTorch 2.13)."""
+CONVOYS_VARIABLES = frozenset(
+    {"PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ID"}
+)
+"""Variables that Convoy sets for each rank in place of the container's."""
 USE_ENV = Option(spelled("use-env"), flag=True)
 """What `torch.distributed.launch` has besides."""
 

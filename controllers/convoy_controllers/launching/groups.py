@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from convoy_commands.launch import Launch, contradiction, nodes, read_launch
+from convoy_commands.launch import CONVOYS_VARIABLES, Launch, contradiction, nodes, read_launch
 from convoy_commands.launchers import DEEPSPEED, TORCHRUN, launcher_of
 from convoy_commands.options import HelpRequestedError, RefusedError
 from convoy_commands.references import expand
@@ -110,8 +110,9 @@ def _split(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
 
 
 def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
+    own = {name: value for name, value in environment.items() if name not in CONVOYS_VARIABLES}
     try:
-        launch = read_launch(call.words, {**environment, **call.variables}, unknown)
+        launch = read_launch(call.words, {**own, **call.variables}, unknown)
     except (RefusedError, HelpRequestedError):
         return ""  # it says so itself, at once
     if launch is None:

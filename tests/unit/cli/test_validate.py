@@ -27,6 +27,12 @@ def spec(**changes: Any) -> dict[str, Any]:
     return {**GOOD, "spec": {key: value for key, value in body.items() if value is not None}}
 
 
+def launched(*command: str) -> dict[str, Any]:
+    """A job of two pods with this command."""
+    template = {"spec": {"containers": [{"name": "worker", "image": "mine", "command": list(command)}]}}
+    return spec(engine=None, roles=[{"name": "worker", "replicas": 2, "template": template}])
+
+
 def validate(tmp_path: Path, *bodies: dict[str, Any]) -> tuple[int, str]:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump_all(bodies))
@@ -57,6 +63,12 @@ def test_every_example_passes(example: Path) -> None:
         (spec(suspended=True), ["spec.suspended"]),
         ({**GOOD, "metadata": {"name": "a" * 60}}, ["63 characters"]),
         ({**GOOD, "kind": "TrainJob"}, ["TrainJob"]),
+        (
+            launched("torchrun", "--nproc-per-node=2", "t"),
+            ["spec.roles[0]", "processesPerReplica is 1: set it to 2"],
+        ),
+        (launched("torchrun", "--nproc=2", "--x=1", "t"), ["spec.roles[0]", "unrecognized arguments: --x=1"]),
+        (launched("bash", "-c", "torchrun --standalone t"), ["containers[0].command", "trains alone"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

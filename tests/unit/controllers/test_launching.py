@@ -205,10 +205,15 @@ def test_roles_with_the_same_command_are_one_group() -> None:
 
 
 def test_variables_and_limits_of_the_container_count() -> None:
-    env = [{"name": "PET_NNODES", "value": "1"}, {"name": "S", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]
+    env = [
+        {"name": "PET_STANDALONE", "value": "1"},
+        {"name": "S", "valueFrom": {"fieldRef": {"fieldPath": "x"}}},
+    ]
     shell = {"replicas": 2, "command": ["sh", "-c", "torchrun t.py"]}
     (found,) = misfits(job(shell, env=env), None)
-    assert "--nnodes=1" in found.why
+    assert "--standalone" in found.why
+    overridden = [{"name": "PET_NNODES", "value": "1"}, {"name": "PET_NODE_RANK", "value": "0"}]
+    assert not tuple(misfits(job({**shell, "command": ["sh", "-c", "torchrun t.py"]}, env=overridden), None))
     limits = {"limits": {"nvidia.com/gpu": 4, "cpu": "2"}}
     gpus = {"replicas": 1, "command": ["torchrun", "--nproc-per-node=gpu", "t.py"]}
     (found,) = misfits(job(gpus, resources=limits), None)

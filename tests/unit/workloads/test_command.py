@@ -188,6 +188,7 @@ def test_torchrun_runs_under_the_python_beside_it() -> None:
         ("#!/bin/sh\n'''exec' /deep/bin/python \"$0\" \"$@\"\n' '''\nimport re\n", "/deep/bin/python"),
         ("#!/bin/sh\n'''exec' \"/a b/bin/python\" \"$0\" \"$@\"\n' '''\n", "/a b/bin/python"),
         ("#!/bin/sh\nexec something\n", ""),
+        ("#!it's no program\n", ""),
         ("\x7fELF", ""),
     ],
 )

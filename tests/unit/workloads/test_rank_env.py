@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from convoy_commands.launch import CONVOYS_VARIABLES, read_launch
 from convoy_workloads.launcher.rank_env import (
     available_cpus,
     default_interface,
@@ -19,7 +20,7 @@ MESSAGE: dict[str, Any] = {
 
 
 def environment(base: dict[str, str], local_rank: int = 1, **more: Any) -> dict[str, str]:
-    facts = {"cpus": 8, "interface": "eth0", "beat": "/b", "library": "/lib"} | more
+    facts: dict[str, Any] = {"cpus": 8, "interface": "eth0", "beat": "/b", "library": "/lib"} | more
     return rank_environment(base, parse_assignment(MESSAGE), local_rank, **facts)
 
 
@@ -40,6 +41,37 @@ def test_what_the_user_set_stays_except_the_ranks_own() -> None:
     assert found["GLOO_SOCKET_IFNAME"] == "ib0"
     assert found["PYTHONPATH"] == "/lib:/mine"
     assert found["RANK"] == "7"
+
+
+def test_a_torchrun_below_the_command_takes_each_rank_for_a_node() -> None:
+    found = environment({"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"})
+    assert {name: found[name] for name in CONVOYS_VARIABLES} == {
+        "PET_NNODES": "8", "PET_NODE_RANK": "7", "PET_MASTER_ADDR": "10.0.0.9", "PET_MASTER_PORT": "4242",
+        "PET_RDZV_ID": "u-1",
+    }  # fmt: skip
+    assert found["PET_NPROC_PER_NODE"] == "4"
+
+
+def test_an_incarnation_is_a_restart_of_torchruns() -> None:
+    found = environment({})
+    assert (found["TORCHELASTIC_RESTART_COUNT"], found["TORCHELASTIC_RUN_ID"]) == ("6", "u-1")
+    assert found["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+    assert (found["GROUP_WORLD_SIZE"], found["ROLE_NAME"], found["ROLE_RANK"]) == ("4", "default", "7")
+
+
+@pytest.mark.parametrize(
+    ("words", "base", "chosen"),
+    [
+        ("torchrun --role=actor --rdzv-id=r --max-restarts=3 t", {},
+         {"ROLE_NAME": "actor", "TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_MAX_RESTARTS": "3"}),
+        ("torchrun --virtual-local-rank t", {}, {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "1"}),
+        ("torchrun --virtual-local-rank t", {"CUDA_VISIBLE_DEVICES": "4, 6"}, {"CUDA_VISIBLE_DEVICES": "6"}),
+        ("torchrun t", {"CUDA_VISIBLE_DEVICES": "4,6"}, {"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "1"}),
+        ("deepspeed t", {}, {"CROSS_RANK": "3", "CROSS_SIZE": "4", "LOCAL_SIZE": "2"}),
+    ],
+)  # fmt: skip
+def test_what_the_launchers_options_decide(words: str, base: dict[str, str], chosen: dict[str, str]) -> None:
+    assert environment(base, launch=read_launch(words.split(), base)).items() >= chosen.items()
 
 
 def test_every_rank_gets_a_thread_and_no_interface_is_guessed() -> None:

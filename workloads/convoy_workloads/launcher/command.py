@@ -131,7 +131,10 @@ def interpreter(entry: str, path: str) -> str:
     except (CommandError, OSError):
         return ""
     for found in _SHEBANG.finditer(start):
-        words = shlex.split(found["words"].decode(errors="replace"))
+        try:
+            words = shlex.split(found["words"].decode(errors="replace"))
+        except ValueError:  # an open quote: no shell's line
+            return ""
         if words and os.path.basename(words[0]) == "env":
             words = words[1:]
         if words and read_python((words[0], "-")):
