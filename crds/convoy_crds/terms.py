@@ -315,8 +315,8 @@ class Reasons:
         "EndedEarly",
         "rank {rank} on node {node} ended with exit code 0 {when} while others went on{more} (uneven inputs?)"
         ". Give every rank the same number of steps: drop the last uneven batches (drop_last=True), or use "
-        "the join() context manager of DistributedDataParallel; a rank that ends first waits for the others in "
-        "torch.distributed.barrier(). {then}",
+        "the join() context manager of DistributedDataParallel; a rank that ends first waits for the others "
+        "in torch.distributed.barrier(). {then}",
         warning=True,
     )
     BAD_PARAMS_EXIT = Reason(
