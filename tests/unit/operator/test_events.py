@@ -108,3 +108,14 @@ async def test_a_full_outbox_drops_and_counts(recorder: Recorder) -> None:
         owner = {"metadata": {"name": "j", "namespace": "ns", "uid": str(n)}}
         recorder.record(TRAINING_JOBS, owner, Event(Reasons.TRAINING, "m"))
     assert recorder._metrics.events_dropped.labels("queue_full")._value.get() == 100
+
+
+@pytest.mark.parametrize("name", ["n" * 253, "n" * 235 + ".-.n" + "n" * 14])
+async def test_the_longest_name_leaves_room_for_that_of_its_events(
+    recorder: Recorder, api: FakeApi, name: str
+) -> None:
+    engine = {"metadata": {"name": name, "uid": "u"}}
+    recorder.record(ENGINES, engine, Event(Reasons.ACCEPTED, "fine"))
+    (event,) = await posted(recorder, api)
+    assert event["involvedObject"]["name"] == name
+    assert len(event["metadata"]["name"]) <= 253 and ".." not in event["metadata"]["name"]

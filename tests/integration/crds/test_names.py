@@ -1,0 +1,75 @@
+"""Names at their bounds against the real API server: what it takes, pods can be made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.integration.crds.test_schema import STORES, STRICT, body, path, refusal, store
+
+from convoy_controllers.testing.builders import make_engine
+from convoy_controllers.trainingjob.pods import born, pod
+from convoy_crds.layout import slots
+from convoy_crds.trainingjob import MAX_REPLICAS, TrainingJob
+
+LONG = ".".join(["o" * 63] * 3 + ["o" * 61])
+"""253 characters."""
+LONGEST_ROLE = "r" * 24
+NAMES = ["0", "llama-3.1", "7b.v2-x", "a--b", "n" * 33, ".".join("abcdefghijklmnopq"), f"{'n' * 30}.9x"]
+ENGINES = "/apis/convoy.dev/v1alpha1/engines"
+
+
+@pytest.fixture(scope="module")
+def namespace(control_plane: Any) -> str:
+    """As long as a namespace's name may be."""
+    name = control_plane.namespace("n" * 54)
+    assert len(name) == 63
+    return str(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_api_server_takes_the_pods_of_every_name_that_it_takes(
+    control_plane: Any, namespace: str, name: str
+) -> None:
+    manifest = body(roles=[{"name": LONGEST_ROLE, "replicas": MAX_REPLICAS}])
+    manifest["metadata"]["name"] = name
+    job = TrainingJob.model_validate(control_plane.request("POST", path(namespace) + STRICT, manifest))
+    made = born(pod(job, make_engine(), slots(job)[-1]), 1, [LONG])
+    stored = control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", made)
+    assert stored["metadata"]["name"] == f"{name}-{LONGEST_ROLE}-{MAX_REPLICAS - 1}"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("n" * 34, "pod names are <job>-<role>-<index> and must fit 63 characters"),
+        ("Upper", "lowercase RFC 1123 subdomain"),
+        ("under_score", "lowercase RFC 1123 subdomain"),
+        ("-dash", "lowercase RFC 1123 subdomain"),
+        ("two..dots", "lowercase RFC 1123 subdomain"),
+    ],
+)
+def test_a_name_that_no_pod_could_bear_is_refused(
+    control_plane: Any, namespace: str, name: str, words: str
+) -> None:
+    manifest = body(roles=[{"name": LONGEST_ROLE, "replicas": 1}])
+    manifest["metadata"]["name"] = name
+    assert words in refusal(lambda: control_plane.request("POST", path(namespace), manifest))
+
+
+@pytest.mark.parametrize("name", ["e.example.com", "0", LONG])
+def test_what_has_a_name_can_be_named(control_plane: Any, namespace: str, name: str) -> None:
+    """An Engine, a CheckpointStore, and a job to begin with, of any name that each may have."""
+    engine = {
+        "apiVersion": "convoy.dev/v1alpha1",
+        "kind": "Engine",
+        "metadata": {"name": name},
+        "spec": {"image": "x", "command": ["x"], "paramsSchema": {}},
+    }
+    control_plane.request("POST", ENGINES + "?dryRun=All", engine)
+    kept = store()
+    kept["metadata"]["name"] = name
+    control_plane.request("POST", STORES + "?dryRun=All", kept)
+    tiers = {"local": {}, "remote": {"store": name}}
+    asked = body(engine={"name": name}, checkpoint={"tiers": tiers, "resumeFrom": {"job": name}})
+    control_plane.request("POST", path(namespace) + STRICT, asked)

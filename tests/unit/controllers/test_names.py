@@ -1,0 +1,53 @@
+"""Every name that the API server takes for a job may be used for all that is made of it."""
+
+from __future__ import annotations
+
+import re
+
+import cel
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy.cli.manifest import schema_of
+from convoy_controllers.testing.builders import make_engine, make_job
+from convoy_controllers.trainingjob.pods import born, pod
+from convoy_crds.layout import slots
+from convoy_crds.trainingjob import MAX_REPLICAS
+
+LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+"""`IsValidLabelValue` of apimachinery, with 63 characters at most."""
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+ROLE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,22}[a-z0-9])?", fullmatch=True)
+JOB = st.lists(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,24}[a-z0-9])?", fullmatch=True), min_size=1, max_size=4)
+RULES = [
+    rule["rule"]
+    for rule in schema_of("TrainingJob")["x-kubernetes-validations"]
+    if "oldSelf" not in rule["rule"]
+]
+
+
+def accepted(name: str, role: str) -> bool:
+    """Whether the CEL rules of the kind pass."""
+    body = {"metadata": {"name": name}, "spec": {"roles": [{"name": role, "replicas": 1}]}}
+    return all(cel.evaluate(rule, {"self": body}) for rule in RULES)
+
+
+@settings(max_examples=60)
+@given(name=JOB.map(".".join), role=ROLE, replica=st.sampled_from([0, 10]))
+def test_what_is_made_of_an_accepted_name_is_valid(name: str, role: str, replica: int) -> None:
+    if not accepted(name, role):
+        assert len(name) + len(role) + len(f"--{MAX_REPLICAS - 1}") > 63, "and the message says so"
+        return
+    job = make_job(name, roles=[{"name": role, "replicas": replica + 1}])
+    made = born(pod(job, make_engine(), slots(job)[replica]), 3, ["node.example.com"])
+    meta = made["metadata"]
+    assert len(meta["name"]) <= 63 and SUBDOMAIN.fullmatch(meta["name"])
+    assert all(len(value) <= 63 and LABEL.fullmatch(value) for value in meta["labels"].values())
+
+
+@settings(max_examples=30)
+@given(roles=st.lists(ROLE, min_size=2, max_size=8, unique=True))
+def test_pods_of_one_job_never_share_a_name(roles: list[str]) -> None:
+    job = make_job("1.a-0", roles=[{"name": role, "replicas": 12} for role in roles])
+    names = [slot.pod for slot in slots(job)]
+    assert len(set(names)) == len(names)
