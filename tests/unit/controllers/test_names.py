@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import cel
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convoy.cli.manifest import schema_of
