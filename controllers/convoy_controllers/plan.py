@@ -204,6 +204,8 @@ class PodView:
     owner_uid: str | None = None
     unschedulable: str = ""
     """The scheduler's message while it finds no node."""
+    gated: bool = False
+    """Somebody holds the pod back by a scheduling gate, and places it later."""
     container: str = ""
     """Name of the container that runs the ranks."""
     waiting_container: str = ""

@@ -53,6 +53,7 @@ def pod_view(raw: Raw) -> PodView:
         leaves_by=unix(metadata.get("deletionTimestamp")),
         owner_uid=controller_uid(raw),
         unschedulable=_unschedulable(spec, status)[:_MESSAGE],
+        gated=bool(spec.get("schedulingGates")),
         container=ranks,
         waiting_container=waiting.get("name") or "",
         waiting_reason=state.get("reason") or "",

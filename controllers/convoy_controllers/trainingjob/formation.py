@@ -78,7 +78,7 @@ def _excused(
     observed: Observed, status: TrainingJobStatus, limit: int, pod: PodView | None, now: datetime
 ) -> bool:
     """Whether a pod that is not up need not be waited for: it has no node, or has had its time."""
-    if pod is not None and pod.unschedulable and not pod.node:
+    if pod is not None and pod.unschedulable and not pod.node and not pod.gated:
         return True
     if pod is not None and _saves(observed, pod, now):
         return False

@@ -267,3 +267,16 @@ def test_a_suspended_pod_that_has_ended_goes_though_its_node_s_agent_stays_away(
     assert cluster.plans[-1].requeue_after == pytest.approx(5)
     cluster.pod("job-worker-1", phase="Failed", exit_code=143).step()
     assert [(gone.name, gone.grace_seconds) for gone in cluster.plans[-1].delete] == [("job-worker-1", 0)]
+
+
+def test_an_elastic_job_waits_for_pods_that_a_queue_places_one_by_one() -> None:
+    """Kueue takes the gates off as it chooses nodes; a pod without room is another matter."""
+    job = make_job(roles=roles())
+    for held, phase in (({"gated": True}, Phase.PENDING), ({}, Phase.RUNNING)):
+        cluster = ToyCluster(job, make_engine())
+        cluster.launchers = False
+        cluster.step()
+        cluster.pod("job-worker-2", node=None, phase="Pending", unschedulable="no node yet", **held)
+        for name in ("job-worker-0", "job-worker-1"):
+            cluster.connect(name)
+        assert cluster.settle().job.status.phase is phase

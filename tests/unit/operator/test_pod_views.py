@@ -174,7 +174,10 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
                 spec={"nodeName": "", "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
                 conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
             ),
-            {"unschedulable": "its scheduling gates are not taken off: kueue.x-k8s.io/admission"},
+            {
+                "unschedulable": "its scheduling gates are not taken off: kueue.x-k8s.io/admission",
+                "gated": True,
+            },
             id="gated",
         ),
         pytest.param(
