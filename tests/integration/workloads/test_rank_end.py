@@ -179,3 +179,25 @@ async def test_a_warm_rank_is_asked_alone_and_ends_with_its_own_code(
     launcher.signal(signal.SIGTERM)
     assert await launcher.ends() == status
     assert "] worker None" in launcher.log
+
+
+@pytest.mark.parametrize("holds", ["nothing", "a helper's copy"])
+async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path, holds: str
+) -> None:
+    launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    (tmp_path / "slow.py").write_text(
+        "import os, sys, time\n"
+        "for line in sys.stdin:\n"
+        "    while os.path.exists('/proc/' + open('first').read()): time.sleep(0.01)\n"
+        "    print(line, end='', file=sys.stderr, flush=True)\n"
+    )
+    helper = "setsid sleep 1000 &" if holds != "nothing" else ""
+    (tmp_path / "0").write_text(
+        f"printf $$ > first; exec 2> >(exec {sys.executable} -I -S slow.py); {helper}\n"
+        f"exec {sys.executable} -I -S -c 'raise SystemExit(\"no such column\")'\n"
+    )
+    await agent.form(scripts, ranks=1)
+    report = await agent.hears_exit(0)
+    assert (report["exitCode"], report["signal"], report["stderr"]) == (1, 0, "no such column")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from convoy_workloads.launcher import proc, stacks
+from convoy_workloads.launcher.drain import Drain
 from convoy_workloads.launcher.nursery import Nursery
 from convoy_workloads.launcher.output import TAIL
 from convoy_workloads.launcher.process_group import ProcessGroup
@@ -53,9 +54,10 @@ class Rank:
         self._last = Pulse()
         """Its pulse as it was when it ended."""
         self._finished_ms = 0
-        self._group: ProcessGroup | None = None
-        """Its processes since it was asked to leave."""
         self._first_over = False
+        self._asked = False
+        self._left: ProcessGroup | Drain | None = None
+        """Its processes since it was asked to leave, or what it has left since it ended unasked."""
         self._streams = Streams(incarnation, rank, stacks.DUMP_BYTES)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -122,35 +124,38 @@ class Rank:
         self._first_over = True
         if self._process is not None:
             self._process.returncode = status  # keeps Popen from waiting for a process that is gone
-        if self._group is None or self.killed or self.hung:
+        if self.killed:
             self._signal(signal.SIGKILL, group=True)
             self._end(status)
             return
-        self._group.ended(self.pid, status)
-        self._group.request_rest()
+        if isinstance(self._left, ProcessGroup) and not self.hung:
+            self._left.ended(self.pid, status)
+            self._left.request_rest()
+        else:
+            self._left = Drain(self.pid, status)
         self.settle()
 
     def member_ended(self, pid: int, status: int) -> None:
         """Records the end of any other process that the launcher has collected."""
-        if self._group is not None:
-            self._group.ended(pid, status)
+        if self._left is not None:
+            self._left.ended(pid, status)
             self.settle()
 
     def settle(self, tick: bool = False) -> None:
-        """Ends the rank if it was asked to leave and none of its processes is left.
+        """Ends the rank if its first process is over and nothing is left that it has to wait for.
 
         `tick`: some time has passed since the call before.
         """
-        if self._group is None or not self._first_over or self.state == EXITED:
+        if self._left is None or not self.lingers:
             return
-        if self._group.over():
-            self._end(self._group.status())
+        if self._left.over():
+            self._end(self._left.status())
         elif tick:
-            self._group.tick()
+            self._left.tick()
 
     @property
     def lingers(self) -> bool:
-        """Whether its first process has ended and others are still leaving."""
+        """Whether its first process has ended and something is left that it waits for."""
         return self._first_over and self.state != EXITED
 
     def _end(self, status: int) -> None:
@@ -180,13 +185,15 @@ class Rank:
 
         Of a cold command all processes are asked: a shell does not pass signals on.
         """
-        if self.pid and self._group is None and self.state != EXITED:
-            self._group = ProcessGroup(self.pid, alone=self.warm)
-            self._group.request()
+        if not self.pid or self._asked or self._first_over:
+            return
+        self._asked = True
+        self._left = group = ProcessGroup(self.pid, alone=self.warm)
+        group.request()
 
     def judge(self, pulse: Pulse, now: float, hang_seconds: float) -> bool:
         """Aborts it if it hangs by this pulse; whether it does. One that leaves has its grace instead."""
-        if self._group is not None or not beats.hung(pulse, now, hang_seconds):
+        if self._asked or not beats.hung(pulse, now, hang_seconds):
             return False
         self.hung = True
         self.aborted_at = now
@@ -222,8 +229,8 @@ class Rank:
         if self.state == EXITED:
             return
         self.killed = True
-        if self._group is not None:
-            self._group.kill()
+        if self._left is not None:
+            self._left.kill()
         if self._first_over:
             return
         self._signal(signal.SIGKILL, group=True)

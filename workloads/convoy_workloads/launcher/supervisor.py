@@ -270,7 +270,7 @@ class Supervisor:
             if rank.pid == pid:
                 rank.exited(status)
                 if rank.lingers:
-                    say(f"rank {rank.rank}: its first process has ended, others are still leaving")
+                    say(f"rank {rank.rank}: its first process has ended, others go on")
             else:
                 rank.member_ended(pid, status)
             self._report_end(rank)
