@@ -64,6 +64,8 @@ class Api:
             raise explained(error.status, error.reason, error.body) from error
         except HTTPError as error:
             raise Unreachable(f"the API server {self._host} does not answer: {cause(error)}") from error
+        except RecursionError as error:
+            raise Unreachable("an object of the answer is nested too deeply to be read") from error
 
     def try_pod(self, namespace: str, body: Mapping[str, Any]) -> None:
         """A dry run of a pod, as it stands: the package's own call would check the body by its models.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from convoy.client.api import Api
 from convoy.client.errors import FieldError, Invalid
@@ -59,8 +59,7 @@ class Collection(Generic[M]):
         return self._read(self._ask("patch", name, dict(body), _content_type=MERGE))
 
     def _read(self, body: Any) -> M:
-        """An object, whose operator may be newer: fields that are not known here are left out."""
-        return self._model.model_validate(body, extra="ignore")
+        return read(self._model, body)
 
 
 class Deletable(Collection[M]):
@@ -94,6 +93,33 @@ class Writable(Deletable[M]):
         options = {"field_validation": "Strict", "dry_run": "All", "_content_type": MERGE}
         name, change = wanted["metadata"]["name"], {"spec": wanted.get("spec")}
         return self._read(self._ask("patch", name, change, **options))
+
+
+def read(model: type[M], body: Any) -> M:
+    """An object of the server's, without fields that this version does not know or reads otherwise.
+
+    Invalid where what is left is no such object.
+    """
+    while True:
+        try:
+            return model.model_validate(body, extra="ignore")
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            try:
+                body = _without(body, *first["loc"])
+            except (LookupError, TypeError):
+                flaw = FieldError(".".join(map(str, first["loc"])), str(first["msg"]))
+                raise Invalid(f"the object cannot be read: {flaw}", (flaw,)) from error
+
+
+def _without(value: Any, key: int | str = "", *inside: int | str) -> Any:
+    """A copy of the value without what is at a path; LookupError or TypeError where nothing is there."""
+    found = value[key]
+    kept = [_without(found, *inside)] if inside else []
+    if isinstance(value, list) and isinstance(key, int):
+        return [*value[:key], *kept, *value[key + 1 :]]
+    others = {name: item for name, item in value.items() if name != key}
+    return {**others, key: kept[0]} if kept else others
 
 
 def manifest(model: type[M], body: M | Mapping[str, Any]) -> dict[str, Any]:
