@@ -16,6 +16,9 @@ from convoy_crds.structural import NULLABLE
 
 MAX_DEPTH = 64
 """Levels of objects and lists that a template or an engine's parameters may have; a pod has about fifteen."""
+MAX_WORD = 128 * 1024
+"""Characters of one word of a command, as much as Linux takes: an inline script is one word."""
+MAX_WORDS = 1024
 _MAPS = frozenset(
     {"labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "overhead"}
     | {"volumeAttributes", "options"}
@@ -28,7 +31,7 @@ OpenObject = Annotated[dict[str, Any], Field(json_schema_extra=_OPEN)]
 """An object that the API server alone checks, as part of the pod."""
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """Text of a list or a map whose keys are the user's, where a null is empty text."""
-Word = Annotated[Text, Field(max_length=4096, json_schema_extra={"nullable": True})]
+Word = Annotated[Text, Field(max_length=MAX_WORD, json_schema_extra={"nullable": True})]
 """One word of a command line."""
 Labels = dict[str, Annotated[Text, Field(json_schema_extra={"nullable": True})]]
 
@@ -138,8 +141,8 @@ class Container(OpenPart):
 
     name: DnsLabel = "worker"
     image: Annotated[str, Field(max_length=512)] | None = None
-    command: Annotated[list[Word], Field(min_length=1, max_length=256)] | None = None
-    args: Annotated[list[Word], Field(max_length=256)] | None = None
+    command: Annotated[list[Word], Field(min_length=1, max_length=MAX_WORDS)] | None = None
+    args: Annotated[list[Word], Field(max_length=MAX_WORDS)] | None = None
     env: list[EnvVar] | None = None
     volume_mounts: list[VolumeMount] | None = None
     resources: Resources | None = None
