@@ -12,9 +12,9 @@ def declared(role: Role) -> dict[str, str]:
     What comes from Secrets, ConfigMaps or fields is left out.
     """
     containers = role.template.spec.containers if role.template else None
-    entries = containers[0].to_dict().get("env") if containers else None
+    entries = containers[0].env if containers else None
     found: dict[str, str] = {}
     for entry in entries or ():
-        if "valueFrom" not in entry:
-            (found[entry["name"]],) = expand([str(entry.get("value") or "")], found)
+        if entry.value_from is None:
+            (found[entry.name],) = expand([entry.value or ""], found)
     return found

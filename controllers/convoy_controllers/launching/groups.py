@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from convoy_commands.launch import CONVOYS_VARIABLES, Launch, contradiction, nodes, read_launch
 from convoy_commands.launchers import DEEPSPEED, TORCHRUN, launcher_of
@@ -58,6 +59,13 @@ def problem(command: Sequence[str], environment: Mapping[str, str], pods: Pods) 
 
     `environment`: the container's variables with a plain value.
     """
+    return _judged(tuple(command), tuple(sorted(environment.items())), pods)
+
+
+@lru_cache(maxsize=1024)
+def _judged(command: tuple[str, ...], variables: tuple[tuple[str, str], ...], pods: Pods) -> Problem | None:
+    """Cached, since a job is judged at each of its reconciles."""
+    environment = dict(variables)
     words = expand(command, environment)
     if launcher_of(words):
         return _replaced(words, environment, pods)

@@ -46,7 +46,7 @@ def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
 def _gpus(role: Role) -> int:
     """GPUs in the limits of the role's container; 0 if it names none."""
     containers = role.template.spec.containers if role.template else None
-    resources = containers[0].to_dict().get("resources") if containers else None
-    limits = (resources or {}).get("limits") or {}
+    resources = containers[0].resources if containers else None
+    limits = (resources.limits if resources else None) or {}
     counts = [str(count) for name, count in limits.items() if name.endswith("/gpu")]
     return sum(int(count) for count in counts if count.isdecimal())

@@ -6,6 +6,8 @@ import shlex
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from convoy_controllers.launching.calls import MAX_DEPTH, calls
 from convoy_controllers.launching.groups import Pods, problem
@@ -13,6 +15,7 @@ from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.launching.shell import UNKNOWN, commands, script_of
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_crds.trainingjob import TrainingJob
+from convoy_workloads.launcher.command import parse
 
 TWO = Pods(2, 2)
 
@@ -284,3 +287,24 @@ def test_shells_in_shells_are_read_to_a_depth() -> None:
         found.append(len(list(calls(command))))
         command = ["bash", "-c", shlex.join(command)]
     assert found == [1] * (MAX_DEPTH + 1) + [0]
+
+
+PIECES = st.sampled_from(
+    ["torchrun", "--standalone", "--nnodes", "--nnodes=", "--nnodes=--", "--nnodes=1:2:3", "x", "--", "-",
+     "-m", "", "deepspeed", "--num_gpus", "99999999999999999999", "accelerate", "launch", "--num_machines",
+     "mpirun", "-np", "bash", "-c", "torchrun --x 'y", "a$(b", "$(N)", "$", "\\", "'", '"', "<<E", "&&", "||",
+     "(", ")", "#", "`", "env", "A=b", "conda", "run", "poetry", "python", "-X", "-mtorch.distributed.run",
+     "-h", "\n", "\0", "\u0663"]
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    words=st.lists(st.one_of(PIECES, st.lists(PIECES, max_size=6).map(" ".join)), max_size=8),
+    value=PIECES,
+    pods=st.builds(Pods, st.integers(1, 3), st.integers(3, 4), st.integers(1, 2), st.sampled_from([0, 8])),
+)
+def test_no_command_is_too_odd_to_be_judged(words: list[str], value: str, pods: Pods) -> None:
+    found = problem(words, {"N": value, "PET_NNODES": value, "PET_STANDALONE": value}, pods)
+    assert found is None or found.why
+    parse(words, {"PET_NNODES": value, "PET_STANDALONE": value}, 2).of(1)
