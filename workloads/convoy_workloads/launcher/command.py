@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -131,10 +130,8 @@ def interpreter(entry: str, path: str) -> str:
     except (CommandError, OSError):
         return ""
     for found in _SHEBANG.finditer(start):
-        try:
-            words = shlex.split(found["words"].decode(errors="replace"))
-        except ValueError:  # an open quote: no shell's line
-            return ""
+        line = found["words"].decode(errors="replace")
+        words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', line)]
         if words and os.path.basename(words[0]) == "env":
             words = words[1:]
         if words and read_python((words[0], "-")):
