@@ -202,6 +202,8 @@ class PodView:
     leaves_by: float = 0.0
     """Unix seconds at which its grace ends."""
     owner_uid: str | None = None
+    scheduler: str = ""
+    """Name of the scheduler that is to place it, where that is not Kubernetes' own."""
     unschedulable: str = ""
     """The scheduler's message while it finds no node."""
     gated: bool = False

@@ -198,7 +198,7 @@ class Reasons:
         warning=True,
     )
 
-    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are placed")
+    WAITING_FOR_PODS = Reason("WaitingForPods", "{ready} of {desired} pods are placed{more}")
     BACK_OFF = Reason(
         "BackOff",
         "incarnation {incarnation} forms at {at} at the earliest, after {count} restarts; the last: {why}",
@@ -507,7 +507,7 @@ class Reasons:
     )
     REPEATED_ERROR = Reason(
         "RepeatedError",
-        "{count} times in a row, at the same step, the same error (spec.recovery.maxIdenticalErrors="
+        "{count} times in a row{where} the same error (spec.recovery.maxIdenticalErrors="
         "{limit}): {why}",
         warning=True,
     )

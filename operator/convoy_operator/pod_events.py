@@ -112,21 +112,26 @@ class PodEvents:
                 found = await self._source.events_of(key.namespace, asked.uid)
             except errors.ApiError as fault:
                 log.warning("events of a pod not read", pod=asked.name, error=str(fault))
+                self._slow_down(key)
                 continue
             self._learn(key, asked.uid, warning(found))
 
     def _learn(self, key: Key, uid: str, fresh: PodWarning | None) -> None:
         known, before = self._world.pod_warnings, self._world.pod_warnings.get(uid)
-        turn = self._turns.setdefault(key, _Turn(0.0, LEAST_SECONDS))
         if self._world.pods.by_uid(uid) is None or same(before, fresh):
-            turn.seconds = min(MOST_SECONDS, turn.seconds * 1.5)
+            self._slow_down(key)
             return
-        turn.seconds = LEAST_SECONDS
+        self._turns[key] = _Turn(self._clock() + LEAST_SECONDS, LEAST_SECONDS)
         if fresh is None:
             del known[uid]
         else:
             known[uid] = fresh
         self._wake(key)
+
+    def _slow_down(self, key: Key) -> None:
+        """The last question about a job was of no use: the one after the next comes later."""
+        if (turn := self._turns.get(key)) is not None:
+            turn.seconds = min(MOST_SECONDS, turn.seconds * 1.5)
 
     def _on_pod(self, before: Pod | None, after: Pod | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):

@@ -17,6 +17,7 @@ Raw = Mapping[str, Any]
 _KEPT_ANNOTATIONS = "convoy.dev/"
 _MESSAGE = 1024
 """Characters of a message that are kept; the API server's own bound on termination messages is 4096."""
+_SCHEDULER = "default-scheduler"
 _STARTING = frozenset({"", "PodInitializing", "ContainerCreating"})
 """Reasons with which a container waits for its turn, or for a moment."""
 
@@ -52,6 +53,7 @@ def pod_view(raw: Raw) -> PodView:
         - (metadata.get("deletionGracePeriodSeconds") or 0),
         leaves_by=unix(metadata.get("deletionTimestamp")),
         owner_uid=controller_uid(raw),
+        scheduler="" if (name := spec.get("schedulerName") or "") == _SCHEDULER else name,
         unschedulable=_unschedulable(spec, status)[:_MESSAGE],
         gated=bool(spec.get("schedulingGates")),
         container=ranks,

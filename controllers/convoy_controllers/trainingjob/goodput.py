@@ -102,7 +102,8 @@ def _cause(status: TrainingJobStatus, waiting: str, current: Cause) -> Cause | N
         return Cause.QUEUE
     if current in _RECOVERING or status.phase is Phase.RESTARTING:
         return Cause.RESTART
-    if status.phase is Phase.PENDING and waiting == Reasons.WAITING_FOR_PODS.name:
+    coming = (Reasons.WAITING_FOR_PODS.name, Reasons.SCHEDULE_RETRY.name)
+    if status.phase is Phase.PENDING and waiting in coming:
         return Cause.SCHEDULE
     return Cause.START
 

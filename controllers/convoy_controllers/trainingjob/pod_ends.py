@@ -18,6 +18,8 @@ _UNFIT_CODE, _UNFIT = 127, "python3 at "
 """Exit code and first words of a launcher that the image's Python cannot run (`convoy_launch.py`)."""
 _STOPPED = (PREEMPTED, 128 + 9, 128 + 15)
 """Exit codes of a container that its kubelet stops."""
+_STOPPING = ("Unhealthy", "FailedPostStartHook")
+"""Reasons of Events about probes and hooks."""
 _FOR_OTHERS = re.compile(r"^(The node was low on resource|The node had condition)")
 """Evictions for the node's sake. All others are for the pod's own limits."""
 _BY_TEMPLATE = frozenset(
@@ -133,7 +135,8 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
         return _end(pod, Reasons.CONTAINER_OOM)
     facts = {"container": pod.container, "how": how(ContainerEnd(pod.container, code, reason))}
     if pod.stoppers and code in _STOPPED:
-        why = f"{warning.reason}: {warning.message}" if warning else "its Events say which"
+        told = warning is not None and warning.reason in _STOPPING
+        why = f"{warning.reason}: {warning.message}" if warning and told else "its Events say which"
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
     # Signals come from outside: the node's out-of-memory killer, a container that its runtime has lost.
     if code > 128 or code == PREEMPTED or _NODE_FAILS.search(text):

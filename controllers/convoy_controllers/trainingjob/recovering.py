@@ -183,7 +183,8 @@ def _verdict(
     identical, limit = escalation.identical(status.restarts, fault), recovery.max_identical_errors
     if limit and identical >= limit:
         reason = Reasons.REPEATED_ERROR
-        return reason, reason.format(count=identical, limit=limit, why=fault.message)
+        where = ", at the same step," if fault.step else ""
+        return reason, reason.format(count=identical, where=where, limit=limit, why=fault.message)
     if budget.exceeded(status.restarts, fault, recovery, now):
         reason = Reasons.MAX_RESTARTS
         return reason, reason.format(

@@ -146,7 +146,9 @@ def why(
         return found
     placed = sum(1 for pod in present if pod.node)
     if placed < len(layout):
-        return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout))
+        others = next((pod for pod in present if not pod.node and pod.scheduler), None)
+        more = f"; pod {others.name} waits for the scheduler {others.scheduler!r}" if others else ""
+        return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout), more=more)
     unmet = [pod for pod in present if not _up(pod, views)]
     first = unmet[0] if unmet else present[0]
     facts = {"pod": first.name, "node": first.node, "state": _state(first)}

@@ -231,6 +231,12 @@ def test_who_is_at_fault(facts: dict[str, Any], reason: str, words: list[str], b
     assert all(word in found.message for word in words), found.message
 
 
+def test_an_event_from_before_the_pod_was_up_does_not_say_why_it_was_stopped() -> None:
+    pod = failed_pod(exit_code=143, stoppers=PROBES)
+    found = pod_fault(pod, NodeView("n"), MISSING)
+    assert found is not None and "scritps" not in found.message and "its Events say" in found.message
+
+
 @pytest.mark.parametrize(
     "facts",
     [
@@ -374,6 +380,13 @@ def test_pods_take_turns_at_being_asked_about() -> None:
             "Unschedulable",
             ["volume node affinity", "its volume is for nodes"],
             id="a volume elsewhere",
+        ),
+        pytest.param(
+            {"node": None, "scheduler": "volcano"},
+            True,
+            "WaitingForPods",
+            ["0 of 1 pods are placed; pod job-worker-0 waits for the scheduler 'volcano'"],
+            id="a scheduler that has not said anything",
         ),
     ],
 )

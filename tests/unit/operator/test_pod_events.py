@@ -221,7 +221,12 @@ async def test_an_api_server_that_does_not_answer_is_asked_again_later() -> None
     bench.pod("u")
     bench.server.error = errors.Unavailable(0, "timeout")
     assert await bench.request("u") == [("ns", "u")]
-    bench.server.error, bench.now = None, LEAST_SECONDS
+    bench.now = LEAST_SECONDS
+    assert await bench.request("u") == [("ns", "u")]
+    # Twice in vain: the next question is later than the one before.
+    bench.server.error, bench.now = None, 2 * LEAST_SECONDS
+    assert await bench.request("u") == []
+    bench.now = 3 * LEAST_SECONDS
     assert await bench.request("u") == [("ns", "u")]
 
 

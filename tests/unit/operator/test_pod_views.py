@@ -63,6 +63,10 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
+        pytest.param(
+            raw(spec={"schedulerName": "volcano"}), {"scheduler": "volcano"}, id="another scheduler"
+        ),
+        pytest.param(raw(spec={"schedulerName": "default-scheduler"}), {"scheduler": ""}, id="the usual one"),
         pytest.param(raw(), {"container": RANKS, "image": "trainer:1", "exit_code": None}, id="both run"),
         pytest.param(
             raw(own={MESH: RUNNING, RANKS: terminated(0)}),
