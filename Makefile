@@ -71,6 +71,10 @@ foreign-images: venv ## Run the launcher in images of other distributions, Pytho
 	@$(BIN)/python -m e2e.images.foreign
 	@CONVOY_FOREIGN_IMAGES=1 $(BIN)/python -m pytest tests/integration/workloads/test_foreign_images.py -q
 
+.PHONY: warm-and-cold
+warm-and-cold: venv ## Ranks forked and executed, compared under every Python of this machine (3 minutes).
+	@CONVOY_WARM_AND_COLD=1 $(BIN)/python -m pytest tests/integration/workloads/test_warm_and_cold.py -q
+
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
 	@$(BIN)/python -m pytest e2e/tests $(E2E) -m "not full"

@@ -17,7 +17,9 @@ from convoy_workloads.launcher.system import library
 from convoy_workloads.launcher.zygotes import WARM, Zygotes
 
 DEADLINE = 60.0
-ASSIGNMENT = Assignment(1, 0, 0, 1, 1, "127.0.0.1", 29400, 600.0, ("python",), "default/test", "uid", "worker")
+ASSIGNMENT = Assignment(
+    1, 0, 0, 1, 1, "127.0.0.1", 29400, 600.0, ("python",), "default/test", "uid", "worker"
+)
 OUT = "OUT"
 """Variable that names the folder for a program's files, one for each of its two starts."""
 
@@ -118,7 +120,9 @@ class Pair:
             probe.exited(self._lost.pop(probe.pid))
         elif not probe.warm:
             loop = asyncio.get_running_loop()
-            loop.run_in_executor(None, lambda: loop.call_soon_threadsafe(probe.exited, os.waitpid(probe.pid, 0)[1]))
+            loop.run_in_executor(
+                None, lambda: loop.call_soon_threadsafe(probe.exited, os.waitpid(probe.pid, 0)[1])
+            )
         return probe
 
     async def stop(self) -> None:

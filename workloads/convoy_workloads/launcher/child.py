@@ -14,11 +14,13 @@ from typing import Any, NoReturn
 
 from convoy_workloads.launcher import ending, program
 
+
 def prepare(request: dict[str, Any]) -> program.Program:
     """Turns this process into the rank of the request; the program that is left to run.
 
     A program that cannot be loaded is executed instead: the interpreter itself reports best what is wrong.
     """
+    ending.mark_warm()
     _settle_signals()
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -26,7 +28,6 @@ def prepare(request: dict[str, Any]) -> program.Program:
     loaded = program.load(request["kind"], request["target"], request["arguments"])
     if loaded is None:
         _execute(request)
-    ending.mark_warm()
     atexit.register(ending.spare_groups)  # before the program's own handlers: those run first
     _settle_libraries()
     return loaded
@@ -41,7 +42,8 @@ def _settle_signals() -> None:
 
 def _settle_interpreter(request: dict[str, Any]) -> None:
     """Gives the interpreter its rank's own names, and forgets what it has seen of folders."""
-    sys.orig_argv = list(request["argv"])
+    if hasattr(sys, "orig_argv"):  # since Python 3.10
+        sys.orig_argv = list(request["argv"])
     executable = os.path.abspath(request["executable"])
     if getattr(sys, "_base_executable", "") == sys.executable:
         sys._base_executable = executable  # type: ignore[attr-defined]

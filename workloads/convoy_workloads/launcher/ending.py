@@ -8,12 +8,13 @@ leaves its groups, and the modules that it shares with the zygote, to the kernel
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
-import io
 import os
 import sys
 from typing import Any, NoReturn
+
+from convoy_workloads.runtime.errors import PEER_LOST, exit_code_of
+from convoy_workloads.runtime.leaving import flush_files
 
 _warm: dict[str, Any] = {}
 """Modules of the zygote; empty in itself."""
@@ -29,8 +30,6 @@ def report(error: BaseException) -> None:
 
     A lost peer ends the rank at once. KeyboardInterrupt returns, and the process dies of SIGINT.
     """
-    from convoy_workloads.runtime.errors import PEER_LOST, exit_code_of  # noqa: PLC0415
-
     code = exit_code_of(error)
     print_uncaught(error)
     if code == PEER_LOST:
@@ -79,22 +78,17 @@ def leave(code: int) -> NoReturn:
         os._exit(code)
 
 
-def flush_files() -> None:
-    """Writes out what open files of this process still hold in their buffers."""
-    for stream in gc.get_objects():
-        if isinstance(stream, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-            with contextlib.suppress(Exception):  # closed, detached, or a pipe without a reader
-                stream.flush()
-
-
 def spare_modules() -> None:
     """Leaves what the zygote has imported to the kernel, as the last exit handler.
 
     Its destruction would copy every page that is shared with the zygote: half a second with torch. A file
     that only such a module refers to is written here.
     """
+    if not _warm:
+        return
     ctypes = sys.modules.get("ctypes")
-    if ctypes is None or not _warm:
+    if ctypes is None:  # there is no torch
+        gc.unfreeze()
         return
     flush_files()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_warm))

@@ -34,14 +34,14 @@ def resize(environment: Mapping[str, str]) -> None:
     """Gives each pool the size that a fresh process would read from the environment."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.set_num_threads(_torch_threads(environment, torch.backends.mkl.is_available(), cores))
+        torch.set_num_threads(torch_threads(environment, torch.backends.mkl.is_available(), cores))
     cpus = len(os.sched_getaffinity(0))
     threads = min(_first(environment, "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), cpus)
     for setter in _openblas if threads > 1 else ():
         setter(threads)
 
 
-def _torch_threads(environment: Mapping[str, str], mkl: bool, cores: Callable[[], int]) -> int:
+def torch_threads(environment: Mapping[str, str], mkl: bool, cores: Callable[[], int]) -> int:
     """Return torch's number. MKL decides where torch has it: no more threads than cores, unless told so."""
     if not mkl:
         return _first(environment, "OMP_NUM_THREADS")

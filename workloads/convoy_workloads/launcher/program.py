@@ -32,7 +32,6 @@ class Program:
         self.run = run
         self.arguments = arguments
         self._names = names
-        self._main = sys.modules["__main__"]
         self._error: BaseException | None = None
 
     def __enter__(self) -> None:
@@ -49,10 +48,11 @@ class Program:
     def end(self) -> None:
         """Reports the error as the interpreter would; SystemExit for the exit code that it means."""
         error, self._error = self._error, None
+        self.arguments = ()  # `__main__` is destroyed as the only one who refers to it lets go
         if isinstance(error, SystemExit):
             raise error
         for name in self._names:
-            vars(self._main).pop(name, None)
+            vars(sys.modules["__main__"]).pop(name, None)
         if error is not None:
             ending.report(error)
 

@@ -35,8 +35,7 @@ def warm_up() -> tuple[str, str]:
         "traceback",
     ):
         importlib.import_module(name)
-    for name in ("launcher.child", "runtime.errors"):
-        importlib.import_module(f"convoy_workloads.{name}")
+    importlib.import_module("convoy_workloads.launcher.child")
     try:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as error:

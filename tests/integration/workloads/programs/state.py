@@ -1,37 +1,38 @@
 """Prints all that a program can see of its process and interpreter as it starts, as JSON.
 
-Argument `torch`: with torch imported, and what it says of itself.
+Argument `torch`: what torch, once imported, says of itself.
 """
+# ruff: noqa: E402, E501, PTH109, PTH115, PTH123, PTH208, SIM115 - keys are taken before any import
 
 import __main__
 
 KEYS = list(vars())  # before any import of its own
 
-import asyncio  # noqa: E402
-import atexit  # noqa: E402
-import builtins  # noqa: E402
-import decimal  # noqa: E402
-import faulthandler  # noqa: E402
-import fcntl  # noqa: E402
-import gc  # noqa: E402
-import inspect  # noqa: E402
-import json  # noqa: E402
-import linecache  # noqa: E402
-import locale  # noqa: E402
-import logging  # noqa: E402
-import multiprocessing.spawn  # noqa: E402
-import os  # noqa: E402
-import pickle  # noqa: E402
-import resource  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import stat  # noqa: E402
-import sys  # noqa: E402
-import tempfile  # noqa: E402
-import threading  # noqa: E402
-import time  # noqa: E402
-import tracemalloc  # noqa: E402
-from pathlib import Path  # noqa: E402
+import asyncio
+import atexit
+import builtins
+import decimal
+import faulthandler
+import fcntl
+import gc
+import inspect
+import json
+import linecache
+import locale
+import logging
+import multiprocessing.spawn
+import os
+import pickle
+import resource
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from pathlib import Path
 
 WITH_TORCH = sys.argv[1:] == ["torch"]
 
@@ -88,7 +89,7 @@ def interpreter():
         "encodings": [sys.getdefaultencoding(), sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()],
         "hooks": [repr(getattr(sys, name) is getattr(sys, f"__{name}__"))
                   for name in ("excepthook", "displayhook", "unraisablehook", "breakpointhook")],
-        "thread hook": threading.excepthook is threading.__excepthook__,
+        "thread hook": threading.excepthook is getattr(threading, "__excepthook__", threading.excepthook),
         "tracing": [sys.gettrace(), sys.getprofile(), tracemalloc.is_tracing()],
         "faulthandler": faulthandler.is_enabled(),
         "last error": hasattr(sys, "last_value"),

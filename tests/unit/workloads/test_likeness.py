@@ -1,0 +1,93 @@
+"""When a rank has to start cold, by what is known of it and of the zygote."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from convoy_workloads.launcher import likeness, pools
+from convoy_workloads.launcher.likeness import Zygote, why_cold
+from convoy_workloads.launcher.zygotes import WARM, Zygotes
+
+BASE = {"PATH": "/bin", "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({}, ""),
+        ({"OMP_NUM_THREADS": "8", "RANK": "3", "MASTER_ADDR": "a", "HOME": "/h", "MY_OWN": "1"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "3", "NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "lo"}, ""),
+        ({"TORCHELASTIC_RUN_ID": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, ""),
+        ({"OMP_NUM_THREADS": "many"}, "OMP_NUM_THREADS=many is no number"),
+        ({"PYTHONDEVMODE": ""}, "PYTHONDEVMODE is read at the start"),
+        ({"PYTHONDEVMODE": "1"}, "PYTHONDEVMODE is set"),
+        *[
+            ({name: "x"}, f"{name} is read at the start")
+            for name in (
+                "PYTHONPATH", "PYTHONHASHSEED", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX",
+                "GLIBC_TUNABLES",
+                "LC_ALL", "LANG", "TZ", "OMP_PROC_BIND", "KMP_AFFINITY", "MKL_DYNAMIC", "GOMP_CPU_AFFINITY",
+                "TORCH_LOGS", "TORCHINDUCTOR_CACHE_DIR", "TORCH_DISTRIBUTED_DEBUG",
+                "PYTORCH_NVML_BASED_CUDA_CHECK",
+            )
+        ],
+    ],
+)  # fmt: skip
+def test_variables_that_a_running_interpreter_has_read(variables: dict[str, str], why: str) -> None:
+    assert why_cold({**BASE, **variables}, (), Zygote(BASE, {})).startswith(why)
+    if not why:
+        assert why_cold({**BASE, **variables}, (), Zygote(BASE, {})) == ""
+
+
+def test_a_variable_that_the_rank_lacks_differs_too() -> None:
+    assert why_cold({"PATH": "/bin"}, (), Zygote(BASE, {})).startswith("LANG is read")
+
+
+def test_nothing_is_forked_from_an_unfit_zygote() -> None:
+    assert why_cold(BASE, (), Zygote(BASE, {}, "it runs 2 threads")) == "it runs 2 threads"
+
+
+def test_modules_that_the_program_s_folder_hides(tmp_path: Path) -> None:
+    for name in ("json.py", "numpy", "torch/__init__.py", "own.py", "csv.txt", "queue.pyc", "select.abi3.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    imported = dict.fromkeys(
+        ("json", "numpy", "torch", "csv", "queue", "select", "logging"), "/usr/lib/python3"
+    )
+    zygote = Zygote({}, imported)
+    assert likeness.hidden_by(str(tmp_path), zygote) == {"json", "torch", "queue", "select"}
+    assert why_cold({}, {"json", "torch"}, zygote).startswith("json beside the program hides a module")
+    assert likeness.hidden_by(str(tmp_path), Zygote({}, dict.fromkeys(imported, str(tmp_path)))) == set()
+    assert likeness.hidden_by(str(tmp_path / "nowhere"), zygote) == set()
+
+
+def test_modules_know_the_folder_that_they_were_found_in() -> None:
+    found = likeness.imported({"json": json, "json.decoder": json.decoder, "sys": sys, "x": None}.items())
+    assert found == {"json": str(Path(json.__file__).resolve().parents[1])}
+
+
+@pytest.mark.parametrize(
+    ("environment", "mkl", "threads"),
+    [
+        ({}, False, 1), ({"OMP_NUM_THREADS": "6"}, False, 6), ({"OMP_NUM_THREADS": "6"}, True, 4),
+        ({"OMP_NUM_THREADS": "3"}, True, 3), ({"OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "2"}, True, 2),
+        ({"OMP_NUM_THREADS": "6", "MKL_DYNAMIC": "FALSE"}, True, 6), ({"OMP_NUM_THREADS": "0"}, True, 1),
+        ({"OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "2"}, False, 6),
+    ],
+)  # fmt: skip
+def test_torch_has_as_many_threads_as_in_a_fresh_process(
+    environment: dict[str, str], mkl: bool, threads: int
+) -> None:
+    """On four cores; MKL takes no more than there are."""
+    assert pools.torch_threads(environment, mkl, lambda: 4) == threads
+
+
+async def test_a_job_without_warm_ranks_has_no_zygote() -> None:
+    zygotes = Zygotes({"PATH": "/usr/bin:/bin", WARM: "false"}, lambda *_: None)
+    zygotes.prewarm("python3")
+    assert zygotes.for_interpreter(sys.executable) is None
+    assert not zygotes.alive
