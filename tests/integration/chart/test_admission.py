@@ -153,7 +153,9 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
         ({"serviceAccount": "strong"}, "a serviceAccountName is not for jobs of this namespace"),
         ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
         ({"volumes": [TOKEN]}, "automountServiceAccountToken"),
-        ({"initContainers": "none"}, "expression"),  # cannot be looked through
+        ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),  # cannot be looked through
+        ({"volumes": [{**TOKEN, "hostPath": None}]}, "automountServiceAccountToken"),
+        ({"containers": None, "initContainers": [{"name": "i", "image": "i", **PRIVILEGED}]}, "privileged"),
     ],
     ids=str,
 )
@@ -175,6 +177,12 @@ def test_templates_that_ask_for_more_are_refused_whichever_role_has_them(
         {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s"}}]},
         {"volumes": [{"name": "p", "projected": {"sources": [{"configMap": {"name": "c"}}]}}]},
         {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "initContainers": []},
+        {"containers": None, "initContainers": None, "volumes": None, "hostNetwork": None, "hostPID": None},
+        {"containers": [{"securityContext": None}, {"name": "b", "securityContext": {"privileged": None}}]},
+        {"serviceAccountName": None, "serviceAccount": None, "automountServiceAccountToken": None},
+        {"volumes": [{"name": "v", "hostPath": None, "projected": None, "emptyDir": {}}]},
+        {"volumes": [{"name": "v", "projected": {"sources": None}}]},
+        {"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": None}]}}]},
     ],
     ids=str,
 )
@@ -184,6 +192,10 @@ def test_others_are_taken(ask: Ask, template: dict[str, Any]) -> None:
 
 def test_jobs_without_a_template_our_examples_and_helm_test_s_are_taken(ask: Ask) -> None:
     assert ask(job()) == ""
+    for template in (None, {"spec": None}, {"metadata": None}):
+        body = job()
+        body["spec"]["roles"][0]["template"] = template
+        assert ask(body) == ""
     assert ask(chart_test.manifest("any", "gpt", {}, {}) | {"metadata": {"name": "asks"}}, "required") == ""
     files = sorted((CHART.parents[1] / "examples").glob("*.yaml"))
     bodies = [body for path in files for body in yaml.safe_load_all(path.read_text())]
