@@ -177,7 +177,7 @@ def pods(cluster: Cluster) -> None:
                 },
                 "spec": {
                     "nodeName": node,
-                    "containers": [{"name": "worker", "image": "i"}],
+                    "containers": [{"name": "mesh-proxy", "image": "i"}, {"name": "worker", "image": "i"}],
                     "automountServiceAccountToken": False,
                 },
             },
