@@ -22,6 +22,8 @@ def schema_error(schema: Mapping[str, Any]) -> str | None:
         return f"{error.json_path}: {error.message}"
     except Unresolvable as error:
         return f"$ref: {error.ref} leads nowhere"
+    except RecursionError:
+        return "it is nested too deeply, or a $ref in it leads back to itself"
     return None
 
 
@@ -33,11 +35,15 @@ def params_error(schema: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[
     strict = {"additionalProperties": False, "type": "object", **schema}
     try:
         error = best_match(jsonschema.Draft202012Validator(strict).iter_errors(dict(params)))
-    except Unresolvable as broken:
-        return "spec.engine.params", f"the engine's schema is broken: {broken.ref} leads nowhere"
-    if error is None:
-        return None
-    return "spec.engine.params" + error.json_path[1:], _unknown(error) or error.message
+        if error is None:
+            return None
+        return "spec.engine.params" + error.json_path[1:], _unknown(error) or error.message
+    except Exception:
+        # A schema that is none may fail in any way. It costs too much to check it each time.
+        why = schema_error(schema)
+        if why is None:
+            raise
+        return "spec.engine.params", f"the engine's schema is broken: {why}"
 
 
 def _unknown(error: ValidationError) -> str:

@@ -55,3 +55,26 @@ def test_a_broken_schema_is_explained() -> None:
     assert schema_error(SCHEMA) is None
     assert "$.type" in (schema_error({"type": "nonsense"}) or "")
     assert "leads nowhere" in (schema_error({"$ref": "#/$defs/missing"}) or "")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        {"properties": None},
+        {"properties": {"a": None}},
+        {"type": None},
+        {"enum": None},
+        {"$ref": 5},
+        {"$id": 5},
+        {"properties": {"a": {"multipleOf": 0}}},
+        {"patternProperties": {"[": {}}, "additionalProperties": False},
+    ],
+    ids=str,
+)
+def test_an_engine_s_broken_schema_is_no_fault_of_ours(schema: dict[str, Any]) -> None:
+    assert schema_error(schema)
+    path, why = params_error(schema, {"a": 1}) or ("", "")
+    assert path == "spec.engine.params" and why.startswith("the engine's schema is broken: ")
