@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convoy_controllers.plan import NodeView, PodView, PodWarning, RankView, SlotView
-from convoy_controllers.trainingjob.pod_ends import PodEnd, failed, pod_end
+from convoy_controllers.trainingjob.pod_ends import PodEnd, failed, idle_end, pod_end
 from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
 from convoy_crds.layout import Slot
@@ -211,6 +211,12 @@ def pod_fault(pod: PodView, node: NodeView | None, warning: PodWarning | None = 
     if pod.deleting:
         return _of_pod(pod, Reasons.POD_DELETED)
     return None
+
+
+def idle_fault(pod: PodView) -> Fault | None:
+    """The fault of a pod that ended well before its incarnation formed, or None."""
+    found = idle_end(pod)
+    return _ended(pod, found) if found else None
 
 
 def _ended(pod: PodView, found: PodEnd) -> Fault:

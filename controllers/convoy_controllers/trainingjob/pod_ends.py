@@ -101,6 +101,15 @@ def pod_end(pod: PodView, warning: PodWarning | None = None) -> PodEnd | None:
     return _by_kubelet(pod) or _by_init(pod) or _by_container(pod, warning)
 
 
+def idle_end(pod: PodView) -> PodEnd | None:
+    """The end of a pod whose launcher ended well although nobody asked it to, and before any rank began."""
+    if failed(pod) or not ended(pod) or pod.deleting:
+        return None
+    words = last_words(pod.termination_message)
+    facts = {"container": pod.container, "how": "ended with code 0 before any rank began", "words": words}
+    return _end(pod, Reasons.CONTAINER_FAILED, **facts)
+
+
 def _by_kubelet(pod: PodView) -> PodEnd | None:
     """The kubelet's reason for a pod that it ended itself, or did not admit."""
     said = f"{pod.kubelet_reason}: {pod.kubelet_message}".strip(": ")

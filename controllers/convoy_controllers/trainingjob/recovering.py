@@ -13,6 +13,7 @@ from convoy_controllers.trainingjob.ending import finish
 from convoy_controllers.trainingjob.faults import (
     ASKED_TO_END,
     Fault,
+    idle_fault,
     missing_fault,
     node_fault,
     pod_fault,
@@ -21,7 +22,7 @@ from convoy_controllers.trainingjob.faults import (
 from convoy_controllers.trainingjob.formation import membership
 from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
-from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
+from convoy_controllers.trainingjob.pod_ends import ended, leaving, overdue
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot, world_size
@@ -77,6 +78,7 @@ def fault(
             found.append(node_fault(pod, observed.nodes[pod.node], lost[pod.node]))
             continue
         broken = pod_fault(pod, observed.nodes.get(pod.node or ""), observed.warnings.get(pod.uid))
+        broken = broken or (None if members else idle_fault(pod))
         if broken and (members or _fails_early(observed, pod)):
             found.append(broken)
         if members and (view := observed.slots.get(pod.uid)):
@@ -137,8 +139,8 @@ def _ending(view: SlotView) -> bool:
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
-    """Whether a pod failed before its incarnation formed, and is no leftover of a fault already answered."""
-    return failed(pod) and not pod.deleting and birth(pod) >= observed.job.status.incarnation
+    """Whether a pod ended before its incarnation formed, and is no leftover of a fault already answered."""
+    return ended(pod) and not pod.deleting and birth(pod) >= observed.job.status.incarnation
 
 
 def _echoed(observed: Observed, pod: PodView) -> bool:

@@ -291,6 +291,18 @@ def test_an_init_container_that_fails_again_and_again_fails_the_job(
     assert status.offenders == []
 
 
+def test_pods_that_end_well_before_their_ranks_begin_are_not_made_without_end() -> None:
+    cluster = starting(recovery={"maxRestarts": 2})
+    for _ in range(12):
+        if "job-worker-0" in cluster.pods:
+            cluster.pod("job-worker-0", phase="Succeeded", exit_code=0, container="worker")
+        cluster.settle().wait(61)
+    status = cluster.job.status
+    assert (status.phase, status.reason, status.restarts.total) == (Phase.FAILED, "MaxRestartsExceeded", 2)
+    assert "ended with code 0 before any rank began" in message(cluster, "Failed")
+    assert status.offenders == []
+
+
 def test_the_newest_event_of_a_late_pod_is_told_and_stands_through_the_deadline() -> None:
     cluster = starting(recovery={"scheduleSeconds": 40})
     assert cluster.plans[-1].inspect is None, "it is not late yet"
