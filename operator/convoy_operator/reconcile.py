@@ -224,10 +224,13 @@ class Reconciler:
             return {}
         refused = await self._dry_runs.refused(parent, plan.dry_run)
         refused = refused or await self._children.create(parent, plan.create)
-        if refused and self._world.jobs.by_uid(parent.uid):
+        known = self._world.jobs.by_uid(parent.uid) is not None
+        if refused and known:
             self._refusals.record(parent.uid, parent.generation, refused, self._clock())
         else:
             self._refusals.clear(parent.uid)
+        if not known:
+            self._dry_runs.drop(parent.uid)
         return refused
 
     async def _store(self, key: Key, parent: Parent, plan: Plan) -> tuple[Parent, float | None]:
