@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import random
 import signal
@@ -20,7 +19,7 @@ def prepare(request: dict[str, Any]) -> program.Program:
 
     A program that cannot be loaded is executed instead: the interpreter itself reports best what is wrong.
     """
-    ending.mark_warm()
+    ending.in_fork()
     _settle_signals()
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -41,7 +40,7 @@ def _settle_signals() -> None:
 
 
 def _settle_interpreter(request: dict[str, Any]) -> None:
-    """Gives the interpreter its rank's own names, and forgets what it has seen of folders."""
+    """Gives the interpreter its rank's own names."""
     if hasattr(sys, "orig_argv"):  # since Python 3.10
         sys.orig_argv = list(request["argv"])
     executable = os.path.abspath(request["executable"])
@@ -49,7 +48,6 @@ def _settle_interpreter(request: dict[str, Any]) -> None:
         sys._base_executable = executable  # type: ignore[attr-defined]
     sys.executable = executable
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]  # it is still the zygote's
-    importlib.invalidate_caches()
     _set_comm("rank-" + os.environ.get("RANK", "?"))
 
 

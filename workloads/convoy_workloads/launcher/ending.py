@@ -17,12 +17,20 @@ from convoy_workloads.runtime.errors import PEER_LOST, exit_code_of
 from convoy_workloads.runtime.leaving import flush_files
 
 _warm: dict[str, Any] = {}
-"""Modules of the zygote; empty in itself."""
+"""Modules that the zygote has imported."""
+_spares = False
+"""Whether this process is a fork, which leaves them."""
 
 
-def mark_warm() -> None:
-    """Notes which modules this fork has from its zygote."""
+def note_warm() -> None:
+    """Notes the modules that forks will share with this zygote. Counting them in a fork would copy them."""
     _warm.update(sys.modules)
+
+
+def in_fork() -> None:
+    """Makes this process end as a fork."""
+    global _spares  # noqa: PLW0603 - a process is a fork or not
+    _spares = True
 
 
 def report(error: BaseException) -> None:
@@ -84,7 +92,7 @@ def spare_modules() -> None:
     Its destruction would copy every page that is shared with the zygote: half a second with torch. A file
     that only such a module refers to is written here.
     """
-    if not _warm:
+    if not _spares:
         return
     ctypes = sys.modules.get("ctypes")
     if ctypes is None:  # there is no torch

@@ -49,6 +49,7 @@ def main() -> int | Program:
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1 and not unfit:
         unfit = f"what the zygote has imported runs {threads} threads, which a fork would lose"
+    ending.note_warm()
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages that children share
     _tell(server, {"event": "ready", "torch": torch, "seconds": round(time.monotonic() - began, 3)})
