@@ -44,10 +44,7 @@ def _object(client: Client, manifest: Manifest) -> Iterator[str]:
     """Refusals of the object, as a new one or as a change of the one that is there."""
     collection: Writable[Any] = Writable(client.api, MODELS[str(manifest.body["kind"])])
     try:
-        try:
-            collection.dry_run(manifest.body)
-        except AlreadyExists:
-            collection.dry_run_change(manifest.body)
+        collection.dry_run(manifest.body)
     except Invalid as error:
         yield from map(str, error.fields or (error,))
     except ApiError as error:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from convoy.client.api import Api
-from convoy.client.errors import FieldError, Invalid
+from convoy.client.errors import AlreadyExists, FieldError, Invalid
 from convoy_crds.generate import KINDS
 from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
 
@@ -83,16 +83,17 @@ class Writable(Deletable[M]):
         return self._read(self._ask("create", wanted, field_validation="Strict"))
 
     def dry_run(self, body: M | Mapping[str, Any]) -> M:
-        """Checks an object as `create` would, admission included; stores nothing. Raises the same errors."""
-        wanted = manifest(self._model, body)
-        return self._read(self._ask("create", wanted, field_validation="Strict", dry_run="All"))
+        """Checks an object as `create` would, admission included; stores nothing. Raises the same errors.
 
-    def dry_run_change(self, body: M | Mapping[str, Any]) -> M:
-        """Checks the `spec` of `body` as a change of the object that has its name; stores nothing."""
+        Where an object of the name is there, the spec is checked as a change of that one.
+        """
         wanted = manifest(self._model, body)
-        options = {"field_validation": "Strict", "dry_run": "All", "_content_type": MERGE}
-        name, change = wanted["metadata"]["name"], {"spec": wanted.get("spec")}
-        return self._read(self._ask("patch", name, change, **options))
+        options = {"field_validation": "Strict", "dry_run": "All"}
+        try:
+            return self._read(self._ask("create", wanted, **options))
+        except AlreadyExists:
+            name, change = wanted["metadata"]["name"], {"spec": wanted.get("spec")}
+            return self._read(self._ask("patch", name, change, _content_type=MERGE, **options))
 
 
 def read(model: type[M], body: Any) -> M:
