@@ -108,7 +108,7 @@ async def test_a_rank_lasts_until_all_that_its_command_runs_is_over(
     await until(lambda: launcher.log.count("] tracks\n") == 2)
     launcher.signal(signal.SIGTERM)
     try:
-        await until(lambda: all(f"] saving {name}\n" in launcher.log for name in saving), 10)
+        await until(lambda: all(f"] saving {name}\n" in launcher.log for name in saving), 30)
     finally:
         (tmp_path / "go").touch()
         print(launcher.log)
