@@ -69,6 +69,7 @@ CASES = [
     Case("timeout-first", "exec timeout 1000 $P 75", 75),
     Case("jobs", "set -m; $P 75 & wait; echo", 75),
     Case("setsid", "setsid $P 75; echo", 75),
+    Case("setsid-helper", f"setsid {HELPER} & $P 75; echo", 75),
     Case("setsid-waits", "exec setsid --wait $P 75", 75),
     Case("python", "exec $PYTHON wrapper.py $P 75", 75),
     Case("ignores", "trap '' TERM; sh -c 'until [ -e go ]; do sleep 0.01; done; exit 4'; exit $?", 4, False),

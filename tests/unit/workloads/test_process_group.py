@@ -140,6 +140,12 @@ def test_the_exit_code_of_a_rank_that_was_asked_to_leave(
     assert ending(BASH, below, ends) == status
 
 
+def test_a_helper_in_a_session_of_its_own_says_nothing_of_the_program() -> None:
+    ends = {BASH: TERM, TRAIN: SAVED, OTHER: OK}
+    assert ending(BASH, TWO, ends, frozenset({OTHER})) == SAVED
+    assert ending(BASH, ONE, {BASH: TERM, TRAIN: SAVED}, frozenset({TRAIN})) == SAVED
+
+
 def test_a_family_is_all_that_may_stand_for_the_first() -> None:
     assert family(BASH, {**CHAIN, TEE: [20]}) == [BASH, OTHER, TRAIN]
 

@@ -39,6 +39,9 @@ class Member(NamedTuple):
 
 Members = Mapping[int, Member]
 
+_HELPER = (b"from multiprocessing.", b"--multiprocessing-fork")
+"""Starts of a word on the command lines that multiprocessing makes (CPython 3.9 to 3.14)."""
+
 
 def filters(members: Members) -> frozenset[int]:
     """Return those that read what others print, such as `tee`: at the end of that they end by themselves.
@@ -69,7 +72,7 @@ def heirs(members: Members) -> dict[int, list[int]]:
 def _stands_for(child: Member, parent: Member) -> bool:
     if not parent.program.startswith("python"):
         return True
-    helper = any(b"multiprocessing" in word for word in child.arguments)
+    helper = any(word.startswith(_HELPER) for word in child.arguments)
     executed = child.arguments != parent.arguments
     return executed and not helper and child.process.session == parent.process.session
 
@@ -82,12 +85,19 @@ def family(first: int, below: Mapping[int, list[int]]) -> list[int]:
     return found
 
 
-def ending(first: int, below: Mapping[int, list[int]], ends: Mapping[int, int]) -> int:
+def ending(
+    first: int,
+    below: Mapping[int, list[int]],
+    ends: Mapping[int, int],
+    apart: frozenset[int] = frozenset(),
+) -> int:
     """Return the wait status that is the rank's.
 
-    `below`: heirs; `ends`: wait statuses in the order of the ends, `first` among them.
+    `below`: heirs; `ends`: wait statuses in the order of the ends, `first` among them; `apart`: those in
+    other sessions, which count where there is no other.
     """
     own = _last_words(first, below, ends)
+    own = [pid for pid in own if pid not in apart] or own
     unforced = [
         pid for pid in own if os.WTERMSIG(ends[pid]) != signal.SIGKILL or not os.WIFSIGNALED(ends[pid])
     ]
@@ -173,7 +183,8 @@ class ProcessGroup:
 
     def status(self) -> int:
         """Return the wait status of the whole. The first process has ended."""
-        return ending(self._first, self._heirs, self._ends)
+        apart = (pid for pid, one in self._members.items() if one.process.session != self._first)
+        return ending(self._first, self._heirs, self._ends, frozenset(apart))
 
     def _left(self) -> set[int]:
         """Return those that live, or have ended with a status that the launcher has yet to collect."""
