@@ -153,7 +153,7 @@ def test_it_denies_in_the_namespaces_that_are_selected(helm: Path) -> None:
         ({"serviceAccount": "strong"}, "a serviceAccountName is not for jobs of this namespace"),
         ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
         ({"volumes": [TOKEN]}, "automountServiceAccountToken"),
-        ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),  # cannot be looked through
+        ({"volumes": [{"name": "p", "projected": {"sources": "x"}}]}, "expression"),  # not readable
         ({"volumes": [{**TOKEN, "hostPath": None}]}, "automountServiceAccountToken"),
         ({"containers": None, "initContainers": [{"name": "i", "image": "i", **PRIVILEGED}]}, "privileged"),
     ],

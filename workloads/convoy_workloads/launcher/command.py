@@ -131,7 +131,7 @@ def interpreter(entry: str, path: str) -> str:
         return ""
     for found in _SHEBANG.finditer(start):
         line = found["words"].decode(errors="replace")
-        words = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', line)]
+        words: list[str] = [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', line)]
         if words and os.path.basename(words[0]) == "env":
             words = words[1:]
         if words and read_python((words[0], "-")):
