@@ -310,6 +310,18 @@ async def test_a_rank_in_a_process_group_ends_whatever_its_peers_do(
     assert first.files == (("file", "written"),)
 
 
+async def test_a_daemon_thread_has_its_modules_until_it_is_stopped(torch: Pair, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import threading\nbegun = threading.Event()\n"
+        "def work():\n    while True:\n        import torch\n        begun.set()\n"
+        "threading.Thread(target=work, daemon=True).start()\nbegun.wait()\nprint('through')\n"
+    )
+    probe = await torch.start(torch.warm, "python", str(program))
+    outcome = await probe.outcome()
+    assert (outcome.status, outcome.stdout, outcome.stderr) == (0, "through\n", "")
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"] if LONG else ["fork"])
 async def test_workers_of_torch(torch: Pair, tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"

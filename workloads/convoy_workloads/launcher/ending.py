@@ -99,6 +99,8 @@ def spare_modules() -> None:
         gc.unfreeze()
         return
     flush_files()
+    if len(sys._current_frames()) > 1:
+        return  # daemon threads run on until the interpreter stops them, and would miss the modules
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_warm))
     for name, module in _warm.items():
         if name not in ("sys", "builtins", "__main__") and sys.modules.get(name) is module:
