@@ -54,6 +54,13 @@ def test_what_convoy_sets_wins_as_in_a_pod() -> None:
     assert (found["CONVOY_PARAMS"], found["LANG"], found["HOME"]) == ("{}", "C", "/root")
 
 
+def test_a_job_without_warm_ranks_has_none_here_either() -> None:
+    cold = job()
+    cold.spec.recovery.warm = False
+    assert "CONVOY_WARM" not in pod_environment(job(), "worker", {}, Path("/c"))
+    assert pod_environment(cold, "worker", {}, Path("/c"))["CONVOY_WARM"] == "false"
+
+
 @pytest.mark.parametrize(
     ("endings", "words"),
     [

@@ -123,5 +123,6 @@ def spare_groups() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
     library = ctypes.CDLL(None)
     # The last to register is the first to be called: buffers are written, then all is over.
-    for function in (library._exit, library.fcloseall):
+    for name in ("_exit", "fcloseall") if hasattr(library, "on_exit") else ():  # glibc's
+        function = getattr(library, name)
         library.on_exit(ctypes.cast(function, ctypes.c_void_p), None)

@@ -66,23 +66,12 @@ def main() -> int | Program:
 
 def _given_environment() -> dict[str, str]:
     """The variables that this process was executed with."""
-    with open("/proc/self/environ", "rb") as file:
-        entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
+    except OSError:  # an interpreter with capabilities of its own
+        return dict(os.environ)
     return {name: value for name, _, value in entries if name != ZYGOTE_FD}
-
-
-def _localized(value: Any) -> Any:
-    """The text of a request as this interpreter reads such bytes from its environment and arguments.
-
-    The launcher reads bytes as UTF-8 whatever the locale is; here the user's locale and options count.
-    """
-    if isinstance(value, str):
-        return os.fsdecode(value.encode("utf-8", "surrogateescape"))
-    if isinstance(value, list):
-        return [_localized(one) for one in value]
-    if isinstance(value, dict):
-        return {_localized(key): _localized(one) for key, one in value.items()}
-    return value
 
 
 def _tell(server: socket.socket, event: dict[str, Any]) -> None:
