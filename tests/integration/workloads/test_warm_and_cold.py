@@ -50,7 +50,7 @@ async def pair(
     write_forms(here)
     with contextlib.chdir(here):  # before the zygote is started
         yield pair
-    pair.warm.stop()
+    pair.stop()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -59,7 +59,7 @@ async def torch(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]
     environment = {"PATH": path, "HOME": "/nowhere", "OMP_NUM_THREADS": "2", "GLOO_SOCKET_IFNAME": "lo"}
     pair = Pair(environment, tmp_path_factory.mktemp("out"))
     yield pair
-    pair.warm.stop()
+    pair.stop()
 
 
 _BY_NATURE = [
@@ -201,7 +201,7 @@ async def test_what_is_read_at_the_start(tmp_path: Path, variables: dict[str, st
     try:
         await assert_same_state(pair)
     finally:
-        pair.warm.stop()
+        pair.stop()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

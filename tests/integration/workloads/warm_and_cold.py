@@ -10,7 +10,7 @@ from pathlib import Path
 
 from convoy_workloads.launcher import starting
 from convoy_workloads.launcher.command import parse
-from convoy_workloads.launcher.rank import Rank
+from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.launcher.rank_env import Assignment, rank_environment
 from convoy_workloads.launcher.streams import Streams
 from convoy_workloads.launcher.system import library
@@ -125,7 +125,11 @@ class Pair:
             )
         return probe
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
+        """Ends the zygote, and what a failed test has left."""
+        for probe in self._ranks.values():
+            if probe.state != EXITED:
+                probe.kill()
         self.warm.stop()
 
     def _ended(self, pid: int, status: int) -> None:

@@ -74,6 +74,20 @@ def _given_environment() -> dict[str, str]:
     return {name: value for name, _, value in entries if name != ZYGOTE_FD}
 
 
+def _localized(value: Any) -> Any:
+    """The text of a request as this interpreter reads such bytes from its environment and arguments.
+
+    The launcher reads bytes as UTF-8 whatever the locale is; here the user's locale and options count.
+    """
+    if isinstance(value, str):
+        return os.fsdecode(value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, list):
+        return [_localized(one) for one in value]
+    if isinstance(value, dict):
+        return {_localized(key): _localized(one) for key, one in value.items()}
+    return value
+
+
 def _tell(server: socket.socket, event: dict[str, Any]) -> None:
     server.send(json.dumps(event).encode())
 
