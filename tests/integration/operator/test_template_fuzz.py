@@ -38,6 +38,7 @@ from .mutations import job
 COUNT = int(os.environ.get("CONVOY_FUZZ_TEMPLATES", "200"))
 FIRST = int(os.environ.get("CONVOY_FUZZ_FIRST", "0"))
 AT_ONCE = 8
+DROPPED = ("there is no such field", "levels of objects and lists")
 
 
 class NoAgents:
@@ -111,7 +112,9 @@ class Trial:
         made = self.world.pods.get(self.namespace, f"{name}-worker-0") is not None
         if reason == "InvalidSpec" and "spec." not in str(status.get("message")):
             self.faults.append(f"{number}: no path in {status.get('message')}")
-        if made and found and "there is no such field" not in found[0]:
+        # The server drops unknown fields of such a client, whatever is in them.
+        dropped = any(words in one for words in DROPPED for one in found)
+        if made and found and not dropped:
             self.faults.append(f"{number}: validate refuses what runs: {found[0][:300]}")
         self.outcomes["pods created" if made else str(reason)] += 1
 
