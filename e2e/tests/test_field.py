@@ -28,7 +28,7 @@ def field(cluster: Cluster) -> Iterator[str]:
     programs = [f"--from-file={path}" for path in sorted(FIELD.glob("*.py"))]
     cluster.kubectl("-n", NAMESPACE, "create", "configmap", "scripts", *programs)
     yield NAMESPACE
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s", deadline=130)
 
 
 @pytest.fixture
