@@ -127,6 +127,12 @@ class Launch:
         """The option for the number of processes."""
         return "--num_gpus" if self.launcher == DEEPSPEED else "--nproc-per-node"
 
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Options that Convoy does not know, as written: those of a later release, or misspelt ones."""
+        options: tuple[str, ...] = self.values["unlisted"]
+        return options
+
     def gives(self, destination: str) -> bool:
         """Whether the option has a value, known or not."""
         return bool(self.values[destination]) or destination in self.values["unknown"]
@@ -210,6 +216,21 @@ def contradiction(launch: Launch, processes: int, gpus: int = 0) -> str:
     if count < 1:
         return f"{option}: at least 1 process is needed"
     return f"{option}, but processesPerReplica is {processes}: set it to {number}"
+
+
+def irreplaceable(launch: Launch, processes: int) -> str:
+    """Return why Convoy cannot start so many ranks of a pod in the launcher's place; empty if it can.
+
+    With one rank the launcher itself can be started: it knows its own options.
+    """
+    if not launch.unlisted or processes == 1:
+        return ""
+    options = " ".join(launch.unlisted)
+    return (
+        f"Convoy does not know the {launch.launcher} option {options}, so it cannot start the {processes} "
+        f"ranks of the pod in the place of {launch.launcher}: leave the option out, or set "
+        f"processesPerReplica to 1 and {launch.option} to {processes}: then {launch.launcher} starts them"
+    )
 
 
 def nodes(text: str | None) -> tuple[int, int] | None:

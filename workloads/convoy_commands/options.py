@@ -50,7 +50,8 @@ def parse(
     """Return the values by destination, `script` and `arguments` among them; None for what is not given.
 
     `unknown`: whether a value cannot be read before the command runs. Such values are None too, and their
-    destinations are under `unknown`.
+    destinations are under `unknown`. Options that are not in the table are under `unlisted`, as written: what
+    stands behind them may be their values, so only what stands before them is certain.
     `positionals`: the launcher's names for the script and its arguments, as in its errors.
     RefusedError with the launcher's words for what the launcher refuses; HelpRequestedError for `--help`.
     """
@@ -61,11 +62,12 @@ def parse(
         _add(parser, option, environment, unknown, unread)
     parser.add_argument("script", metavar=positionals[0])
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar=positionals[1])
-    values = vars(parser.parse_args(list(words)))
+    found, unlisted = parser.parse_known_args(list(words))
+    values = vars(found)
     for name, value in values.items():
         if isinstance(value, list) and name != "arguments":  # some versions read `--x=--` so
             raise RefusedError(f"argument --{name}: expected one argument")
-    return {**values, "unknown": unread}
+    return {**values, "unknown": unread, "unlisted": tuple(unlisted)}
 
 
 def _add(

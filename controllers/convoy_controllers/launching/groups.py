@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from convoy_commands.launch import CONVOYS_VARIABLES, Launch, contradiction, nodes, read_launch
+from convoy_commands.launch import CONVOYS_VARIABLES, Launch, contradiction, irreplaceable, nodes, read_launch
 from convoy_commands.launchers import DEEPSPEED, TORCHRUN, launcher_of
 from convoy_commands.options import HelpRequestedError, RefusedError
 from convoy_commands.references import expand
@@ -92,6 +92,8 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
         return None
     if launch is None:
         return None
+    if launch.unlisted:
+        return _as_it_is(launch, Call(launch.launcher, tuple(words)), environment, pods)
     if why := contradiction(launch, pods.processes, pods.gpus):
         return Problem(why)
     option, bounds = _nodes(launch)
@@ -101,6 +103,16 @@ def _replaced(words: Sequence[str], environment: Mapping[str, str], pods: Pods) 
             "set replicas to that number, or leave the option out"
         )
     return None
+
+
+def _as_it_is(launch: Launch, call: Call, environment: Mapping[str, str], pods: Pods) -> Problem | None:
+    """A launcher with options that Convoy does not know: it runs itself, once per pod."""
+    why = irreplaceable(launch, pods.processes)
+    if not why and launch.launcher == DEEPSPEED and pods.alike > 1:
+        why = _alone(" ".join(("deepspeed", *launch.unlisted)), pods, "leave the option out")
+    if not why and pods.alike > 1:
+        why = _split(call, environment, pods)
+    return Problem(why) if why else None
 
 
 def _nodes(launch: Launch) -> tuple[str, tuple[int, int] | None]:
@@ -144,7 +156,7 @@ def _torchrun(call: Call, environment: Mapping[str, str], pods: Pods) -> str:
 
 def _without_endpoint(launch: Launch) -> str:
     backend = launch.values["rdzv_backend"]
-    if backend in (None, "static") or launch.gives("rdzv_endpoint"):
+    if backend in (None, "static") or launch.gives("rdzv_endpoint") or launch.unlisted:
         return ""
     return (
         f"torchrun --rdzv-backend={backend} meets at this pod without --rdzv-endpoint: leave it out, or add "

@@ -129,6 +129,12 @@ def test_what_starts_cold(words: str, cold: str) -> None:
     assert " ".join(start.argv) == cold
 
 
+@pytest.mark.parametrize("words", ["torchrun --nproc=2 --later 3 t.py -v", "deepspeed --later=3 t.py"])
+def test_a_launcher_with_options_that_convoy_does_not_know_runs_itself(words: str) -> None:
+    start = parse(words.split(), {}, 1).of(0)
+    assert (" ".join(start.argv), start.warm, start.refusal) == (words, False, "")
+
+
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
@@ -138,7 +144,8 @@ def test_what_starts_cold(words: str, cold: str) -> None:
         ("torchrun --max-restarts x t.py", "argument --max-restarts/--max_restarts: invalid int value: 'x'"),
         ("torchrun --start-method x t.py", "invalid choice: 'x'"),
         ("torchrun --standalone=1 t.py", "argument --standalone: ignored explicit argument '1'"),
-        ("torchrun --ngpus=2 t.py", "torchrun: error: unrecognized arguments: --ngpus=2"),
+        ("torchrun --later=2 t.py", "Convoy does not know the torchrun option --later=2, so it cannot start"),
+        ("deepspeed --later 2 t.py", "or set processesPerReplica to 1 and --num_gpus to 4: then deepspeed"),
         ("torchrun --nnodes 2:1 t.py", "got min_nodes=2, max_nodes=1"),
         ("torchrun --nnodes 1:2:3 t.py", 'nnodes=1:2:3 is not in "MIN:MAX" format'),
         ("torchrun --nnodes two t.py", "invalid literal for int"),

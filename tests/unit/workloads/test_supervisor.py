@@ -102,7 +102,7 @@ async def test_a_hung_rank_that_survives_sigkill_ends_the_launcher() -> None:
         ("--nproc=2", 127, "python: command not found"),
         ("--n=2", 2, "torchrun: error: ambiguous option: --n=2 could match"),
         ("--max-restarts=often", 2, "invalid int value: 'often'"),
-        ("--processes=2", 2, "unrecognized arguments"),
+        ("--processes=2", 2, "does not know the torchrun option --processes=2"),
     ],
 )
 async def test_what_torchrun_would_refuse_is_the_ranks_failure(

@@ -188,6 +188,8 @@ def outcome(read: Callable[[list[str]], dict[str, Any]], words: list[str]) -> di
 
 def ours(words: list[str]) -> dict[str, Any]:
     values = parse("torchrun", TORCHRUN_OPTIONS, words, {})
+    if values["unlisted"]:
+        raise RefusedError("unrecognized arguments: " + " ".join(values["unlisted"]))
     return {**values, "training_script": values["script"], "training_script_args": values["arguments"]}
 
 

@@ -89,7 +89,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str] | None = None, pro
 
 def _launched(words: tuple[str, ...], environment: Mapping[str, str], processes: int) -> Start:
     # argparse is needed for launchers alone.
-    from convoy_commands.launch import contradiction, read_launch  # noqa: PLC0415
+    from convoy_commands.launch import contradiction, irreplaceable, read_launch  # noqa: PLC0415
     from convoy_commands.options import HelpRequestedError, RefusedError  # noqa: PLC0415
 
     try:
@@ -100,6 +100,8 @@ def _launched(words: tuple[str, ...], environment: Mapping[str, str], processes:
         return Start(words, refusal=str(error))
     if launch is None:
         return Start(words)
+    if launch.unlisted:  # the launcher itself may know them
+        return Start(words, refusal=irreplaceable(launch, processes or 1))
     if processes and (refusal := contradiction(launch, processes)):
         return Start(words, refusal=refusal)
     if launch.bare:
