@@ -36,7 +36,7 @@ _LOST_STEPS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _AGES = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 14_400)
 _WATCHED = (PODS, NODES, GUARD_POLICIES, NODE_HEALTHS, HEALTH_SWEEPS, HARDWARE_CLASSES)
 
-VERBS = ("get", "list", "create", "delete", "patch", "patch_status", "apply", "evict")
+VERBS = ("get", "list", "create", "dry_run", "delete", "patch", "patch_status", "apply", "evict")
 """What is asked of the API server, but for watches, which have no end."""
 
 # Half of all series would be times at which others began.
