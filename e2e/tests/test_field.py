@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_a_null_in_an_affinity_does_not_stall_a_job_that_runs(cluster: Cluster, 
 def test_a_template_that_no_pod_can_be_made_of_is_refused_with_its_path(cluster: Cluster, jobs: Jobs) -> None:
     made = subprocess.run(
         [cluster.binaries / "kubectl", "-n", NAMESPACE, "apply", "-f", FIELD / "no-mount-path.yaml"],
-        env={"KUBECONFIG": str(cluster.kubeconfig)},
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
         capture_output=True,
         text=True,
         check=False,
@@ -204,7 +205,7 @@ def test_a_program_below_a_shell_saves_before_it_leaves(cluster: Cluster, jobs: 
     jobs.wait(lambda: jobs.pods("slowterm-shell") and "runs" in _log_so_far(jobs, pod), 120, "it runs")
     with subprocess.Popen(
         [cluster.binaries / "kubectl", "-n", NAMESPACE, "logs", "-f", pod],
-        env={"KUBECONFIG": str(cluster.kubeconfig)},
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
         stdout=subprocess.PIPE,
         text=True,
     ) as follower:
