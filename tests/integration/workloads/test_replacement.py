@@ -1,8 +1,9 @@
-"""How fast ranks make room for those of a later incarnation, and how a launcher is ended at once."""
+"""How ranks make room for those of a later incarnation, and how a launcher is ended at once."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,85 @@ async def test_ranks_in_a_collective_make_room_at_once(agent: Agent, launch: Lau
     assert [(await agent.hears_exit(rank))["signal"] for rank in (0, 1)] == [signal.SIGKILL] * 2
     assert [(await agent.hears_exit(rank, 2))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert seconds < 2
+
+
+SAVES = """
+import os, signal, sys, threading, time
+name, asked = sys.argv[1], threading.Event()
+if name == "sigwait":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=lambda: signal.sigwait({signal.SIGTERM}) and asked.set()).start()
+else:
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+print("up", name, flush=True)
+while not asked.wait(0.01): pass
+print("saving", name, flush=True)
+with open(f"saved-{name}", "w") as file:
+    while not os.path.exists("go"): time.sleep(0.01)
+    file.write("whole")
+sys.exit(75)
+"""
+"""Saves when it is asked to leave, for as long as the test likes."""
+
+JOINED = """
+import sys, time
+import convoy
+with convoy.join() as job:
+    print("up", sys.argv[1], flush=True)
+    while True: time.sleep(0.01)
+"""
+SAVERS = {
+    "own": "exec $PYTHON saves.py own",
+    "shell": "$PYTHON saves.py shell; echo",
+    "sigwait": "exec $PYTHON saves.py sigwait",
+}
+OTHERS = {
+    "plain": "echo up plain; exec sleep 1000",
+    "ignores": "trap '' TERM; echo up ignores; sleep 1000; echo",
+    "joined": "WORLD_SIZE=1 RANK=0 exec $PYTHON joined.py joined",
+}
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> list[str]:
+    """A command that runs the script of its rank, in the order of `SAVERS` and `OTHERS`."""
+    (tmp_path / "saves.py").write_text(SAVES)
+    (tmp_path / "joined.py").write_text(JOINED)
+    for number, script in enumerate((SAVERS | OTHERS).values()):
+        (tmp_path / str(number)).write_text(f"export PYTHON='{sys.executable} -S'\n{script}\n")
+    return ["sh", "-c", 'exec sh "$RANK"']
+
+
+async def test_replaced_ranks_that_save_on_sigterm_have_time_and_others_none(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    names = list(SAVERS | OTHERS)
+    await agent.form(scripts, ranks=len(names))
+    await until(lambda: all(f"] up {name}\n" in launcher.log for name in names))
+    await agent.form(["true"], ranks=len(names), incarnation=2)
+    for rank in range(len(SAVERS), len(names)):
+        assert (await agent.hears_exit(rank))["signal"] == signal.SIGKILL
+    await until(lambda: all(f"] saving {name}\n" in launcher.log for name in SAVERS))
+    assert not [m for m in agent.heard if m["type"] == "rank" and m["incarnation"] == 2]
+    (tmp_path / "go").touch()
+    assert [(await agent.hears_exit(rank))["exitCode"] for rank in range(len(SAVERS))] == [75] * len(SAVERS)
+    assert {(tmp_path / f"saved-{name}").read_text() for name in SAVERS} == {"whole"}
+    assert (await agent.hears_exit(0, 2))["exitCode"] == 0
+
+
+async def test_a_warm_rank_saves_too_and_no_longer_than_the_pods_grace(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path
+) -> None:
+    launcher = launch(CONVOY_GRACE_SECONDS="0.5")
+    await agent.hears(lambda m: m["type"] == "hello")
+    await agent.form(["python", "saves.py", "warm"], ranks=1)
+    await until(lambda: "] up warm\n" in launcher.log)
+    await agent.form(["true"], ranks=1, incarnation=2)
+    assert (await agent.hears_exit(0))["signal"] == signal.SIGKILL
+    assert "] saving warm\n" in launcher.log
+    assert (await agent.hears_exit(0, 2))["exitCode"] == 0
 
 
 @pytest.mark.parametrize("terminating", [False, True], ids=["alone", "after SIGTERM"])

@@ -126,3 +126,11 @@ def test_a_wait_with_a_limit_of_its_own_is_no_hang(tmp_path: Path) -> None:
     assert hung(allowed, allowed.at + 10.1, 10.0)
     beat.touch()
     assert read(str(path)).at < at + 1000.0
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_pulse_tells_a_joined_program_from_the_hook(tmp_path: Path, joined: bool) -> None:
+    path = tmp_path / "beat"
+    path.touch()
+    Beat(str(path), joined).start()
+    assert read(str(path)).joined is joined

@@ -44,7 +44,7 @@ def test_a_process_is_read_as_it_is(child: subprocess.Popen[bytes]) -> None:
     assert proc.arguments(pid)[1:] == (b"-I", b"-S", b"-c", PROGRAM.encode())
     assert proc.program(pid).startswith("python")
     assert proc.environment(pid) == (b"COLOUR=red",)
-    assert proc.catches(pid, signal.SIGTERM) and not proc.catches(pid, signal.SIGUSR1)
+    assert proc.handles(pid, signal.SIGTERM) and not proc.handles(pid, signal.SIGUSR1)
     assert proc.cgroup(pid) == proc.cgroup(os.getpid())
     ends = [str(Path(f"/proc/self/fd/{pipe.fileno()}").readlink()) for pipe in (child.stdin, child.stdout)]
     assert proc.read_pipe(pid) == ends[0]
@@ -62,5 +62,5 @@ def test_of_one_that_is_not_there_nothing_is_known() -> None:
     nobody = 999_999_999
     assert proc.environment(nobody) == proc.arguments(nobody) == (b"",)
     assert (proc.program(nobody), proc.cgroup(nobody), proc.read_pipe(nobody)) == ("", "", "")
-    assert not proc.written_pipes(nobody) and not proc.catches(nobody, signal.SIGTERM)
+    assert not proc.written_pipes(nobody) and not proc.handles(nobody, signal.SIGTERM)
     assert proc.scan("/nowhere") == {}

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from convoy_workloads.launcher import supervisor
+from convoy_workloads.launcher import stopping, supervisor
 from convoy_workloads.launcher.rank import RUNNING, Rank
 from convoy_workloads.launcher.rank_env import parse_assignment
 from convoy_workloads.launcher.supervisor import Supervisor
@@ -26,8 +26,9 @@ ASSIGNMENT = {
 
 @pytest.fixture
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ABORT_SECONDS", "KILL_SECONDS", "SHUTDOWN_SECONDS"):
+    for name in ("ABORT_SECONDS", "SHUTDOWN_SECONDS"):
         monkeypatch.setattr(supervisor, name, 0.05)
+    monkeypatch.setattr(stopping, "KILL_SECONDS", 0.05)
     monkeypatch.setenv("CONVOY_GRACE_SECONDS", "0.05")
 
 
@@ -71,11 +72,12 @@ async def test_a_rank_that_is_still_being_started_is_not_stuck() -> None:
     launcher = Supervisor()
     launcher._exit = asyncio.get_running_loop().create_future()
     rank = Rank(1, 0, "")
-    stopping = asyncio.create_task(launcher._stop([rank], 0.05))
+    launcher._ranks = [rank]
+    ending = asyncio.create_task(launcher._stop(0.05))
     await asyncio.sleep(0.3)
-    assert not stopping.done()
+    assert not ending.done()
     rank.fail(143, "the pod is ending", False)
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(ending, 10)
     assert not launcher._exit.done()
 
 

@@ -90,12 +90,11 @@ def program(pid: int, root: str = ROOT) -> str:
     return os.path.basename(path)
 
 
-def catches(pid: int, number: int, root: str = ROOT) -> bool:
-    """Whether it has a handler for this signal."""
-    for line in _text(f"{root}/{pid}/status").splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
+def handles(pid: int, number: int, root: str = ROOT) -> bool:
+    """Whether it has a handler for this signal, or leaves the signal to a thread that waits for it."""
+    lines = (line.partition(":") for line in _text(f"{root}/{pid}/status").splitlines())
+    masks = [int(value, 16) for name, _, value in lines if name in ("SigBlk", "SigCgt")]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def cgroup(pid: int, root: str = ROOT) -> str:

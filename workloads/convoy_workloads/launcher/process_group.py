@@ -30,7 +30,7 @@ class Member(NamedTuple):
     program: str
     arguments: tuple[bytes, ...]
     handles: bool
-    """Whether it has a handler for SIGTERM."""
+    """Whether it handles SIGTERM."""
     reads: str
     """The pipe that is its standard input; empty when that is none."""
     writes: frozenset[str]
@@ -213,7 +213,7 @@ def _members(first: int) -> dict[int, Member]:
             process,
             proc.program(pid),
             proc.arguments(pid),
-            proc.catches(pid, signal.SIGTERM),
+            proc.handles(pid, signal.SIGTERM),
             proc.read_pipe(pid),
             frozenset(),
         )

@@ -287,14 +287,3 @@ class Rank:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-async def ends(ranks: list[Rank], seconds: float) -> list[Rank]:
-    """Waits for the ranks to end; those that have not after `seconds`."""
-    left = [rank for rank in ranks if rank.state != EXITED]
-    if left:
-        waiting = [asyncio.ensure_future(rank.done.wait()) for rank in left]
-        _, pending = await asyncio.wait(waiting, timeout=seconds)
-        for one in pending:
-            one.cancel()
-    return [rank for rank in left if rank.state != EXITED]

@@ -9,13 +9,13 @@ import signal
 import time
 from typing import Any
 
-from convoy_workloads.launcher import command, home, leftovers, system
+from convoy_workloads.launcher import command, home, leftovers, stopping, system
 from convoy_workloads.launcher.agent_link import AgentLink
 from convoy_workloads.launcher.beats import Beats
 from convoy_workloads.launcher.oom import OomWatch
 from convoy_workloads.launcher.output import say
 from convoy_workloads.launcher.port import RendezvousPort
-from convoy_workloads.launcher.rank import EXITED, Rank, ends
+from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.launcher.rank_env import Assignment, parse_assignment, rank_environment
 from convoy_workloads.launcher.starting import start_rank
 from convoy_workloads.launcher.zygotes import Zygotes
@@ -23,19 +23,13 @@ from convoy_workloads.runtime import beat
 from convoy_workloads.runtime.errors import OTHER, worst
 from convoy_workloads.runtime.frames import Message
 
-REPLACE_SECONDS = 0.0
-"""Between SIGTERM and SIGKILL for ranks of an incarnation that has been replaced: none. What they might still
-save is refused from now on, so the time would serve nobody, while the job stands still: a rank that waits for
-a peer in a collective handles no signal, and would use up all of it."""
 SHUTDOWN_SECONDS = 5.0
 """Between SIGTERM and SIGKILL when the operator ends the launcher."""
 GRACE_SECONDS = 25.0
-"""Between SIGTERM and SIGKILL when the pod is to go; below the kubelet's 30 s. `CONVOY_GRACE_SECONDS`."""
+"""Between SIGTERM and SIGKILL when the pod is to go, and for ranks that save their state when they are
+replaced; below the kubelet's 30 s. `CONVOY_GRACE_SECONDS`."""
 ABORT_SECONDS = 5.0
 """Between the stack trace of a hung rank and SIGKILL."""
-KILL_SECONDS = 10.0
-"""A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is
-gone. Nothing in this pod can end it."""
 LONELY_SECONDS = 60.0
 """How long, after all ranks ended, an agent that is away is waited for. `CONVOY_LONELY_SECONDS`."""
 LEAVE_SECONDS = 2.0
@@ -152,7 +146,7 @@ class Supervisor:
         say(f"ends with {code}: {reason}" if reason else f"ends with {code}")
         self._terminating = self._ordered = True
         self._immediate = self._immediate or immediate
-        await self._stop(self._ranks, 0.0 if immediate else SHUTDOWN_SECONDS)
+        await self._stop(0.0 if immediate else SHUTDOWN_SECONDS)
         self._finish(code)
 
     def _finish(self, code: int) -> None:
@@ -169,7 +163,8 @@ class Supervisor:
             assignment = self._wanted
             if assignment is None or assignment is self._current:
                 continue
-            await self._stop(self._ranks, REPLACE_SECONDS)
+            if stuck := await stopping.replace(self._ranks, self._grace):
+                self._give_up(stuck)
             if self._ranks:
                 await leftovers.clear(self._sessions, say)
                 self._sessions.clear()
@@ -220,31 +215,17 @@ class Supervisor:
             f"{time.monotonic() - began:.3f} s"
         )
 
-    async def _stop(self, ranks: list[Rank], grace: float) -> None:
-        """Asks the ranks to leave and, after `grace` seconds, makes them: at once without any. Where that
-        fails, gives up.
-        """
-        left = [rank for rank in ranks if rank.state != EXITED]
-        if grace:
-            for rank in left:
-                rank.terminate()
-            left = await ends(left, grace)
-        while left:
-            killed = [rank for rank in left if rank.pid]  # the others are about to start: not stuck
-            for rank in killed:
-                rank.kill()
-            left = await ends(left, KILL_SECONDS)
-            stuck = [rank for rank in left if rank in killed]
-            if stuck:
-                self._give_up(stuck)
-                return
+    async def _stop(self, grace: float) -> None:
+        """Stops all ranks; gives up where that fails."""
+        if stuck := await stopping.stop(self._ranks, grace):
+            self._give_up(stuck)
 
     def _give_up(self, ranks: list[Rank]) -> None:
         """Ends the launcher, so that the pod is replaced."""
         names = ", ".join(f"{rank.rank} (process {rank.pid})" for rank in ranks)
         say(
-            f"SIGKILL HAS NOT ENDED RANK {names} in {KILL_SECONDS:.0f} s: most likely a volume does not "
-            f"answer. The launcher ends with {OTHER}: the pod must be replaced"
+            f"SIGKILL HAS NOT ENDED RANK {names} in {stopping.KILL_SECONDS:.0f} s: most likely a volume does "
+            f"not answer. The launcher ends with {OTHER}: the pod must be replaced"
         )
         self._terminating = True
         self._finish(OTHER)
@@ -310,7 +291,7 @@ class Supervisor:
         elif rank.hung:
             if now - rank.aborted_at > ABORT_SECONDS:
                 rank.kill()
-            if now - rank.aborted_at > ABORT_SECONDS + KILL_SECONDS and not self._terminating:
+            if now - rank.aborted_at > ABORT_SECONDS + stopping.KILL_SECONDS and not self._terminating:
                 self._give_up([rank])
         elif self._current is not None and rank.beat:
             pulse = beat.read(rank.beat)
@@ -328,7 +309,7 @@ class Supervisor:
     async def _terminate(self) -> None:
         """The pod is to go: the ranks may save their state first."""
         say(f"asked to end: the ranks have {self._grace:g} s")
-        await self._stop(self._ranks, self._grace)
+        await self._stop(self._grace)
         codes = [rank.exit_code for rank in self._ranks]
         if not self._ordered:
             self._finish(worst(codes) if codes else 128 + signal.SIGTERM)

@@ -24,7 +24,7 @@ evaluation, exit handlers, threads that do not end."""
 FIRST_STEP_FACTOR = 3
 """How many times hangSeconds the first step may take."""
 
-_RECORD = struct.Struct("<QQQQQQQQ")
+_RECORD = struct.Struct("<QQQQQQQQ?")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Pulse:
     """When its main program was over; 0 while it may make more steps."""
     pid: int = 0
     """The process that makes the steps: a shell around it may be the rank's first process."""
+    joined: bool = False
+    """Whether the program itself reports its steps (`convoy.join()`), and so saves by Convoy's rules."""
 
 
 def hung(pulse: Pulse, now: float, hang_seconds: float) -> bool:
@@ -64,15 +66,17 @@ def read(path: str) -> Pulse:
         return Pulse()
     if len(data) < _RECORD.size:
         return Pulse()
-    state, nanoseconds, *counts = _RECORD.unpack(data)
-    return Pulse(state, nanoseconds / 1e9, *counts)
+    state, nanoseconds, *others = _RECORD.unpack(data)
+    return Pulse(state, nanoseconds / 1e9, *others)
 
 
 class Beat:
     """The rank's side. Does nothing without a file; telemetry must never end a training run."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, joined: bool = False) -> None:
+        """`joined`: as in `Pulse`."""
         self._fd: int | None = None
+        self._joined = joined
         self._state = SILENT
         self.last_step = 0
         """The newest step that was said to be done; 0 before the first of this process."""
@@ -142,6 +146,7 @@ class Beat:
             int(self.checkpoint_seconds * 1000),
             self._finished_ms,
             os.getpid(),
+            self._joined,
         )
         try:
             os.pwrite(self._fd, record, 0)

@@ -65,7 +65,7 @@ class Job(Generic[P]):
         self.saves_itself = False
         """Whether the program restores and saves by itself (`convoy.dcp`)."""
         self._place = place
-        self._beat = Beat(place.beat)
+        self._beat = Beat(place.beat, joined=True)
         self._interruption = Interruption()
         self._meter = Meter()
         self._printed = 0.0
@@ -86,8 +86,8 @@ class Job(Generic[P]):
 
     def __enter__(self) -> Job[P]:
         hooks.mute()
+        self._beat.start()  # first, since the launcher takes a handler of SIGTERM for the program's own
         self._interruption.arm()
-        self._beat.start()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

@@ -1,0 +1,75 @@
+"""How ranks are stopped: SIGTERM and time to save their state, then SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterable
+
+from convoy_workloads.launcher import proc
+from convoy_workloads.launcher.rank import EXITED, Rank
+from convoy_workloads.runtime import beat
+
+KILL_SECONDS = 10.0
+"""A rank that SIGKILL has not ended by then waits in the kernel, mostly for a network file system that is
+gone. Nothing in this pod can end it."""
+
+
+async def stop(ranks: Iterable[Rank], grace: float) -> list[Rank]:
+    """Stop the ranks within `grace` seconds, at once without any. Return those that survive SIGKILL."""
+    left = [rank for rank in ranks if rank.state != EXITED]
+    if grace:
+        for rank in left:
+            rank.terminate()
+        left = await unfinished(left, grace)
+    while left:
+        killed = [rank for rank in left if rank.pid]  # the others are about to start: not stuck
+        for rank in killed:
+            rank.kill()
+        left = await unfinished(left, KILL_SECONDS)
+        if stuck := [rank for rank in left if rank in killed]:
+            return stuck
+    return []
+
+
+async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
+    """Stop the ranks of a replaced incarnation. Return those that survive SIGKILL.
+
+    Only ranks that save their state on SIGTERM get time for it. The job stands still meanwhile, and one that
+    waits for a peer in a collective handles no signal.
+    """
+    saving = savers(ranks)
+    others = [rank for rank in ranks if rank not in saving]
+    for rank in others:
+        rank.kill()
+    return await stop(saving, grace) or await stop(others, 0.0)
+
+
+def savers(ranks: Iterable[Rank]) -> list[Rank]:
+    """Return the ranks that handle SIGTERM and whose saves are their own.
+
+    The checkpoints of a program that calls `convoy.join()` are refused once its incarnation is replaced. A
+    warm rank is asked alone, of a cold one all processes are.
+    """
+    asked = [
+        rank
+        for rank in ranks
+        if rank.state != EXITED and not (rank.hung or rank.lingers or beat.read(rank.beat).joined)
+    ]
+    cold = {rank.pid for rank in asked if not rank.warm}
+    handling = {rank.pid for rank in asked if rank.warm and proc.handles(rank.pid, signal.SIGTERM)}
+    for one in proc.scan().values() if cold else ():
+        if one.session in cold - handling and proc.handles(one.pid, signal.SIGTERM):
+            handling.add(one.session)
+    return [rank for rank in asked if rank.pid in handling]
+
+
+async def unfinished(ranks: Iterable[Rank], seconds: float) -> list[Rank]:
+    """Wait for the ranks to end; return those that have not after `seconds`."""
+    left = [rank for rank in ranks if rank.state != EXITED]
+    if left:
+        waiting = [asyncio.ensure_future(rank.done.wait()) for rank in left]
+        _, pending = await asyncio.wait(waiting, timeout=seconds)
+        for one in pending:
+            one.cancel()
+    return [rank for rank in left if rank.state != EXITED]
