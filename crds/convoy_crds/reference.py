@@ -25,6 +25,8 @@ def _pattern(annotated: Any) -> str:
     return next(str(one.pattern) for one in field.metadata if getattr(one, "pattern", None))
 
 
+LONGEST_RULE = 1000
+"""Characters of a CEL rule that the page shows; its message says the same in words."""
 SHAPES = {
     _pattern(meta.DnsLabel): "a-z, 0-9 and `-`, with a letter or digit at both ends",
     _pattern(meta.ObjectName): "the name of an object: a-z, 0-9, `-` and `.`",
@@ -188,7 +190,8 @@ def _rules(found: list[Demand]) -> list[str]:
             text.append(title)
         for one in chosen:
             where = f"`{one.path}`: " if one.path else ""
-            text += [f"- {where}{_escaped(one.message)}\n", "    ```", f"    {one.rule}", "    ```\n"]
+            rule = ["    ```", f"    {one.rule}", "    ```\n"] if len(one.rule) <= LONGEST_RULE else []
+            text += [f"- {where}{_escaped(one.message)}\n", *rule]
     return text
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from convoy_crds import unchanged
 from convoy_crds.meta import (
     AUTO,
     Bytes,
@@ -536,14 +537,14 @@ class TrainingJob(Model):
             "shorten metadata.name or a role's name",
         ),
         Rule(
-            # Ranks are numbered through the roles in order, to which == is blind in a list of this type.
-            "(self.spec.roles == oldSelf.spec.roles && self.spec.checkpoint == oldSelf.spec.checkpoint"
-            " && self.spec.roles.map(r, r.name) == oldSelf.spec.roles.map(r, r.name)"
-            " && has(self.spec.engine) == has(oldSelf.spec.engine)"
-            " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))"
-            " || (has(self.spec.suspend) && self.spec.suspend)"
+            # What costs least comes first: `||` leaves out the rest.
+            "(has(self.spec.suspend) && self.spec.suspend)"
             " || !has(self.status) || !has(self.status.phase)"
-            " || self.status.phase in ['Pending', 'Suspending', 'Suspended']",
+            " || self.status.phase in ['Pending', 'Suspending', 'Suspended']"
+            f" || ({unchanged.roles('self.spec.roles', 'oldSelf.spec.roles')}"
+            f" && {unchanged.checkpoint('self.spec.checkpoint', 'oldSelf.spec.checkpoint')}"
+            " && has(self.spec.engine) == has(oldSelf.spec.engine)"
+            " && (!has(self.spec.engine) || self.spec.engine == oldSelf.spec.engine))",
             "engine, roles and checkpoint may change only while status.phase is Pending, Suspending or "
             "Suspended, or in the update that sets suspend: true; a job that has ended is made anew instead",
             ".spec",
