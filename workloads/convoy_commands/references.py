@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 _REFERENCE = re.compile(r"\$(?:(?P<escape>\$)|\((?P<name>[^)]*)\))")
+_NAMED = re.compile(r"\$\((?P<name>[^)]*)\)")
 
 
 def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -19,3 +20,13 @@ def expand(words: Sequence[str], environment: Mapping[str, str]) -> tuple[str, .
         return "$" if found["escape"] else environment.get(found["name"], found[0])
 
     return tuple(_REFERENCE.sub(value, word) for word in words)
+
+
+def substitute(value: str, environment: Mapping[str, str]) -> str:
+    """Return a variable's value that the kubelet has expanded, with references to further variables replaced.
+
+    Other references and `$$` stay as they are: the kubelet has been through the value.
+    """
+    if "$(" not in value:
+        return value
+    return _NAMED.sub(lambda found: environment.get(found["name"], found[0]), value)

@@ -115,3 +115,22 @@ def test_the_interface_is_that_of_the_default_route(route: str, route6: str, int
 )  # fmt: skip
 def test_the_quota_caps_the_cores(affinity: int, cpu_max: str, cpus: int) -> None:
     assert available_cpus(affinity, cpu_max) == cpus
+
+
+@pytest.mark.parametrize(
+    ("value", "own"),
+    [
+        ("$(RANK)", "7"),
+        ("tcp://$(MASTER_ADDR):$(MASTER_PORT)", "tcp://10.0.0.9:4242"),
+        ("$(WORLD_SIZE)/$(LOCAL_WORLD_SIZE) $(GROUP_RANK)", "8/2 3"),
+        ("$(CONVOY_JOB)", "ml/gpt"),
+        # The kubelet has replaced what it knows; the rest is text.
+        ("$(date) $RANK ${RANK} $$ $(RANK", "$(date) $RANK ${RANK} $$ $(RANK"),
+    ],
+)
+def test_variables_of_the_template_refer_to_the_ranks_own(value: str, own: str) -> None:
+    assert environment({"MINE": value})["MINE"] == own
+
+
+def test_parameters_are_no_variables_that_refer_to_others() -> None:
+    assert environment({"CONVOY_PARAMS": '{"a": "$(RANK)"}'})["CONVOY_PARAMS"] == '{"a": "$(RANK)"}'

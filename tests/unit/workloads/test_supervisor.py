@@ -124,7 +124,7 @@ async def test_what_torchrun_would_refuse_is_the_ranks_failure(
     ("word", "told"),
     [
         ("$(PROGRAM)", "no-such-program"),
-        ("$(PROGRAM)$(RANK)", "no-such-program$(RANK)"),
+        ("$(PROGRAM)$(OTHER)", "no-such-program$(OTHER)"),
         ("$$(PROGRAM)", "$(PROGRAM)"),
     ],
 )
@@ -135,3 +135,13 @@ async def test_the_command_names_variables_of_the_container(
     launcher = Supervisor()
     await launcher._start(parse_assignment({**ASSIGNMENT, "command": [word, "--fast"]}))
     assert [rank.message.partition(":")[0] for rank in launcher._ranks] == [told, told]
+
+
+def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAME", "bert")
+    options = ["--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "--master_port=$(MASTER_PORT)"]
+    command = ["torchrun", *options, "t.py", "$(NAME)-$(RANK)", "$$(RANK)"]
+    assignment = parse_assignment({**ASSIGNMENT, "command": command})
+    starts = [Supervisor()._parsed(assignment, local_rank) for local_rank in (0, 1)]
+    assert [start.refusal for start in starts] == ["", ""]
+    assert [start.arguments for start in starts] == [("bert-0", "$(RANK)"), ("bert-1", "$(RANK)")]

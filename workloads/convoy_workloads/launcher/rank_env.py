@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from convoy_commands.references import substitute
+
 if TYPE_CHECKING:
     from convoy_commands.launch import Launch
 
@@ -87,27 +89,35 @@ def rank_environment(
 
     `cpus`: cores this container may use, shared by its ranks; `interface`: the network interface for gloo, or
     empty; `library`: the folder that holds Convoy's packages; `launch`: the launcher's command line that
-    Convoy takes the place of. What the user set stays, except what makes the rank a rank.
+    Convoy takes the place of. What the user set stays, except what makes the rank a rank; where it refers to
+    that, as `$(RANK)`, it gets the rank's own value.
     """
-    environment = common_environment(base, library)
+    own = placement(assignment, local_rank)
+    environment = {
+        name: value if name.startswith("CONVOY_") else substitute(value, own)
+        for name, value in common_environment(base, library).items()
+    }
     environment.setdefault("OMP_NUM_THREADS", str(max(1, cpus // assignment.processes)))
     if interface:
         environment.setdefault("GLOO_SOCKET_IFNAME", interface)
-    environment.update(_group(assignment, local_rank))
-    environment.update(_elastic(assignment))
-    environment.update(_nested(assignment, local_rank))
-    environment.update(
-        CONVOY_INCARNATION=str(assignment.incarnation),
-        CONVOY_JOB=assignment.job,
-        CONVOY_JOB_UID=assignment.job_uid,
-        CONVOY_ROLE=assignment.role,
-        CONVOY_REPLICA=str(assignment.replica),
-        CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}",
-        CONVOY_BEAT=beat,
-    )
+    environment.update(own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_BEAT=beat)
     if launch is not None:
         environment.update(_chosen(launch, assignment, local_rank, base))
     return environment
+
+
+def placement(assignment: Assignment, local_rank: int) -> dict[str, str]:
+    """The variables that tell a rank its place, which the kubelet does not know."""
+    return {
+        **_group(assignment, local_rank),
+        **_elastic(assignment),
+        **_nested(assignment, local_rank),
+        "CONVOY_INCARNATION": str(assignment.incarnation),
+        "CONVOY_JOB": assignment.job,
+        "CONVOY_JOB_UID": assignment.job_uid,
+        "CONVOY_ROLE": assignment.role,
+        "CONVOY_REPLICA": str(assignment.replica),
+    }
 
 
 def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from convoy_workloads.launcher.oom import OomWatch
 from convoy_workloads.launcher.output import say
 from convoy_workloads.launcher.port import RendezvousPort
 from convoy_workloads.launcher.rank import EXITED, Rank
-from convoy_workloads.launcher.rank_env import Assignment, parse_assignment, rank_environment
+from convoy_workloads.launcher.rank_env import Assignment, parse_assignment, placement, rank_environment
 from convoy_workloads.launcher.starting import start_rank
 from convoy_workloads.launcher.zygotes import Zygotes
 from convoy_workloads.runtime import beat
@@ -180,9 +180,6 @@ class Supervisor:
             Rank(assignment.incarnation, rank, self._beats.new(assignment.incarnation, rank))
             for rank in assignment.ranks
         ]
-        # The kubelet expands the container's own command only, and that is the launcher's.
-        words = command.expand(assignment.command, self._environment)
-        start = command.parse(words, self._environment, assignment.processes)
         cpus, interface = system.cpus(), system.interface()
         began = time.monotonic()
         for local_rank, rank in enumerate(self._ranks):
@@ -191,6 +188,7 @@ class Supervisor:
                 self._link.send(rank.report())
                 continue
             self._link.send(rank.report())
+            start = self._parsed(assignment, local_rank)
             environment = rank_environment(
                 self._environment,
                 assignment,
@@ -214,6 +212,15 @@ class Supervisor:
             f"incarnation {assignment.incarnation}: {len(self._ranks)} ranks ({warm} warm) started in "
             f"{time.monotonic() - began:.3f} s"
         )
+
+    def _parsed(self, assignment: Assignment, local_rank: int) -> command.Start:
+        """How a rank's command is started.
+
+        The kubelet expands the container's own command only, and that is the launcher's.
+        """
+        known = {**self._environment, **placement(assignment, local_rank)}
+        words = command.expand(assignment.command, known)
+        return command.parse(words, self._environment, assignment.processes)
 
     async def _stop(self, grace: float) -> None:
         """Stops all ranks; gives up where that fails."""
