@@ -36,11 +36,13 @@ _BY_TEMPLATE = frozenset(
 )
 """Reasons of kubelets for not admitting a pod that no other node of its kind would admit either."""
 _NODE_FAILS = re.compile(
-    r"nvidia|cgroup|device|no space left|input/output error|transport endpoint"
-    r"|convoy_launch\.py.*No such file",
-    re.IGNORECASE | re.DOTALL,
+    r"nvidia|cgroup|device|no space left|input/output error|transport endpoint", re.IGNORECASE
 )
-"""Words of a container's end where its node could not start it, or the agent's volume was not there."""
+"""Words of a container runtime where its node could not start a container."""
+_NO_LAUNCHER = re.compile(r"convoy_launch\.py.*No such file", re.DOTALL)
+"""Words of an image's Python where the agent's volume was not there."""
+_OWN_END = ("", "Error")
+"""Reasons of a container's end by itself. Its message is then the end of its log: the program's words."""
 _WORDS = 400
 """Characters of a container's last words in a message."""
 
@@ -148,10 +150,16 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
         why = f"{warning.reason}: {warning.message}" if warning and told else "its Events say which"
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
     # Signals come from outside: the node's out-of-memory killer, a container that its runtime has lost.
-    if code > 128 or code == PREEMPTED or _NODE_FAILS.search(text):
-        why = f"it exited with code {code}" if reason in ("", "Error") else reason
+    if code > 128 or code == PREEMPTED or _by_node(pod):
+        why = f"it exited with code {code}" if reason in _OWN_END else reason
         return _end(pod, Reasons.POD_LOST, why=f"{why}: {text}" if text else why)
     return _end(pod, Reasons.CONTAINER_FAILED, words=last_words(text), **facts)
+
+
+def _by_node(pod: PodView) -> bool:
+    """Return True where the node could not start the ranks' container."""
+    words = _NO_LAUNCHER if pod.termination_reason in _OWN_END else _NODE_FAILS
+    return words.search(pod.termination_message) is not None
 
 
 def _end(pod: PodView, reason: Reason, **facts: str) -> PodEnd:

@@ -93,6 +93,28 @@ def failed_pod(**facts: Any) -> PodView:
         ),
         pytest.param(
             {
+                "exit_code": 1,
+                "termination_reason": "Error",
+                "termination_message": "CUDA error: device-side assert triggered",
+            },
+            "ContainerFailed",
+            ["device-side assert"],
+            False,
+            id="an error of the program's own that names a device",
+        ),
+        pytest.param(
+            {
+                "exit_code": 1,
+                "termination_reason": "Error",
+                "termination_message": "OSError: [Errno 28] No space left on device: '/data/out'",
+            },
+            "ContainerFailed",
+            ["No space left"],
+            False,
+            id="a volume of the program's that is full",
+        ),
+        pytest.param(
+            {
                 "exit_code": 2,
                 "termination_message": "can't open file '/x/convoy_launch.py': [Errno 2] No such file",
             },
