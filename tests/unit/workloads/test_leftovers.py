@@ -39,8 +39,9 @@ def test_in_a_cgroup_namespace_the_container_is_the_root(cgroup: str, foreign: b
     assert is_foreign([], cgroup, "0::/\n") is foreign
 
 
-def test_of_version_1_the_last_hierarchy_counts() -> None:
-    own = "4:memory:/pod1/worker\n1:name=systemd:/pod1/worker\n"
+@pytest.mark.parametrize("unified", ["", "0::/\n", "0::/system.slice/containerd.service\n"])
+def test_of_version_1_each_hierarchy_counts(unified: str) -> None:
+    own = "4:memory:/pod1/worker\n1:name=systemd:/pod1/worker\n" + unified
     assert not is_foreign(RANK, own, own)
     assert is_foreign(RANK, own.replace("worker", "debugger"), own)
 
@@ -94,3 +95,12 @@ async def test_what_was_killed_with_its_rank_is_not_reported(monkeypatch: pytest
     reports: list[str] = []
     await leftovers.clear({5}, reports.append, 5.0)
     assert not reports and not dying
+
+
+async def test_a_daemon_that_forks_while_proc_is_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon, child = (Process(pid, "daemon", "S", 1, pid, pid) for pid in (999_999_998, 999_999_999))
+    scans = [{daemon.pid: daemon}, {}, {child.pid: child}, {}, {}]
+    monkeypatch.setattr(leftovers, "left", lambda _: scans.pop(0))
+    reports: list[str] = []
+    await leftovers.clear((), reports.append, 5.0)
+    assert not scans and "999999998 (daemon), 999999999 (daemon)" in reports[0]

@@ -57,20 +57,22 @@ def is_foreign(environment: Iterable[bytes], cgroup: str, own_cgroup: str) -> bo
 
     A daemon may have cleared its environment, or overwritten it with a title: then it is a rank's.
     """
-    if _path(cgroup) != _path(own_cgroup) and not _path(cgroup).startswith(_path(own_cgroup) + "/"):
+    paths = _paths(cgroup)
+    if not all(paths.get(name, "..").startswith(own) for name, own in _paths(own_cgroup).items()):
         return True
     names = [word for word in environment if word.startswith((_CONTAINER, *_RANK))]
     return bool(names) and not any(name.startswith(_RANK) for name in names)
 
 
-def _path(cgroup: str) -> str:
-    """Return the last hierarchy's path, which is version 2's, without its last slash.
+def _paths(cgroup: str) -> dict[str, str]:
+    """Return each hierarchy's path with a slash at its end; version 2's hierarchy has no name.
 
-    In a cgroup namespace another container's path begins with `/../`.
+    Version 2 may be mounted beside version 1 and hold no container. In a cgroup namespace another
+    container's path begins with `/../`.
     """
-    lines = cgroup.splitlines()
-    path = lines[-1].partition(":")[2].partition(":")[2].rstrip("/") if lines else ""
-    return "elsewhere" if path.startswith("/..") else path
+    fields = [line.split(":", 2) for line in cgroup.splitlines()]
+    found = {name: path.rstrip("/") + "/" for _, name, path in fields}
+    return {name: path.replace("/../", "../", 1) for name, path in found.items()}
 
 
 def left(ours: Collection[int] = ()) -> dict[int, Process]:
@@ -109,8 +111,10 @@ async def clear(ours: Collection[int], report: Callable[[str], None], seconds: f
     """
     deadline = time.monotonic() + seconds
     named: dict[int, bytes] = {}
-    found = left(ours)
-    while found and time.monotonic() < deadline:
+    found, again = left(ours), False
+    while (found or again) and time.monotonic() < deadline:
+        # A daemon that forks while /proc is read is missed; those of a rank's session died at once.
+        again = any(process.session not in ours for process in found.values())
         for pid, process in found.items():
             if process.session not in ours:
                 named.setdefault(pid, b" ".join(proc.arguments(pid)) or process.name.encode())
