@@ -145,3 +145,17 @@ def test_each_ranks_command_refers_to_its_own_variables(monkeypatch: pytest.Monk
     starts = [Supervisor()._parsed(assignment, local_rank) for local_rank in (0, 1)]
     assert [start.refusal for start in starts] == ["", ""]
     assert [start.arguments for start in starts] == [("bert-0", "$(RANK)"), ("bert-1", "$(RANK)")]
+
+
+async def test_many_ends_at_once_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank's workers end together; each judgement reads all of /proc."""
+    launcher = Supervisor()
+    rank = Rank(1, 0, "")
+    rank.pid, rank.state, rank._first_over = 4321, RUNNING, True
+    judged: list[bool] = []
+    monkeypatch.setattr(rank, "settle", lambda: judged.append(True))
+    launcher._ranks = [rank]
+    ends = [*((pid, 0) for pid in range(5000, 5500)), (0, 0)]
+    monkeypatch.setattr("os.waitpid", lambda *_: ends.pop(0))
+    launcher._reap()
+    assert judged == [True]

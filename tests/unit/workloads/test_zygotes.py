@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
+from convoy_workloads.launcher.nursery import Nursery
 from convoy_workloads.launcher.zygotes import same_interpreter
 
 
@@ -20,3 +23,11 @@ def test_which_paths_are_one_interpreter(tmp_path: Path) -> None:
     assert same(f"{venv}/python", f"{venv}/../venv/python")
     assert not same(f"{venv}/python3", f"{system}/python3")
     assert not same(f"{system}/python3.11", f"{system}/python3.12")
+
+
+async def test_a_fork_that_comes_too_late_is_killed() -> None:
+    """Its rank was started cold meanwhile."""
+    nursery = Nursery("python", "entry", lambda *_: None)
+    late = subprocess.Popen(["sleep", "1000"])
+    nursery._take({"event": "started", "token": 1, "pid": late.pid})
+    assert late.wait(10) == -signal.SIGKILL

@@ -155,6 +155,9 @@ class Nursery:
             if start is not None and not start.done.done():
                 start.on_started(event["pid"])
                 start.done.set_result(None)
+            else:  # the rank was given up and runs cold by now: there must not be two of it
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(event["pid"], signal.SIGKILL)
         elif event["event"] == "refused":
             start = self._starts.get(event["token"])
             if start is not None and not start.done.done():

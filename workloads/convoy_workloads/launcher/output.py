@@ -13,6 +13,10 @@ LONGEST_LINE = 16 * 1024
 """A longer line is broken, in bytes."""
 TAIL = 2048
 """Bytes of stderr in a report."""
+LONGEST_KEPT = 1000
+"""Bytes of a line in a report: one fits beside the launcher's own words, which may be half of the report."""
+_BEGINNING = 700
+_GAP = b" ... "
 
 
 def say(text: str) -> None:
@@ -61,20 +65,34 @@ def _last_drawing(line: bytes) -> bytes:
 
 
 class Tail:
-    """The last bytes of a stream."""
+    """The last lines of a stream. Of a long line its beginning and its end are kept."""
 
     def __init__(self, size: int = TAIL) -> None:
         self._size = size
-        self._data = b""
+        self._lines = b""
+        self._rest = b""
 
     def feed(self, data: bytes) -> None:
         """Takes in what was printed."""
-        self._data = (self._data + data)[-self._size :]
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._lines += _shortened(_last_drawing(self._rest + line)) + b"\n"
+            self._rest = b""
+        self._rest = _shortened(self._rest + rest)
+        self._lines = self._lines[-self._size :]
 
     def text(self, size: int | None = None) -> str:
         """What is kept, or its last `size` bytes, from the first whole line on where there is one."""
         most = self._size if size is None else min(size, self._size)
-        data = self._data[max(0, len(self._data) - most) :]
+        whole = self._lines + _last_drawing(self._rest)
+        data = whole[max(0, len(whole) - most) :]
         if len(data) == most and b"\n" in data[:-1]:
             data = data.split(b"\n", 1)[1]
         return data.decode("utf-8", "ignore").strip()
+
+
+def _shortened(line: bytes) -> bytes:
+    """The line without its middle where it is long: an error's name stands at its beginning."""
+    if len(line) <= LONGEST_KEPT:
+        return line
+    return line[:_BEGINNING] + _GAP + line[_BEGINNING + len(_GAP) - LONGEST_KEPT :]

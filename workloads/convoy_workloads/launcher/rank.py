@@ -136,10 +136,9 @@ class Rank:
         self.settle()
 
     def member_ended(self, pid: int, status: int) -> None:
-        """Records the end of any other process that the launcher has collected."""
+        """Records the end of any other process that the launcher has collected. `settle` judges by it."""
         if self._left is not None:
             self._left.ended(pid, status)
-            self.settle()
 
     def settle(self, tick: bool = False) -> None:
         """Ends the rank if its first process is over and nothing is left that it has to wait for.

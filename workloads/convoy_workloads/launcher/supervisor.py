@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import platform
 import signal
@@ -241,15 +242,17 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Collects every dead child: cold ranks, the zygote, and whatever was left to PID 1."""
-        while True:
-            try:
+        with contextlib.suppress(ChildProcessError):
+            while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if not self._zygotes.reaped(pid, status):
-                self._on_exit(pid, status)
+                if pid == 0:
+                    break
+                if not self._zygotes.reaped(pid, status):
+                    self._on_exit(pid, status)
+        for rank in self._ranks:  # once for all that have ended, since each reads all of /proc
+            if rank.lingers:
+                rank.settle()
+                self._report_end(rank)
 
     def _on_exit(self, pid: int, status: int) -> None:
         for rank in self._ranks:
