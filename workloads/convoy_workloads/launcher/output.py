@@ -75,11 +75,13 @@ class Tail:
     def feed(self, data: bytes) -> None:
         """Takes in what was printed."""
         *lines, rest = data.split(b"\n")
-        for line in lines:
-            self._lines += _shortened(_last_drawing(self._rest + line)) + b"\n"
+        if lines:
+            lines[0] = self._rest + lines[0]
             self._rest = b""
-        self._rest = _shortened(self._rest + rest)
-        self._lines = self._lines[-self._size :]
+        ended = b"".join(_shortened(_last_drawing(line)) + b"\n" for line in lines)
+        self._lines = (self._lines + ended)[-self._size :]
+        rest = self._rest + rest
+        self._rest = _shortened(rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :])
 
     def text(self, size: int | None = None) -> str:
         """What is kept, or its last `size` bytes, from the first whole line on where there is one."""
