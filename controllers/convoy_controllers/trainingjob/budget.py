@@ -13,6 +13,8 @@ from convoy_crds.trainingjob import LastRestart, Recovery, Restarts
 MAX_PAUSE_SECONDS = 60
 SOON_SECONDS = 10.0
 """A restart so soon after the one before it waits, also when it does not count."""
+UNSTARTED_SECONDS = 10.0
+"""Pause after a pod that its template keeps from starting, as of a kubelet; each such restart doubles it."""
 ECHO_WINDOW_SECONDS = 2.0
 """How long before the last sign of a node's agent its ranks may already have been gone."""
 
@@ -87,9 +89,11 @@ def _not_before(restarts: Restarts, fault: Fault, in_window: int, now: datetime)
     """When the next incarnation may form: at once after one counted restart, then 1, 2, 4 ... 60 s later.
 
     After one that does not count at once, but 1, 2, 4 ... 60 s later where such restarts follow one another:
-    nothing may restart as fast as the machine can.
+    nothing may restart as fast as the machine can. What an init container needs may be away for a while.
     """
-    if fault.counted:
+    if fault.policy.unstarted:
+        pause = min(UNSTARTED_SECONDS * 2.0 ** (escalation.identical(restarts, fault) - 1), MAX_PAUSE_SECONDS)
+    elif fault.counted:
         pause = min(2.0 ** (in_window - 2), MAX_PAUSE_SECONDS) if in_window > 1 else 0.0
     elif fault.reason is Reasons.NODE_LOST or restarts.last is None:
         # A node's loss has taken its seconds to be known.

@@ -33,6 +33,11 @@ class Policy:
     lead: float = 0.0
     """Seconds by which it is dated back when causes are ordered: it is never an echo, and clocks differ."""
 
+    @property
+    def unstarted(self) -> bool:
+        """Whether its pod never comes as far as the first rank."""
+        return self.without_steps and self.scope is Scope.POD
+
 
 _CLOCK = 2.0
 """Between the clocks of two nodes, at most."""

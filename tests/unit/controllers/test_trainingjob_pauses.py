@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import Assign
+from convoy_controllers.plan import Assign, ContainerEnd
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_crds.trainingjob import Phase
 
@@ -100,6 +100,21 @@ def test_restarts_that_do_not_count_are_slowed_down_where_they_follow_one_anothe
     assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
     cluster.wait(120).lose("job-worker-1").settle()
     assert cluster.job.status.restarts.not_before is None
+
+
+def test_what_an_init_container_needs_may_be_away_for_a_while() -> None:
+    cluster = made(recovery={"maxIdenticalErrors": 0})
+    cluster.launchers = False
+    cluster.settle()
+    pauses = []
+    for _ in range(4):
+        fails(cluster, "job-worker-1", exit_code=None, failure=ContainerEnd("fetch", 6)).settle()
+        last = cluster.job.status.restarts.last
+        assert last is not None and last.reason == "InitContainerFailed"
+        assert cluster.job.status.restarts.not_before is not None
+        pauses.append((cluster.job.status.restarts.not_before - last.at).total_seconds())
+        cluster.wait(pauses[-1]).settle()
+    assert pauses == [10, 20, 40, 60]
 
 
 def test_an_absent_pod_that_ends_is_made_anew_once_a_minute() -> None:
