@@ -72,7 +72,7 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
     assert "step 60" in ranks_log(cluster, "meshfirst")
     # The sidecar never ends by itself; the pods end all the same, and stay for their logs.
     ended = {"Succeeded", "Failed"}
-    jobs.wait(lambda: {pod.status.phase for pod in jobs.pods("meshfirst")} <= ended, 60, "pods end")
+    jobs.wait(lambda: {pod.status.phase for pod in jobs.pods("meshfirst")} <= ended, 120, "pods end")
     assert len(jobs.pods("meshfirst")) == 2
     assert "step 60" in ranks_log(cluster, "meshfirst")
 

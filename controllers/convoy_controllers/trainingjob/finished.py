@@ -13,7 +13,8 @@ from convoy_crds.terms import Reasons
 from convoy_crds.trainingjob import Phase, TrainingJobStatus
 
 LET_GO_SECONDS = 30
-"""A pod whose launcher still runs this long after the end is deleted."""
+"""A pod whose launcher still runs this long after the end is deleted, and the containers beside one that has
+ended are asked to end."""
 BESIDE_SECONDS = 600
 """A pod whose launcher has ended, but not its other containers, is deleted this long after the end."""
 
@@ -30,9 +31,10 @@ class Closing:
 def closing(
     observed: Observed, pods: Iterable[PodView], exit_code: int, now: datetime, past: float = 0.0
 ) -> Closing:
-    """Lets launchers go with `exit_code`, and has kubelets end the containers beside one that has gone.
+    """Lets launchers go with `exit_code`, and has kubelets end the containers that go on beside one that has
+    gone. Deletes pods that neither can end, or that overstay.
 
-    Deletes pods that neither can end, or that overstay: `past` seconds after the job's end.
+    `past`: seconds since the job's end. A sidecar may have to send off what the ranks wrote last.
     """
     found = Closing()
     for pod in pods:
@@ -41,7 +43,7 @@ def closing(
         view, over = observed.slots.get(pod.uid), pod.exit_code is not None
         if past >= (BESIDE_SECONDS if over else LET_GO_SECONDS):
             found.delete.append(DeletePod(pod.name, pod.uid))
-        elif over and not overdue(pod, now.timestamp()):
+        elif over and past >= LET_GO_SECONDS and not overdue(pod, now.timestamp()):
             found.end.append(EndPod(pod.name, pod.uid))
         elif not over and view is not None:
             found.commands.append(Shutdown(view.node, pod.uid, exit_code, "the job has ended"))

@@ -19,7 +19,7 @@ from convoy_controllers.plan import (
 )
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.faults import pod_fault
-from convoy_controllers.trainingjob.finished import BESIDE_SECONDS
+from convoy_controllers.trainingjob.finished import BESIDE_SECONDS, LET_GO_SECONDS
 from convoy_controllers.trainingjob.plan import plan
 from convoy_crds.trainingjob import Phase
 
@@ -474,6 +474,8 @@ def test_pods_with_a_sidecar_end_with_the_job_and_stay_for_their_logs() -> None:
     for name in cluster.pods:
         cluster.pod(name, phase="Running", exit_code=0)
     made = closing(cluster)
+    assert not made.end and made.requeue_after == LET_GO_SECONDS, "they may send off what the ranks wrote"
+    made = closing(cluster.wait(LET_GO_SECONDS))
     assert made.end == tuple(EndPod(pod.name, pod.uid) for pod in cluster.pods.values())
     assert not made.delete and not made.commands
     # Their kubelets have been told, and take the time that the sidecars may have.
