@@ -52,7 +52,7 @@ class DryRuns:
         except errors.AlreadyExists:
             # Names are compared last: the pod itself is valid.
             return None
-        except errors.Forbidden as fault:
+        except (errors.Forbidden, errors.WebhookFailed) as fault:
             return Refusal(fault.message)
         except errors.Invalid as fault:
             job = TrainingJob.model_validate(parent.raw)

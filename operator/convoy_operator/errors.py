@@ -9,6 +9,9 @@ definition of the owner's kind, which was made a moment ago.
 _TOO_LARGE = "request is too large"
 """In a refusal by etcd, which the API server passes on as an error of its own."""
 
+_WEBHOOK = "failed calling webhook"
+"""In the error of a server that must ask a webhook, and gets no answer."""
+
 
 class ApiError(Exception):
     """The API server answered with an error, or not at all (`code` 0)."""
@@ -63,6 +66,10 @@ class Unavailable(ApiError):
     """The server failed, timed out, could not be reached (5xx, 0), or does not know of a kind yet."""
 
 
+class WebhookFailed(Unavailable):
+    """A webhook did not reply that the server must ask (500). It may heal, or never."""
+
+
 def of(
     code: int,
     message: str,
@@ -76,6 +83,8 @@ def of(
         kind = AlreadyExists if reason == "AlreadyExists" else Conflict
     elif code == 500 and _TOO_LARGE in message:
         kind = Invalid
+    elif code == 500 and _WEBHOOK in message:
+        kind = WebhookFailed
     elif code >= 500 or code == 0 or (code == 403 and _NOT_DISCOVERED in message):
         kind = Unavailable
     else:

@@ -48,7 +48,7 @@ class Children:
                 body = waiting.pop()
                 try:
                     await self._create(parent, body)
-                except (errors.Invalid, errors.Forbidden) as fault:
+                except (errors.Invalid, errors.Forbidden, errors.WebhookFailed) as fault:
                     refused[body["metadata"]["name"]] = Refusal(fault.message)
 
         await _together([work() for _ in range(min(self._parallel, len(bodies)))])

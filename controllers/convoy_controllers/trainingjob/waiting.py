@@ -68,6 +68,8 @@ def _refusal_advice(why: str, role: str) -> str:
         return f"ask for what the namespace's LimitRange allows in spec.roles[{role}].template"
     if "priorityclass" in why or "runtimeclass" in why or "service account" in why or "serviceaccount" in why:
         return f"create what it names, or correct its name in spec.roles[{role}].template"
+    if "failed calling webhook" in why:
+        return "see the pods behind that webhook, or those who run it; Convoy tries again"
     if "admission webhook" in why or "policy" in why:
         return f"correct spec.roles[{role}].template, or ask those who run that policy"
     return f"correct spec.roles[{role}].template"

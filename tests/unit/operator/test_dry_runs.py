@@ -57,6 +57,7 @@ async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
     [
         (errors.Invalid(400, UNKNOWN), SPEC_X),
         (errors.Forbidden(403, "exceeded quota"), Refusal("exceeded quota")),
+        (errors.WebhookFailed(500, "failed calling webhook"), Refusal("failed calling webhook")),
         (errors.Invalid(400, 'admission webhook "w" does not support dry run'), None),
         (errors.Invalid(422, 'admission webhook "w" denied the request: no'), None),
         (errors.AlreadyExists(409, "exists", "AlreadyExists"), None),

@@ -27,6 +27,7 @@ YOUNG = (
         (429, "TooManyRequests", "", errors.TooManyRequests),
         (503, "", "", errors.Unavailable),
         (500, "InternalError", "etcdserver: request is too large", errors.Invalid),
+        (500, "InternalError", 'failed calling webhook "w": connection refused', errors.WebhookFailed),
         (413, "RequestEntityTooLarge", "limit is 3145728", errors.Invalid),
         (0, "", "", errors.Unavailable),
         (418, "", "", errors.ApiError),
