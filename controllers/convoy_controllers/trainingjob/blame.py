@@ -158,7 +158,7 @@ def _ended_early(early: Sequence[EarlyEnd], victims: list[Fault]) -> Fault:
 
 def _when(early: EarlyEnd) -> str:
     if early.step is None:
-        return "before its first step"
+        return "before its first step" if early.ended else "at a step that no agent has reported"
     return f"after step {early.step}" + (f" of {early.total_steps}" if early.total_steps else "")
 
 
