@@ -62,7 +62,7 @@ CONVOYS_VARIABLES = frozenset(
 )
 """Variables that Convoy sets for each rank in place of the container's."""
 USE_ENV = Option(spelled("use-env"), flag=True)
-"""What `torch.distributed.launch` has besides."""
+"""A further option of `torch.distributed.launch`."""
 
 DEEPSPEED_OPTIONS = (
     Option(("-H", "--hostfile")),
@@ -134,12 +134,12 @@ class Launch:
         return options
 
     def gives(self, destination: str) -> bool:
-        """Whether the option has a value, known or not."""
+        """Return true if the option has a value, known or not."""
         return bool(self.values[destination]) or destination in self.values["unknown"]
 
     @property
     def substitutes(self) -> bool:
-        """Whether `$local_rank` in the script's arguments stands for the rank's number in its pod."""
+        """True if `$local_rank` in the script's arguments stands for the rank's number in its pod."""
         return self.launcher == TORCHRUN
 
 

@@ -51,7 +51,7 @@ def validate(
 def _refusals(
     source: Source, everything: list[Manifest], namespace: str | None, context: str | None
 ) -> list[str]:
-    """What the API server has against the objects of one file, each in its own namespace."""
+    """Return the API server's refusals of the objects of one file, each in its own namespace."""
     found: list[str] = []
     for manifest in source.manifests:
         own = (manifest.body.get("metadata") or {}).get("namespace")

@@ -33,7 +33,7 @@ def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifes
 
 
 def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) -> list[str]:
-    """What the API server has against an object that is valid in itself, each with its field's path."""
+    """Return the API server's refusals of an object that is valid in itself, each with its field's path."""
     problems = list(_object(client, manifest))
     if manifest.job is not None and not problems:
         problems += _pods(client, manifest.job, manifest.engine_of(manifests))

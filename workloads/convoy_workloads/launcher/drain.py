@@ -1,4 +1,4 @@
-"""What a rank leaves in its session when its first process ends unasked: all is killed but filters.
+"""The end of a rank's session after its first process has ended unasked: all is killed but filters.
 
 A filter such as the `tee` of `exec > >(tee log)` holds the last words of the rank, often its error. At the
 end of them it ends by itself; one whose pipe somebody else holds open is killed soon.
@@ -43,7 +43,7 @@ class Drain:
         """Nothing depends on how a filter ends."""
 
     def over(self) -> bool:
-        """Whether all filters have ended."""
+        """Return true if all filters have ended."""
         return not self._filters or not self._filters & self._living()
 
     def tick(self) -> None:

@@ -19,7 +19,7 @@ from convoy_workloads.runtime.leaving import flush_files
 _warm: dict[str, Any] = {}
 """Modules that the zygote has imported."""
 _spares = False
-"""Whether this process is a fork, which leaves them."""
+"""True in a fork, which leaves them."""
 
 
 def note_warm() -> None:

@@ -110,7 +110,7 @@ def _entries(folder: str) -> list[tuple[str, str]]:
 
 
 def _usable(folder: str) -> bool:
-    """Whether files can be made in the folder, which is made where its parent allows."""
+    """Return true if files can be made in the folder, which is made where its parent allows."""
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
     except OSError:
@@ -130,7 +130,7 @@ def _here() -> str:
 
 
 def _has_account(uid: int) -> bool:
-    """Whether the image knows a user of this uid. Without the module pwd, `getpass` does not either."""
+    """Return true if the image knows a user of this uid. Without the module pwd, `getpass` does not either."""
     try:
         import pwd  # noqa: PLC0415 - some images' Python lacks it
 

@@ -29,11 +29,11 @@ POLL_SECONDS = 0.02
 MOST_NAMED = 5
 """Processes that the log names; the rest are counted."""
 MOST_CHARACTERS = 80
-"""Of a command line in the log."""
+"""Length of a command line in the log."""
 
 _CONTAINER = b"CONVOY_SOCKET="
 _RANK = (b"CONVOY_INCARNATION=", f"{ZYGOTE_FD}=".encode())
-"""What a rank was executed with, and a zygote, whose environment a forked rank still shows."""
+"""Variables that a rank was executed with, and a zygote, whose environment a forked rank still shows."""
 
 
 def below(table: Mapping[int, Process], launcher: int, spares: Callable[[int], bool]) -> list[int]:
@@ -53,7 +53,7 @@ def below(table: Mapping[int, Process], launcher: int, spares: Callable[[int], b
 
 
 def is_foreign(environment: Iterable[bytes], cgroup: str, own_cgroup: str) -> bool:
-    """Whether a child of PID 1 comes from elsewhere than a rank: `kubectl exec`, or a debug container.
+    """Return true if a child of PID 1 is no rank's: of `kubectl exec`, or of a debug container.
 
     A daemon may have cleared its environment, or overwritten it with a title: then it is a rank's.
     """

@@ -91,7 +91,7 @@ def program(pid: int, root: str = ROOT) -> str:
 
 
 def handles(pid: int, number: int, root: str = ROOT) -> bool:
-    """Whether it has a handler for this signal, or leaves the signal to a thread that waits for it."""
+    """Return true if it has a handler for this signal, or leaves the signal to a thread that waits for it."""
     lines = (line.partition(":") for line in _text(f"{root}/{pid}/status").splitlines())
     masks = [int(value, 16) for name, _, value in lines if name in ("SigBlk", "SigCgt")]
     return any(mask >> (number - 1) & 1 for mask in masks)

@@ -30,7 +30,7 @@ class Member(NamedTuple):
     program: str
     arguments: tuple[bytes, ...]
     handles: bool
-    """Whether it handles SIGTERM."""
+    """True if it handles SIGTERM."""
     reads: str
     """The pipe that is its standard input; empty when that is none."""
     writes: frozenset[str]
@@ -114,7 +114,7 @@ def _last_words(pid: int, below: Mapping[int, list[int]], ends: Mapping[int, int
 
 
 def _by_request(status: int) -> bool:
-    """Whether SIGTERM ended it, or the child that a shell reports as its own end."""
+    """Return true if SIGTERM ended it, or the child that a shell reports as its own end."""
     if os.WIFSIGNALED(status):
         return os.WTERMSIG(status) == signal.SIGTERM
     return os.WEXITSTATUS(status) == 128 + signal.SIGTERM
@@ -165,7 +165,7 @@ class ProcessGroup:
             self._ends.setdefault(pid, status)
 
     def over(self) -> bool:
-        """Whether none of them is left."""
+        """Return true if none of them is left."""
         return not self._left()
 
     def tick(self) -> None:

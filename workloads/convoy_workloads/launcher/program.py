@@ -19,7 +19,7 @@ from convoy_workloads.launcher import ending
 
 
 class Program:
-    """What is left to run; a context that keeps the error with which it ends.
+    """A program that is left to run; a context that keeps the error with which it ends.
 
     The caller calls `run` with `arguments` itself, within the context, so that no frame but its own lies
     below the program's.

@@ -154,7 +154,7 @@ class Rank:
 
     @property
     def lingers(self) -> bool:
-        """Whether its first process has ended and something is left that it waits for."""
+        """True if its first process has ended and something is left that it waits for."""
         return self._first_over and self.state != EXITED
 
     def _end(self, status: int) -> None:
@@ -241,7 +241,7 @@ class Rank:
         return words + (", out of memory" if self.oom else "") + (", hung" if self.hung else "")
 
     def stderr(self) -> str:
-        """What the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes.
+        """Return what the launcher knows and the end of what it printed to stderr, at most `TAIL` bytes.
 
         Of a stack dump the main thread's stack, from its innermost call on.
         """

@@ -167,7 +167,7 @@ def _nested(assignment: Assignment, local_rank: int) -> dict[str, str]:
 def _chosen(
     launch: Launch, assignment: Assignment, local_rank: int, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the launcher's own options decide for a rank."""
+    """Return the variables that the launcher's own options decide for a rank."""
     if launch.launcher == "deepspeed":
         return {
             "CROSS_RANK": str(assignment.slot),

@@ -10,7 +10,7 @@ from convoy_workloads.launcher.output import LinePrefixer, Tail
 
 _READ = 65536
 _MOST_READS = 64
-"""Of a pipe that is closed: whoever else holds its other end may write for ever."""
+"""Reads of a pipe that is to be closed: whoever else holds its other end may write for ever."""
 
 
 class Streams:

@@ -47,7 +47,7 @@ class Pulse:
     pid: int = 0
     """The process that makes the steps: a shell around it may be the rank's first process."""
     joined: bool = False
-    """Whether the program itself reports its steps (`convoy.join()`), and so saves by Convoy's rules."""
+    """True if the program itself reports its steps (`convoy.join()`), and so saves by Convoy's rules."""
 
 
 def hung(pulse: Pulse, now: float, hang_seconds: float) -> bool:
