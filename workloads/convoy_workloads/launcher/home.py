@@ -130,7 +130,7 @@ def _here() -> str:
 
 
 def _has_account(uid: int) -> bool:
-    """Return true if the image knows a user of this uid. Without the module pwd, `getpass` does not either."""
+    """Return true if the image knows the uid. Without the module pwd, `getpass` does not either."""
     try:
         import pwd  # noqa: PLC0415 - some images' Python lacks it
 
