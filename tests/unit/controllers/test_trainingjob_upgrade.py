@@ -1,0 +1,83 @@
+"""Jobs whose pods and status an earlier operator left: no layout, no name of a container, another intent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_crds.terms import ANNOTATION_CONTAINER, ANNOTATION_INTENT
+from convoy_crds.trainingjob import Phase
+
+SAVES = {"tiers": {"local": {}}}
+
+
+def inherited(**spec: Any) -> ToyCluster:
+    """A running job as the earlier operator left it."""
+    cluster = ToyCluster(make_job(**{"checkpoint": SAVES, **spec}), make_engine()).settle().train(5).settle()
+    cluster.job.status.layout = ""
+    age(cluster)
+    return cluster
+
+
+def age(cluster: ToyCluster) -> None:
+    """Gives the pods the annotations of the earlier operator."""
+    for name, pod in list(cluster.pods.items()):
+        annotations = {key: value for key, value in pod.annotations.items() if key != ANNOTATION_CONTAINER}
+        cluster.pod(name, annotations={**annotations, ANNOTATION_INTENT: "earlier"})
+
+
+def made(cluster: ToyCluster, since: int) -> tuple[int, int]:
+    """Pods created and deleted since so many plans."""
+    plans = cluster.plans[since:]
+    return sum(len(one.create) for one in plans), sum(len(one.delete) for one in plans)
+
+
+ELASTIC = [{"name": "worker", "replicas": 3, "minReplicas": 1}]
+
+
+@pytest.mark.parametrize("spec", [{}, {"roles": ELASTIC}, {"recovery": {"fencing": "Strict"}}])
+def test_a_running_job_runs_on(spec: dict[str, Any]) -> None:
+    cluster = inherited(**spec)
+    before, plans = cluster.uids, len(cluster.plans)
+    for step in (6, 7):
+        cluster.wait(60).train(step).settle()
+    assert made(cluster, plans) == (0, 0)
+    assert (cluster.uids, cluster.job.status.phase, cluster.job.status.incarnation) == (
+        before,
+        Phase.RUNNING,
+        1,
+    )
+    assert cluster.job.status.restarts.total == 0
+    cluster.exit_all().settle()
+    assert cluster.job.status.phase is Phase.SUCCEEDED
+
+
+def test_its_next_restart_makes_the_pods_anew_once() -> None:
+    cluster = inherited()
+    plans = len(cluster.plans)
+    cluster.exit(1, 1).settle()
+    assert cluster.job.status.phase is Phase.RUNNING
+    assert made(cluster, plans) == (2, 2)
+    plans = len(cluster.plans)
+    cluster.train(20).wait(60).exit(1, 1).settle()
+    assert made(cluster, plans) == (0, 0), "from then on ranks restart in their pods"
+
+
+def test_it_is_suspended_and_resumed() -> None:
+    cluster = inherited().spec(suspend=True).settle()
+    assert cluster.job.status.phase is Phase.SUSPENDED and not cluster.pods
+    cluster.spec(suspend=False).settle()
+    assert cluster.job.status.phase is Phase.RUNNING and cluster.job.status.layout
+
+
+def test_a_job_that_waits_makes_its_pods_anew_once() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    cluster.schedulable = False
+    cluster.settle()
+    cluster.job.status.layout = ""
+    age(cluster)
+    plans = len(cluster.plans)
+    cluster.settle()
+    assert made(cluster, plans) == (2, 2) and cluster.job.status.layout
