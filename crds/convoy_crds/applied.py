@@ -31,7 +31,7 @@ def without_drift(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_vanish(node: dict[str, Any]) -> bool:
-    """Whether all that an object holds may be defaults, and nothing brings the object itself back."""
+    """Return whether all that an object holds may be defaults, and nothing brings the object itself back."""
     return "properties" in node and "default" not in node and not node.get("required")
 
 

@@ -55,7 +55,7 @@ def without_nulls(value: Any, levels: int = MAX_DEPTH) -> Any:
 
 
 def _is_map(value: Any) -> bool:
-    """Whether all values are plain."""
+    """Return whether all values are plain."""
     return isinstance(value, dict) and not any(isinstance(item, (dict, list)) for item in value.values())
 
 

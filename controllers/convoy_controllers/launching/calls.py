@@ -90,7 +90,7 @@ def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _behind(words: tuple[str, ...]) -> tuple[str, ...]:
-    """What a wrapper runs: the words from the first that is no option, value or operand of its own."""
+    """The command that a wrapper runs: what follows its own options, their values and operands."""
     index = 0
     while index < len(words):
         word = words[index]

@@ -36,7 +36,7 @@ class Pods:
     """Of each rank's container, as far as its limits say."""
 
     def fits(self, fewest: int, most: int) -> bool:
-        """Whether a number of nodes within these bounds is that of the pods."""
+        """Return whether a number of nodes within these bounds is that of the pods."""
         return any(fewest <= number <= most for number in (self.alike, self.total))
 
 
@@ -50,7 +50,7 @@ class Problem:
 
 
 def unknown(text: str) -> bool:
-    """Whether a value is known only when the command runs."""
+    """Return whether a value is known only when the command runs."""
     return UNKNOWN in text or "$(" in text
 
 

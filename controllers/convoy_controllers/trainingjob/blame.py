@@ -79,7 +79,7 @@ def _marked(faults: list[Fault]) -> list[Fault]:
 
 
 def _follows(fault: Fault, faults: Iterable[Fault]) -> bool:
-    """Whether it is the consequence of what happened to a pod: SIGTERM in its own, a lost peer in others."""
+    """Return whether it follows from what happened to a pod: SIGTERM in its own, a lost peer in others."""
     if fault.consequence:
         return True
     if fault.rank is None or fault.reason not in _SOFT:
@@ -118,7 +118,7 @@ def _suspects(hangs: list[Fault]) -> list[Fault]:
 
 
 def _explains(early: EarlyEnd, fault: Fault) -> bool:
-    """Whether a rank's early end may be why another failed or hung."""
+    """Return whether a rank's early end may be why another failed or hung."""
     if early.ended and fault.ended and fault.ended < early.ended - CLOCK_SECONDS:
         return False
     if fault.reason is Reasons.RANK_HUNG:

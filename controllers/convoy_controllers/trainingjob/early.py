@@ -33,7 +33,7 @@ class EarlyEnd:
 
     @property
     def certain(self) -> bool:
-        """Whether steps were left to it, and not only to others."""
+        """Return whether steps were left to it, and not only to others."""
         return self.total_steps is not None and (self.step or 0) < self.total_steps
 
 

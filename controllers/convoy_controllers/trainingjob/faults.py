@@ -68,7 +68,7 @@ class Fault:
     consequence: bool = False
     """Another fault explains it, by its last words or by what happened beside it, though not by its kind."""
     waits_for_others: bool | None = None
-    """Whether the main thread of a hung rank was in a collective; None where nothing tells."""
+    """True if the main thread of a hung rank was in a collective; None where nothing tells."""
     timed_out: bool = False
     """Its last words say that a peer did not reply in time: that peer may hang."""
     unclear: bool = False
@@ -90,30 +90,32 @@ class Fault:
 
     @property
     def echo(self) -> bool:
-        """Whether it is most likely the consequence of another rank's end, or hang."""
+        """Return whether it is most likely the consequence of another rank's end, or hang."""
         return self.policy.echo or self.consequence
 
     @property
     def hang(self) -> bool:
-        """Whether the launcher's watchdog ended the rank."""
+        """Return whether the launcher's watchdog ended the rank."""
         return self.reason in HANGS
 
     @property
     def blames_node(self) -> bool:
-        """Whether its node becomes an offender."""
+        """Return whether its node becomes an offender."""
         return self.policy.blames_node and not (self.echo or self.unclear)
 
 
 def through(rank: RankView) -> bool:
-    """Whether a rank has made all its steps; without a total the end of its main program shows it."""
+    """Return whether a rank has made all its steps; without a total the end of its main program shows it."""
     if rank.total_steps:
         return (rank.step or 0) >= rank.total_steps
     return bool(rank.finished)
 
 
 def _waits(rank: RankView) -> bool | None:
-    """Whether a hung rank waits for others. One whose main program is over does not, unless a stack says
-    so; None where nothing tells."""
+    """Return whether a hung rank waits for others; None where nothing tells.
+
+    A rank whose main program is over waits for nobody, unless a stack shows that it does.
+    """
     found = waits_for_others(rank.stderr)
     return False if found is None and rank.finished else found
 

@@ -240,7 +240,7 @@ class _Book:
 
 
 def _made_all(rank: RankView) -> bool:
-    """Whether a rank makes no further step, as far as that is known."""
+    """Return whether a rank makes no further step, as far as that is known."""
     over = rank.finished or (rank.state == "EXITED" and not rank.exit_code and not rank.signal)
     return bool(over or (rank.total_steps and (rank.step or 0) >= rank.total_steps))
 

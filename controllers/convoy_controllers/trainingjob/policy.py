@@ -35,7 +35,7 @@ class Policy:
 
     @property
     def unstarted(self) -> bool:
-        """Whether its pod never comes as far as the first rank."""
+        """Return whether its pod never comes as far as the first rank."""
         return self.without_steps and self.scope is Scope.POD
 
 

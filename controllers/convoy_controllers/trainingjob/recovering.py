@@ -117,8 +117,10 @@ def echo_seconds(fault: Fault, gone: bool, now: datetime) -> float:
 
 
 def news_due(observed: Observed, layout: Iterable[Slot], own: Mapping[str, PodView]) -> bool:
-    """Whether the cause of an end is about to be reported: a launcher of the incarnation has left its agent
-    while its pod seems to run, or a rank's main program is over and its exit code is not known.
+    """Return whether the cause of an end is about to be reported.
+
+    A launcher of the incarnation has left its agent while its pod seems to run, or a rank's main program is
+    over and its exit code is not known.
 
     To wait costs nothing: neither pod nor rank is replaced before it has ended.
     """
@@ -139,7 +141,7 @@ def _ending(view: SlotView) -> bool:
 
 
 def _fails_early(observed: Observed, pod: PodView) -> bool:
-    """Whether a pod ended before its incarnation formed, and is no leftover of a fault already answered."""
+    """Return whether a pod ended before its incarnation formed, and is no leftover of an earlier fault."""
     return ended(pod) and not pod.deleting and birth(pod) >= observed.job.status.incarnation
 
 

@@ -68,14 +68,14 @@ def gist(stderr: str) -> str:
 
 
 def lost_peer(stderr: str) -> bool:
-    """Whether the error at its end, or one that this was raised from, tells of a peer that has gone or does
-    not answer.
+    """Return whether its last error, or one that this was raised from, tells of a peer that has gone or does
+    not reply.
     """
     return bool(_lost_words(stderr))
 
 
 def timed_out(stderr: str) -> bool:
-    """Whether a peer did not answer in time, so that it may live and hang."""
+    """Return whether a peer did not answer in time, so that it may live and hang."""
     return bool(_TIMED_OUT.search(_lost_words(stderr)))
 
 
@@ -90,7 +90,7 @@ def main_thread(stderr: str) -> str:
 
 
 def waits_for_others(stderr: str) -> bool | None:
-    """Whether its main thread was in a collective; None where nothing tells."""
+    """Return whether its main thread was in a collective; None where nothing tells."""
     files = [frame["file"] for frame in _main_frames(_split(stderr.splitlines())[1])[:_INNERMOST]]
     if not files and (quoted := _QUOTED.match(stderr)):
         files = [quoted["inner"] or quoted["own"]]
