@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable
 
 from convoy_workloads.launcher import proc
+from convoy_workloads.launcher.output import say
 from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.runtime import beat
 
@@ -42,6 +43,11 @@ async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
     others = [rank for rank in ranks if rank not in saving]
     for rank in others:
         rank.kill()
+    if saving:
+        names = ", ".join(str(rank.rank) for rank in saving)
+        say(
+            f"incarnation {saving[0].incarnation} is replaced: ranks that handle SIGTERM have {grace:g} s: {names}"
+        )
     return await stop(saving, grace) or await stop(others, 0.0)
 
 
