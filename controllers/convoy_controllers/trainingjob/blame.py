@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from convoy_controllers.trainingjob.early import EarlyEnd
 from convoy_controllers.trainingjob.faults import Fault
+from convoy_controllers.trainingjob.pod_ends import killed
 from convoy_crds.terms import Reasons
 
 CLOCK_SECONDS = 2.0
@@ -34,8 +35,6 @@ _OUTSIDE = (
 """Ends of pods that no rank brings about."""
 _SOFT = (Reasons.RANK_FAILED, Reasons.RANK_CRASHED)
 """Ends that a program may make of a lost peer, or of SIGTERM, in words of its own."""
-_SIGNALLED = 128
-"""Exit codes above it are a signal's: a launcher that was killed, not one that ends as its ranks do."""
 
 
 def primary(
@@ -89,8 +88,10 @@ def _follows(fault: Fault, faults: Iterable[Fault]) -> bool:
 
 def _brings_down(pod: Fault, fault: Fault, faults: Iterable[Fault]) -> bool:
     if pod.reason is Reasons.POD_LOST:
-        killed = (pod.exit_code or 0) > _SIGNALLED
-        return killed and not any(one.pod == pod.pod and one.rank is not None for one in faults)
+        # A launcher that was not killed ends as its ranks do.
+        return killed(pod.exit_code) and not any(
+            one.pod == pod.pod and one.rank is not None for one in faults
+        )
     before = not pod.ended or not fault.ended or fault.ended >= pod.ended - CLOCK_SECONDS
     return pod.reason in _OUTSIDE and before
 

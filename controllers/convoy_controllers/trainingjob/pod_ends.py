@@ -43,6 +43,8 @@ _NO_LAUNCHER = re.compile(r"convoy_launch\.py.*No such file", re.DOTALL)
 """Words of an image's Python where the agent's volume was not there."""
 _OWN_END = ("", "Error")
 """Reasons of a container's end by itself. Its message is then the end of its log: the program's words."""
+_SIGNALS = range(128 + 1, 128 + 64 + 1)
+"""Exit codes of a process that a signal ended. Beyond them are a program's own: sys.exit(-1) is 255."""
 _WORDS = 400
 """Characters of a container's last words in a message."""
 
@@ -80,6 +82,11 @@ def leaving(pod: PodView) -> bool:
 def overdue(pod: PodView, at: float) -> bool:
     """Return True where the pod's own deadline was over at `at` (Unix seconds)."""
     return bool(pod.ends_by) and at >= pod.ends_by
+
+
+def killed(exit_code: int | None) -> bool:
+    """Return True for the exit code of a process that a signal ended."""
+    return exit_code in _SIGNALS
 
 
 def how(end: ContainerEnd) -> str:
@@ -150,7 +157,7 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
         why = f"{warning.reason}: {warning.message}" if warning and told else "its Events say which"
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
     # Signals come from outside: the node's out-of-memory killer, a container that its runtime has lost.
-    if code > 128 or code == PREEMPTED or _by_node(pod):
+    if killed(code) or code == PREEMPTED or _by_node(pod):
         why = f"it exited with code {code}" if reason in _OWN_END else reason
         return _end(pod, Reasons.POD_LOST, why=f"{why}: {text}" if text else why)
     return _end(pod, Reasons.CONTAINER_FAILED, words=last_words(text), **facts)

@@ -115,6 +115,17 @@ def failed_pod(**facts: Any) -> PodView:
         ),
         pytest.param(
             {
+                "exit_code": 255,
+                "termination_reason": "Error",
+                "termination_message": "exec /usr/bin/python3: exec format error",
+            },
+            "ContainerFailed",
+            ["exec format error"],
+            False,
+            id="an image for another architecture",
+        ),
+        pytest.param(
+            {
                 "exit_code": 2,
                 "termination_message": "can't open file '/x/convoy_launch.py': [Errno 2] No such file",
             },
