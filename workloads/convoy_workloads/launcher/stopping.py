@@ -45,9 +45,8 @@ async def replace(ranks: list[Rank], grace: float) -> list[Rank]:
         rank.kill()
     if saving:
         names = ", ".join(str(rank.rank) for rank in saving)
-        say(
-            f"incarnation {saving[0].incarnation} is replaced: ranks that handle SIGTERM have {grace:g} s: {names}"
-        )
+        replaced = f"incarnation {saving[0].incarnation} is replaced"
+        say(f"{replaced}: ranks that handle SIGTERM have {grace:g} s: {names}")
     return await stop(saving, grace) or await stop(others, 0.0)
 
 
