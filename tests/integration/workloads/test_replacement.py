@@ -88,6 +88,7 @@ with convoy.join() as job:
 SAVERS = {
     "own": "exec $PYTHON saves.py own",
     "shell": "$PYTHON saves.py shell; echo",
+    "setsid": "setsid $PYTHON saves.py setsid; echo",
     "sigwait": "exec $PYTHON saves.py sigwait",
 }
 OTHERS = {
@@ -122,7 +123,7 @@ async def test_replaced_ranks_that_save_on_sigterm_have_time_and_others_none(
     assert not [m for m in agent.heard if m["type"] == "rank" and m["incarnation"] == 2]
     (tmp_path / "go").touch()
     assert [(await agent.hears_exit(rank))["exitCode"] for rank in range(len(SAVERS))] == [75] * len(SAVERS)
-    assert "incarnation 1 is replaced: ranks that handle SIGTERM have 25 s: 0, 1, 2" in launcher.log
+    assert "incarnation 1 is replaced: ranks that handle SIGTERM have 25 s: 0, 1, 2, 3" in launcher.log
     assert {(tmp_path / f"saved-{name}").read_text() for name in SAVERS} == {"whole"}
     assert (await agent.hears_exit(0, 2))["exitCode"] == 0
 

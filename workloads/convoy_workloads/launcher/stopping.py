@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from convoy_workloads.launcher import proc
 from convoy_workloads.launcher.output import say
+from convoy_workloads.launcher.proc import Process
 from convoy_workloads.launcher.rank import EXITED, Rank
 from convoy_workloads.runtime import beat
 
@@ -61,12 +62,21 @@ def savers(ranks: Iterable[Rank]) -> list[Rank]:
         for rank in ranks
         if rank.state != EXITED and not (rank.hung or rank.lingers or beat.read(rank.beat).joined)
     ]
-    cold = {rank.pid for rank in asked if not rank.warm}
-    handling = {rank.pid for rank in asked if rank.warm and proc.handles(rank.pid, signal.SIGTERM)}
-    for one in proc.scan().values() if cold else ():
-        if one.session in cold - handling and proc.handles(one.pid, signal.SIGTERM):
-            handling.add(one.session)
-    return [rank for rank in asked if rank.pid in handling]
+    table = {} if all(rank.warm for rank in asked) else proc.scan()
+    return [
+        rank
+        for rank in asked
+        if any(
+            proc.handles(pid, signal.SIGTERM)
+            for pid in ([rank.pid] if rank.warm else _processes(rank.pid, table))
+        )
+    ]
+
+
+def _processes(first: int, table: Mapping[int, Process]) -> list[int]:
+    """Return the ids of a cold command's processes, those in sessions of their own included."""
+    session = [pid for pid, one in table.items() if one.session == first]
+    return [*session, *(set(proc.descendants(table, first)) - {*session})]
 
 
 async def unfinished(ranks: Iterable[Rank], seconds: float) -> list[Rank]:
