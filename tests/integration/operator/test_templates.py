@@ -226,6 +226,46 @@ async def test_what_may_heal_is_no_fault_of_the_template(gateway: KubernetesGate
     assert refusal.path == "" and "no PriorityClass with name none" in refusal.message
 
 
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+@pytest.fixture
+async def guarded(control_plane: Any) -> AsyncIterator[str]:
+    """A namespace whose pods a webhook judges that nobody runs."""
+    namespace = control_plane.namespace("guarded")
+    created = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    webhook = {
+        "name": "pods.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/pods"},
+        "rules": [created],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "timeoutSeconds": 1,
+        "admissionReviewVersions": ["v1"],
+    }
+    body = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": namespace},
+        "webhooks": [webhook],
+    }
+    await asyncio.to_thread(control_plane.request, "POST", WEBHOOKS, body)
+    yield namespace
+    await asyncio.to_thread(control_plane.raw, f"{WEBHOOKS}/{namespace}", "DELETE")
+
+
+async def test_a_webhook_that_nobody_runs_is_named(gateway: KubernetesGateway, guarded: str) -> None:
+    raw = await gateway.create(TRAINING_JOBS, guarded, job(spec()))
+    model = TrainingJob.model_validate(raw)
+    made = pod(model, None, slots(model)[0])
+    async with asyncio.timeout(30):
+        # The API server takes a moment to load a webhook.
+        while not (refused := await DryRuns(gateway).refused(views.parent(raw), [made])):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    (refusal,) = refused.values()
+    assert refusal.path == "" and 'failed calling webhook "pods.example.com"' in refusal.message
+
+
 @pytest.fixture
 async def deep(control_plane: Any) -> AsyncIterator[str]:
     """A job with more levels than a parser reads, and one more, in a namespace of their own."""
