@@ -150,11 +150,20 @@ def why(
     if placed < len(layout):
         others = next((pod for pod in present if not pod.node and pod.scheduler), None)
         more = f"; pod {others.name} waits for the scheduler {others.scheduler!r}" if others else ""
+        if leaving := _leaving(observed, layout):
+            more = f"; a pod named {leaving} that is not this job's is being deleted, and frees its name soon"
         return _say(Reasons.WAITING_FOR_PODS, ready=placed, desired=len(layout), more=more)
     unmet = [pod for pod in present if not _up(pod, views)]
     first = unmet[0] if unmet else present[0]
     facts = {"pod": first.name, "node": first.node, "state": _state(first)}
     return _say(Reasons.STARTING_PODS, ready=len(present) - len(unmet), desired=len(layout), **facts)
+
+
+def _leaving(observed: Observed, layout: Sequence[Slot]) -> str:
+    """A pod that still has the name of one of the job's, such as of a deleted job of the same name."""
+    own_uid = observed.job.metadata.uid
+    leaving = {pod.name for pod in observed.pods if pod.owner_uid != own_uid and pod.deleting}
+    return next((slot.pod for slot in layout if slot.pod in leaving), "")
 
 
 def _up(pod: PodView, views: Mapping[str, SlotView]) -> bool:

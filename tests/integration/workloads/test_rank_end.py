@@ -202,3 +202,24 @@ async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
     await agent.form(scripts, ranks=1)
     report = await agent.hears_exit(0)
     assert (report["exitCode"], report["signal"], report["stderr"]) == (1, 0, "no such column")
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ("nohup sleep 1000 > log 2>&1 &", True),
+        ("sleep 1000 & sleep 1000 &", True),
+        ("sleep 0.01 & wait", False),
+        ("sleep 1000 & exit 3", False),
+    ],
+)
+async def test_a_command_that_ends_before_what_it_started_is_told_so(
+    agent: Agent, launch: Launch, scripts: list[str], tmp_path: Path, script: str, named: bool
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    (tmp_path / "0").write_text(script)
+    await agent.form(scripts, ranks=1)
+    await agent.hears_exit(0)
+    assert ("left running in the background" in launcher.log) is named
+    assert ("(sleep 1000)" in launcher.log) is named

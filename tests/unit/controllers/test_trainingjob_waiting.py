@@ -128,6 +128,17 @@ def test_a_foreign_pod_in_the_way_is_named() -> None:
     assert cluster.pods["job-worker-0"].owner_uid == "somebody"
 
 
+def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    cluster.step()
+    cluster.pod("job-worker-0", owner_uid="predecessor", deleting=True).settle()
+    assert cluster.job.status.reason == "WaitingForPods"
+    assert "a pod named job-worker-0 that is not this job's is being deleted" in cluster.job.status.message
+    cluster.pods.pop("job-worker-0")
+    cluster.settle()
+    assert cluster.job.status.phase is Phase.RUNNING
+
+
 def test_an_image_without_python_fails_for_good() -> None:
     cluster = ToyCluster(make_job(), make_engine())
     cluster.launchers = False

@@ -152,6 +152,16 @@ class Rank:
         elif tick:
             self._left.tick()
 
+    def abandoned(self) -> dict[int, bytes]:
+        """Return the command lines of what a command that ended well has left running, by process id.
+
+        That was killed. A warm rank is the program itself, whose helpers end shortly after it.
+        """
+        left = self._left
+        if not isinstance(left, Drain) or left.status() or self.warm or self.hung:
+            return {}
+        return left.killed
+
     @property
     def lingers(self) -> bool:
         """True if its first process has ended and something is left that it waits for."""

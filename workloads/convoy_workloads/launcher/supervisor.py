@@ -260,6 +260,11 @@ class Supervisor:
                 continue
             if rank.pid == pid:
                 rank.exited(status)
+                if left := rank.abandoned():
+                    say(
+                        f"rank {rank.rank}: the command has ended, and with it what it left running in the "
+                        f"background: {leftovers.describe(left)}. It has to wait for that (`wait` in a shell)"
+                    )
                 if rank.lingers:
                     say(f"rank {rank.rank}: its first process has ended, others go on")
             else:
