@@ -458,7 +458,7 @@ def test_the_autoscaler_s_word_is_added_to_the_scheduler_s() -> None:
         ("maximum memory usage per Container is 1Gi, but limit is 2Gi", "LimitRange"),
         ("no PriorityClass with name high was found", "correct its name"),
         ('admission webhook "x.example.com" denied the request: no', "those who run that policy"),
-        ('Internal error: failed calling webhook "x.example.com": EOF', "those who run it; Convoy tries again"),
+        ('failed calling webhook "x.example.com": EOF', "those who run it; Convoy tries again"),
         ('violates PodSecurity "restricted:latest"', "correct spec.roles[worker].template"),
     ],
 )
