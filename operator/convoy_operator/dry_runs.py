@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,31 +21,40 @@ from convoy_operator.views import Parent
 log = structlog.get_logger(__name__)
 
 
+REMEMBERED = 4096
+"""Accepted templates that are remembered, of all jobs."""
+_OWN = "convoy.dev/"
+_NAMED = "app.kubernetes.io/name"
+"""Label with the job's name."""
+
+
 class DryRuns:
-    """One request for each role and generation of a job's spec. Accepted templates are remembered."""
+    """One request for each template in a namespace, however many jobs have it."""
 
     def __init__(self, gateway: ApiGateway) -> None:
         self._gateway = gateway
-        self._accepted: dict[str, dict[str, str]] = {}
+        self._accepted: OrderedDict[str, None] = OrderedDict()
+        """Digests, the least recently used first."""
 
     async def refused(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, Refusal]:
         """By pod name, the first of these pods, one of each role, that the API server would not create.
 
         Raises errors.ApiError for what may heal by itself.
         """
-        accepted = self._accepted.setdefault(parent.uid, {}) if bodies else {}
         for body in bodies:
-            role, digest = body["metadata"]["labels"][LABEL_ROLE], _digest(parent, body)
-            if accepted.get(role) == digest:
-                continue
-            if (found := await self._try(parent, body, role)) is not None:
-                return {body["metadata"]["name"]: found}
-            accepted[role] = digest
+            digest = _digest(body)
+            if digest not in self._accepted:
+                role = body["metadata"]["labels"][LABEL_ROLE]
+                if (found := await self._try(parent, body, role)) is not None:
+                    return {body["metadata"]["name"]: found}
+            self._remember(digest)
         return {}
 
-    def drop(self, uid: str) -> None:
-        """Removes what is remembered of a job."""
-        self._accepted.pop(uid, None)
+    def _remember(self, digest: str) -> None:
+        self._accepted[digest] = None
+        self._accepted.move_to_end(digest)
+        if len(self._accepted) > REMEMBERED:
+            self._accepted.popitem(last=False)
 
     async def _try(self, parent: Parent, body: Mapping[str, Any], role: str) -> Refusal | None:
         try:
@@ -63,8 +73,18 @@ class DryRuns:
         return None
 
 
-def _digest(parent: Parent, body: Mapping[str, Any]) -> str:
-    """A digest of what the pods of a role share, but for the nodes that they avoid."""
-    shared = {name: value for name, value in body["spec"].items() if name != "affinity"}
-    text = json.dumps([parent.generation, shared], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(body: Mapping[str, Any]) -> str:
+    """A digest of a pod without what differs between jobs: names, and values of Convoy's own variables."""
+    metadata = body["metadata"]
+    labels, annotations = metadata["labels"].items(), metadata.get("annotations", {}).items()
+    containers = [
+        {**one, "env": [entry for entry in one.get("env", ()) if not entry["name"].startswith("CONVOY_")]}
+        for one in body["spec"].get("containers", ())
+    ]
+    shared = [
+        metadata.get("namespace"),
+        {key: value for key, value in labels if key != _NAMED and not key.startswith(_OWN)},
+        {key: value for key, value in annotations if not key.startswith(_OWN)},
+        {**body["spec"], "containers": containers},
+    ]
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:32]

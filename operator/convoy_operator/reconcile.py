@@ -216,7 +216,6 @@ class Reconciler:
     def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._refusals.clear(before.uid)
-            self._dry_runs.drop(before.uid)
 
     async def _create(self, parent: Parent, plan: Plan) -> dict[str, Refusal]:
         now = self._clock()
@@ -224,13 +223,10 @@ class Reconciler:
             return {}
         refused = await self._dry_runs.refused(parent, plan.dry_run)
         refused = refused or await self._children.create(parent, plan.create)
-        known = self._world.jobs.by_uid(parent.uid) is not None
-        if refused and known:
+        if refused and self._world.jobs.by_uid(parent.uid):
             self._refusals.record(parent.uid, parent.generation, refused, self._clock())
         else:
             self._refusals.clear(parent.uid)
-        if not known:
-            self._dry_runs.drop(parent.uid)
         return refused
 
     async def _store(self, key: Key, parent: Parent, plan: Plan) -> tuple[Parent, float | None]:

@@ -10,7 +10,7 @@ from convoy_controllers.trainingjob.formation import digest
 from convoy_controllers.trainingjob.pods import OWN_VOLUMES
 from convoy_controllers.trainingjob.refusal import Finding
 from convoy_controllers.trainingjob.users import refused_root
-from convoy_crds.podtemplate import PodSpec
+from convoy_crds.podtemplate import PodSpec, PodTemplate
 from convoy_crds.terms import LABEL_ROLE, MOUNT_PATH
 from convoy_crds.trainingjob import TrainingJob
 
@@ -52,9 +52,11 @@ def _mounts(where: str, spec: PodSpec) -> Iterator[Finding]:
 def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Of pods to be created, the first of each role whose template the API server may never have accepted.
 
-    A spec that has formed an incarnation has been accepted: a fault costs no dry run.
+    A spec that has formed an incarnation has been accepted: a fault costs no dry run. Nor does a role
+    without a template, whose pods are Convoy's own in every field.
     """
     if not create or job.status.formed_spec == digest(job):
         return ()
+    own = {role.name for role in job.spec.roles if role.template not in (None, PodTemplate())}
     first = {body["metadata"]["labels"][LABEL_ROLE]: body for body in reversed(create)}
-    return tuple(first.values())
+    return tuple(body for role, body in first.items() if role in own)

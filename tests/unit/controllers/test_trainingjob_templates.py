@@ -176,13 +176,20 @@ def test_a_running_job_is_not_stalled_by_a_null(spec: dict[str, Any], made: Any)
 
 
 def test_a_template_is_tried_until_an_incarnation_has_formed_of_it() -> None:
-    cluster = ToyCluster(make_job(), make_engine())
+    cluster = ToyCluster(job_of(), make_engine())
     first = plan(cluster.observed(), cluster.now)
-    assert [body["metadata"]["name"] for body in first.dry_run] == ["job-worker-0"], "one of a role"
+    tried = [body["metadata"]["name"] for body in first.dry_run]
+    assert sorted(tried) == ["job-chief-0", "job-worker-0"], "one of a role"
     cluster.settle()
     assert cluster.job.status.formed_spec
     again = plan(replace(cluster.observed(), pods=()), cluster.now)
     assert again.create and again.dry_run == (), "a restart costs no request more"
+
+
+def test_pods_without_a_field_of_the_user_are_not_tried() -> None:
+    cluster = ToyCluster(make_job(), make_engine())
+    made = plan(cluster.observed(), cluster.now)
+    assert made.create and made.dry_run == ()
 
 
 def test_a_refused_template_is_a_fault_of_the_spec() -> None:

@@ -10,7 +10,7 @@ from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
-from convoy_operator import errors, views
+from convoy_operator import dry_runs, errors, views
 from convoy_operator.dry_runs import DryRuns
 
 from .conftest import FakeApi
@@ -19,16 +19,10 @@ UNKNOWN = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error
 SPEC_X = Refusal("there is no such field", "spec.roles[0].template.spec.x")
 
 
-def parent(generation: int = 1, image: str = "a") -> views.Parent:
+def parent(image: str = "a", name: str = "job", namespace: str = "ns") -> views.Parent:
     container = {"name": "worker", "image": image, "command": ["a"]}
     roles = [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container]}}}]
-    metadata = {
-        "name": "job",
-        "namespace": "ns",
-        "uid": "u",
-        "resourceVersion": "1",
-        "generation": generation,
-    }
+    metadata = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
     return views.parent({"metadata": metadata, "spec": {"roles": roles}})
 
 
@@ -37,14 +31,27 @@ def bodies(job: views.Parent, number: int = 0) -> list[dict[str, Any]]:
     return [pod(model, None, slots(model)[number])]
 
 
-async def test_an_accepted_template_is_tried_once_in_a_generation(api: FakeApi) -> None:
+async def test_a_template_is_tried_once_in_a_namespace(api: FakeApi) -> None:
     tried = DryRuns(api)
-    for job, number in ((parent(), 0), (parent(), 1), (parent(2), 0), (parent(2), 0), (parent(2, "b"), 1)):
+    for job, number in (
+        (parent(), 0),
+        (parent(), 1),
+        (parent(name="other"), 0),
+        (parent(image="b"), 1),
+        (parent(image="b", namespace="apart"), 0),
+    ):
         assert await tried.refused(job, bodies(job, number)) == {}
     assert api.count("dry_run", "pods") == 3
-    tried.drop("u")
-    await tried.refused(parent(2, "b"), bodies(parent(2, "b")))
-    assert api.count("dry_run", "pods") == 4
+
+
+async def test_the_templates_that_are_remembered_are_bounded(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_runs, "REMEMBERED", 2)
+    tried = DryRuns(api)
+    for image in ("a", "b", "a", "c", "a", "b"):
+        await tried.refused(parent(image=image), bodies(parent(image=image)))
+    assert api.count("dry_run", "pods") == 4, "a, b, c, and b that was the least recently used"
 
 
 async def test_nothing_is_asked_where_nothing_is_untried(api: FakeApi) -> None:
