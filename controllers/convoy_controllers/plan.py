@@ -316,6 +316,8 @@ class RankView:
     """Unix seconds at which its process ended."""
     finished: float = 0.0
     """Unix seconds at which its main program was over; 0 before."""
+    asked: bool = False
+    """Its pod or its launcher was told to go before it ended: one that saves its state may end with 0."""
 
 
 @dataclass(frozen=True, slots=True)

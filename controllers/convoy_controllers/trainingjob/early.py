@@ -83,4 +83,4 @@ def _ranks(observed: Observed, slot: Slot, own: Mapping[str, PodView]) -> list[R
 
 
 def _ended_well(rank: RankView) -> bool:
-    return rank.state == "EXITED" and not rank.exit_code and not rank.signal
+    return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.asked)

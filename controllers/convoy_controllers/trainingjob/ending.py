@@ -54,8 +54,12 @@ def _slot_completed(observed: Observed, slot: Slot, own: Mapping[str, PodView], 
         view is not None
         and view.incarnation == incarnation
         and len(view.ranks) == slot.processes
-        and all(rank.state == "EXITED" and not rank.exit_code and not rank.signal for rank in view.ranks)
+        and all(_ended_well(rank) for rank in view.ranks)
     )
+
+
+def _ended_well(rank: RankView) -> bool:
+    return rank.state == "EXITED" and not (rank.exit_code or rank.signal or rank.asked)
 
 
 def _told_to_go(observed: Observed, pod: PodView) -> bool:

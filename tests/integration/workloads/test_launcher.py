@@ -214,6 +214,28 @@ async def test_sigterm_reaches_the_ranks_and_their_codes_come_out(
     assert (await agent.hears_exit(1))["exitCode"] == 75
 
 
+@pytest.mark.parametrize("asked", [True, False], ids=["before its end", "after it"])
+async def test_a_rank_that_ends_well_when_it_is_told_to_go_has_not_completed(
+    agent: Agent, launch: Launch, tmp_path: Path, asked: bool
+) -> None:
+    launcher = launch()
+    await agent.hears(lambda m: m["type"] == "hello")
+    source = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "print('up', flush=True)\n"
+        f"while {asked}: time.sleep(0.1)\n"
+    )
+    await agent.form(script(tmp_path, source), ranks=1)
+    await until(lambda: "] up" in launcher.log)
+    if not asked:
+        await agent.hears_exit(0)
+    launcher.signal(signal.SIGTERM)
+    assert await launcher.ends() == (75 if asked else 0)
+    report = await agent.hears_exit(0)
+    assert (report["exitCode"], report["asked"]) == (0, asked)
+
+
 async def test_a_rank_that_is_just_being_forked_hears_sigterm(
     agent: Agent, launch: Launch, tmp_path: Path
 ) -> None:

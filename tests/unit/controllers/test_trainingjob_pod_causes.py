@@ -556,3 +556,37 @@ def test_ranks_that_a_kubelet_ended_are_not_the_cause(facts: dict[str, Any], rea
     cluster.step()
     last = cluster.job.status.restarts.last
     assert last is not None and (last.reason, cluster.job.status.offenders) == (reason, [])
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"stoppers": PROBES, "exit_code": 75}, "ContainerStopped"),
+        ({"exit_code": 75}, "PodLost"),
+        (
+            {"exit_code": 0, "kubelet_reason": "Evicted", "kubelet_message": "Usage of EmptyDir"},
+            "StorageLimitExceeded",
+        ),
+        (
+            {"exit_code": 75, "kubelet_reason": "Terminated", "disruption": "TerminationByKubelet"},
+            "PodEvicted",
+        ),
+    ],
+    ids=["a probe fails", "somebody signals the launcher", "too much storage", "the node shuts down"],
+)
+@pytest.mark.parametrize("others", [True, False], ids=["others lose it", "all are asked"])
+def test_ranks_that_end_well_because_they_were_told_to_go_have_not_completed(
+    facts: dict[str, Any], reason: str, others: bool
+) -> None:
+    cluster = running()
+    if others:
+        cluster.exit(0, 76, stderr="RuntimeError: Connection closed by peer", ended=cluster.now.timestamp())
+    for number in (1,) if others else (0, 1):
+        cluster.exit(number, 0, asked=True, ended=cluster.now.timestamp())
+    cluster.step()
+    assert cluster.job.status.phase is Phase.RUNNING
+    for name in ["job-worker-1"] if others else list(cluster.pods):
+        cluster.pod(name, phase="Failed", **facts)
+    cluster.step()
+    last = cluster.job.status.restarts.last
+    assert last is not None and last.reason == reason

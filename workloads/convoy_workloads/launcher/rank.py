@@ -55,7 +55,8 @@ class Rank:
         """Its pulse as it was when it ended."""
         self._finished_ms = 0
         self._first_over = False
-        self._asked = False
+        self.asked = False
+        """Whether it was told to leave before its first process had ended."""
         self._left: ProcessGroup | Drain | None = None
         """Its processes since it was asked to leave, or what it has left since it ended unasked."""
         self._streams = Streams(incarnation, rank, stacks.DUMP_BYTES)
@@ -194,15 +195,15 @@ class Rank:
 
         Of a cold command all processes are asked: a shell does not pass signals on.
         """
-        if not self.pid or self._asked or self._first_over:
+        if not self.pid or self.asked or self._first_over:
             return
-        self._asked = True
+        self.asked = True
         self._left = group = ProcessGroup(self.pid, alone=self.warm)
         group.request()
 
     def judge(self, pulse: Pulse, now: float, hang_seconds: float) -> bool:
         """Aborts it if it hangs by this pulse; whether it does. One that leaves has its grace instead."""
-        if self._asked or not beats.hung(pulse, now, hang_seconds):
+        if self.asked or not beats.hung(pulse, now, hang_seconds):
             return False
         self.hung = True
         self.aborted_at = now
@@ -282,6 +283,7 @@ class Rank:
             "stepMs": self._last.step_ms,
             "checkpointMs": self._last.checkpoint_ms,
             "finishedMs": self._finished_ms,
+            "asked": self.asked,
         }
 
     def _signal(self, number: int, group: bool) -> None:

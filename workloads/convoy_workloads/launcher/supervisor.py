@@ -21,7 +21,7 @@ from convoy_workloads.launcher.rank_env import Assignment, parse_assignment, pla
 from convoy_workloads.launcher.starting import start_rank
 from convoy_workloads.launcher.zygotes import Zygotes
 from convoy_workloads.runtime import beat
-from convoy_workloads.runtime.errors import OTHER, worst
+from convoy_workloads.runtime.errors import OTHER, PREEMPTED, worst
 from convoy_workloads.runtime.frames import Message
 
 SHUTDOWN_SECONDS = 5.0
@@ -327,4 +327,10 @@ class Supervisor:
         await self._stop(self._grace)
         codes = [rank.exit_code for rank in self._ranks]
         if not self._ordered:
-            self._finish(worst(codes) if codes else 128 + signal.SIGTERM)
+            self._finish(self._code_of_stopped(codes))
+
+    def _code_of_stopped(self, codes: list[int]) -> int:
+        """The launcher's exit code when its container is stopped: a rank that had to end is no success."""
+        if not codes:
+            return 128 + signal.SIGTERM
+        return worst(codes) or (PREEMPTED if any(rank.asked for rank in self._ranks) else 0)
