@@ -133,12 +133,18 @@ def _waiting(spec: Raw, status: Raw, ranks: str) -> Raw:
 
 
 def _initialising(spec: Raw, status: Raw) -> Raw:
-    """Status of the init container that the others wait for, told as if it waited; empty without one."""
+    """Status of the init container that the others wait for, told as if it waited; empty without one.
+
+    A sidecar that fails is started again and again: between two tries its last end tells.
+    """
     sidecars = _sidecars(spec)
     for entry in status.get("initContainerStatuses") or ():
-        up = entry.get("name") in sidecars and entry.get("started")
-        if (entry.get("state") or {}).get("running") is not None and not up:
-            return {"name": entry.get("name"), "state": {"waiting": {"reason": "PodInitializing"}}}
+        name, state = entry.get("name"), entry.get("state") or {}
+        waiting = {"name": name, "state": {"waiting": {"reason": "PodInitializing"}}}
+        if name in sidecars and state.get("terminated") is not None and status.get("phase") == "Pending":
+            return {**waiting, "lastState": state}
+        if state.get("running") is not None and not (name in sidecars and entry.get("started")):
+            return {**waiting, "lastState": entry.get("lastState") or {}}
     return {}
 
 

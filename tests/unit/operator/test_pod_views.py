@@ -150,6 +150,20 @@ def _status(name: str, state: dict[str, Any]) -> dict[str, Any]:
             id="a native sidecar crashes again and again",
         ),
         pytest.param(
+            raw("Pending", {RANKS: INITIALISING}, {PROXY: terminated(1, message="no config")}),
+            {"waiting_container": PROXY, "failure": ContainerEnd(PROXY, 1, "Error", "no config")},
+            id="a native sidecar between two tries",
+        ),
+        pytest.param(
+            raw(
+                "Pending",
+                {RANKS: INITIALISING},
+                {PROXY: {**RUNNING, "last": terminated(1, message="no config")}},
+            ),
+            {"waiting_container": PROXY, "failure": ContainerEnd(PROXY, 1, "Error", "no config")},
+            id="a native sidecar that is tried once more",
+        ),
+        pytest.param(
             raw("Failed", {RANKS: terminated(137)}, reason="Evicted", message='Usage of EmptyDir volume "x"'),
             {
                 "exit_code": 137,
