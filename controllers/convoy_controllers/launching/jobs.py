@@ -39,8 +39,14 @@ def misfits(job: TrainingJob, engine: Engine | None) -> Iterator[Misfit]:
         alike = sum(other.replicas for other in job.spec.roles if commands[other.name] == words)
         pods = Pods(alike, total, role.processes_per_replica, _gpus(role))
         if found := problem(words, declared(role), pods):
-            path = f"spec.roles[{index}].template.spec.containers[0].command"
+            path = f"spec.roles[{index}].template.spec.containers[0].{_field(role)}"
             yield Misfit(path, found.why, found.refused)
+
+
+def _field(role: Role) -> str:
+    """The field that holds the end of the role's command line, where a launcher's options are."""
+    containers = role.template.spec.containers if role.template else None
+    return "args" if containers and containers[0].command and containers[0].args else "command"
 
 
 def _gpus(role: Role) -> int:

@@ -198,6 +198,8 @@ def test_a_role_is_named_by_its_field() -> None:
     alone = ["bash", "-c", "torchrun --standalone t.py"]
     (found,) = misfits(job({"replicas": 2, "command": alone}), None)
     assert found.path == "spec.roles[0].template.spec.containers[0].command" and not found.refused
+    (found,) = misfits(job({"replicas": 2, "command": alone[:2]}, args=alone[2:]), None)
+    assert found.path == "spec.roles[0].template.spec.containers[0].args"
     (found,) = misfits(job({"replicas": 1, "command": ["torchrun", "--nnodes=two", "t"]}), None)
     assert found.refused
     assert str(found).startswith(f"{found.path}: torchrun: error: argument --nnodes")
