@@ -441,8 +441,8 @@ class Reasons:
     )
     CONTAINER_STOPPED = Reason(
         "ContainerStopped",
-        "pod {pod} on node {node}: container {container} {how}. Its kubelet stops it where {what} of the "
-        "template fails: {why}; see kubectl describe pod {pod}",
+        "pod {pod} on node {node}: container {container} {how}. Most likely its kubelet stopped it, because "
+        "{what} of the template failed{why}; see kubectl describe pod {pod}",
         warning=True,
     )
     POD_DEADLINE = Reason(
@@ -507,8 +507,7 @@ class Reasons:
     )
     REPEATED_ERROR = Reason(
         "RepeatedError",
-        "{count} times in a row{where} the same error (spec.recovery.maxIdenticalErrors="
-        "{limit}): {why}",
+        "{count} times in a row{where} the same error (spec.recovery.maxIdenticalErrors={limit}): {why}",
         warning=True,
     )
     RESTART_REQUESTED = Reason(

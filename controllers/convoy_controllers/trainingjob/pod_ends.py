@@ -154,7 +154,7 @@ def _by_container(pod: PodView, warning: PodWarning | None) -> PodEnd:
     facts = {"container": pod.container, "how": how(ContainerEnd(pod.container, code, reason))}
     if pod.stoppers and code in _STOPPED:
         told = warning is not None and warning.reason in _STOPPING
-        why = f"{warning.reason}: {warning.message}" if warning and told else "its Events say which"
+        why = f" ({warning.reason}: {warning.message})" if warning and told else ""
         return _end(pod, Reasons.CONTAINER_STOPPED, what=" or ".join(pod.stoppers), why=why, **facts)
     # Signals come from outside: the node's out-of-memory killer, a container that its runtime has lost.
     if killed(code) or code == PREEMPTED or _by_node(pod):

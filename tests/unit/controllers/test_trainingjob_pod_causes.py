@@ -267,7 +267,7 @@ def test_who_is_at_fault(facts: dict[str, Any], reason: str, words: list[str], b
 def test_an_event_from_before_the_pod_was_up_does_not_say_why_it_was_stopped() -> None:
     pod = failed_pod(exit_code=143, stoppers=PROBES)
     found = pod_fault(pod, NodeView("n"), MISSING)
-    assert found is not None and "scritps" not in found.message and "its Events say" in found.message
+    assert found is not None and "scritps" not in found.message and "livenessProbe" in found.message
 
 
 @pytest.mark.parametrize(
