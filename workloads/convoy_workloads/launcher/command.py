@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from convoy_commands.launchers import launcher_of
 from convoy_commands.python import FILE, MODULE, read_python
 from convoy_commands.references import expand
+from convoy_workloads.launcher import executables
 
 if TYPE_CHECKING:
     from convoy_commands.launch import Launch
@@ -167,6 +168,6 @@ def resolve(name: str, path: str) -> str:
         elif os.path.isdir(candidate) and "/" in name:
             refused = candidate
     if refused:
-        raise CommandError(f"{refused} is not an executable file", 126)
+        raise CommandError(f"{refused} is not an executable file{executables.not_executable(refused)}", 126)
     where = "" if "/" in name else f" on PATH={path}"
-    raise CommandError(f"{name}: command not found{where}", 127)
+    raise CommandError(f"{name}: command not found{where}{executables.not_found(name)}", 127)

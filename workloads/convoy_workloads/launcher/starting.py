@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from convoy_workloads.launcher import command
+from convoy_workloads.launcher import command, executables
 from convoy_workloads.launcher.nursery import NurseryError
 from convoy_workloads.launcher.output import say, write
 from convoy_workloads.launcher.rank import Rank
@@ -49,6 +49,6 @@ async def start_rank(
     try:
         rank.start_cold(executable, argv, environment, write)
     except OSError as error:
-        message = f"{executable} cannot be executed: {error.strerror}"
+        message = f"{executable} cannot be executed: {executables.refused(executable, error)}"
         say(message)
         rank.fail(126, message, True)
