@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from convoy_workloads.runtime.place import Place
+from convoy_workloads.runtime.rendezvous import await_store
 
 _kept: list[Any] = []
 
@@ -93,5 +94,6 @@ def form(place: Place) -> Processes:
     if owned:
         # Collectives give up after the watchdog would have spoken: its report holds every rank's stack.
         timeout = timedelta(seconds=max(120.0, 2 * place.hang_seconds))
+        await_store(place)
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timeout)
     return Processes(device, dist.new_group(backend="gloo"), owned)

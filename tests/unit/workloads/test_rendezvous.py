@@ -1,0 +1,58 @@
+"""Ranks that wait for the first one to listen."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+import time
+
+import pytest
+
+from convoy_workloads.runtime import place as places
+from convoy_workloads.runtime import rendezvous
+
+
+def place(rank: int) -> places.Place:
+    return dataclasses.replace(places.from_environment({}), rank=rank, world=2)
+
+
+@pytest.fixture
+def port() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def variables(port: int) -> dict[str, str]:
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def test_a_rank_waits_until_the_first_one_listens(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    tried = threading.Event()
+    monkeypatch.setattr(time, "sleep", lambda seconds: tried.set())
+    waits = threading.Thread(target=rendezvous.await_store, args=(place(1), variables(port)))
+    waits.start()
+    assert tried.wait(10), "it tries again while nobody listens"
+    with socket.socket() as store:
+        store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        store.bind(("127.0.0.1", port))
+        store.listen()
+        waits.join(rendezvous.LISTEN_SECONDS)
+        assert not waits.is_alive()
+        store.settimeout(10)
+        store.accept()[0].close()
+
+
+def test_it_waits_no_longer_than_its_bound(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(rendezvous, "LISTEN_SECONDS", 0.02)
+    rendezvous.await_store(place(1), variables(port))
+
+
+@pytest.mark.parametrize(("rank", "more"), [(0, {}), (1, {"MASTER_PORT": ""}), (1, {"MASTER_ADDR": ""})])
+def test_nobody_else_connects(
+    monkeypatch: pytest.MonkeyPatch, port: int, rank: int, more: dict[str, str]
+) -> None:
+    monkeypatch.delattr(socket, "create_connection")
+    rendezvous.await_store(place(rank), {**variables(port), **more})
