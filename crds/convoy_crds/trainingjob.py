@@ -537,7 +537,7 @@ class TrainingJob(Model):
             "shorten metadata.name or a role's name",
         ),
         Rule(
-            # What costs least comes first: `||` leaves out the rest.
+            # The cheapest alternatives stand first: `||` skips the rest.
             "(has(self.spec.suspend) && self.spec.suspend)"
             " || !has(self.status) || !has(self.status.phase)"
             " || self.status.phase in ['Pending', 'Suspending', 'Suspended']"

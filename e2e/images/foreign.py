@@ -54,7 +54,7 @@ class Foreign:
     build: Callable[[Path], None]
     """Fills an empty folder with the root file system."""
     runs: bool = True
-    """Whether the launcher runs in it; otherwise it is to report why not."""
+    """True where the launcher runs; elsewhere it must report why not."""
 
     @property
     def root(self) -> Path:

@@ -78,7 +78,7 @@ def test_a_sidecar_that_admission_puts_first_confuses_nobody(cluster: Cluster, j
 
 
 def _injected(cluster: Cluster) -> bool:
-    """Whether the policy mutates a pod by now: the API server takes a moment to load one."""
+    """Return True once the policy mutates pods: the API server takes a moment to load one."""
     probe = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -37,7 +37,7 @@ class DryRuns:
         """Digests, the least recently used first."""
 
     async def refused(self, parent: Parent, bodies: Sequence[Mapping[str, Any]]) -> dict[str, Refusal]:
-        """By pod name, the first of these pods, one of each role, that the API server would not create.
+        """Return the first refusal of these pods, one of each role, by pod name; empty if all are accepted.
 
         Raises errors.ApiError for what may heal by itself.
         """

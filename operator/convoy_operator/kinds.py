@@ -49,7 +49,7 @@ class Hub(Protocol):
 
 
 Refused = Mapping[str, Refusal]
-"""By name, pods that the API server would not create."""
+"""Pods that the API server would not create, by name."""
 Planner = Callable[[World, Hub, Parent, Refused, datetime], Plan]
 """(world, hub, parent, refused pods, now) -> plan."""
 

@@ -36,7 +36,7 @@ class World:
         self.health_sweeps: Store[Parent] = Store()
         self.hardware_classes: Store[Parent] = Store()
         self.pod_warnings: dict[str, PodWarning] = {}
-        """By pod uid, what keeps a late pod from coming up (pod_events.py)."""
+        """The newest Warning of each late pod, by pod uid (pod_events.py)."""
         self.phases: Counter[str] = Counter()
         """Jobs by phase; those without one count as Pending."""
         self._ready_nodes: set[str] = set()

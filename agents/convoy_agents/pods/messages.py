@@ -75,7 +75,7 @@ class RankUpdate:
     finished_ms: int = 0
     """When its main program, or its loop over `job.steps`, was over; 0 while it makes steps."""
     asked: bool = False
-    """Whether it was told to leave before it ended."""
+    """True for a rank that was told to leave before it ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def _behind(words: tuple[str, ...]) -> tuple[str, ...]:
             return words[index + 1 :]
         if word.startswith("-") and len(word) > 1:
             following = words[index + 1 :]
-            # Whether an option has a value in a word of its own is not known: a program that is means none.
+            # An unknown option may have its value in the next word. A word that is a program is none.
             alone = "=" in word or (len(word) > 2 and word[1] != "-")
             index += 1 if alone or not following or _is_program(following) else 2
         elif _OPERAND.fullmatch(word):

@@ -33,7 +33,7 @@ class Pods:
     processes: int = 1
     """Ranks of each."""
     gpus: int = 0
-    """Of each rank's container, as far as its limits say."""
+    """GPUs in the limits of each rank's container; 0 without a limit."""
 
     def fits(self, fewest: int, most: int) -> bool:
         """Return whether a number of nodes within these bounds is that of the pods."""

@@ -16,7 +16,7 @@ _KEYWORDS = frozenset(
     | {"function", "[[", "((", "eval"}
 )
 _ENDS = frozenset({"exit", "return", "exec"})
-"""What comes after them is not run."""
+"""Words after which a shell runs nothing more."""
 
 
 class UnreadableError(Exception):

@@ -102,7 +102,7 @@ class ToyCluster:
         self.source: TrainingJob | None = None
         self.create_errors: dict[str, str] = {}
         self.warnings: dict[str, PodWarning] = {}
-        """By pod uid, what its Events tell."""
+        """The newest Event of each pod, by uid."""
         self.nodes: dict[str, NodeView] = {}
         """What is known of nodes, where it is not all well."""
         self.holders: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What went wrong in an incarnation: the fault of each rank, pod and node. `blame.py` finds the cause.
+"""Faults of an incarnation: those of each rank, pod and node. `blame.py` finds the cause.
 
 Exit codes of a rank are those of the engine contract: 10 parameters refused, 20 data or verification
 failure, 69 nothing to go on from while the store is away, 75 preempted with its state saved, 76 lost a peer,
@@ -133,7 +133,7 @@ def _rank_reason(rank: RankView) -> Reason:
 
 
 def _last_words(rank: RankView, last: str) -> str:
-    """What the end of a message quotes: the main thread's place of a rank that hung, else its last words."""
+    """Return the quotation at the end of a message: a hung rank's place in its code, else its last words."""
     if place := main_thread(rank.stderr) if rank.hung else "":
         return f"Its main thread is at {place}."
     return f"Its last words: {last}" if last else "It wrote nothing to stderr."

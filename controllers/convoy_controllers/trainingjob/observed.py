@@ -39,6 +39,6 @@ class Observed:
     guard: GuardView | None = None
     """What its ranks' telemetry shows; None before they have told of a step."""
     warnings: Mapping[str, PodWarning] = field(default_factory=dict)
-    """By pod uid, what keeps a pod from coming up, by its newest Event."""
+    """The newest Event of each pod that does not come up, by pod uid."""
     create_errors: Mapping[str, Refusal] = field(default_factory=dict)
     """By pod name: why the API server refused to create it at the last try."""

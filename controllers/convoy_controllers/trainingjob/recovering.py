@@ -84,7 +84,7 @@ def fault(
         if members and (view := observed.slots.get(pod.uid)):
             hang = observed.job.spec.recovery.hang_seconds
             ends = slot_faults(slot, view, incarnation, hang, leaving=leaving(pod))
-            # Of a pod whose own time is over its kubelet tells once all its containers have ended.
+            # The kubelet reports a pod's own deadline once all its containers have ended.
             found += [end for end in ends if not overdue(pod, end.at)]
     present = [own[slot.pod].uid for slot in layout if slot.pod in own]
     if not found and members and membership(present) != members:

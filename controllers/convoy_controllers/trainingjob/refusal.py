@@ -61,7 +61,7 @@ class Finding:
 def findings(
     job: TrainingJob, body: Mapping[str, Any], role: str, message: str, causes: Sequence[tuple[str, str]] = ()
 ) -> list[Finding]:
-    """What is wrong with a role's template, by the API server's refusal of a pod made from it.
+    """Return the errors of a role's template, from the API server's refusal of a pod made from it.
 
     `message` and `causes`, pairs of field path and text, are those of its Status. Empty where the refusal is
     no judgement of the pod itself: quota, rights, admission webhooks and policies.

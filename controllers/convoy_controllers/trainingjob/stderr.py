@@ -119,7 +119,7 @@ def _lost_words(stderr: str) -> str:
 
 
 def _split(lines: list[str]) -> tuple[list[str], list[str]]:
-    """What was printed, and the stack dump behind it. The interpreter's last words are in neither."""
+    """Return the printed text and the stack dump behind it. The interpreter's last words are in neither."""
     start = next((number for number, line in enumerate(lines) if _DUMP.match(line)), len(lines))
     body, dump = lines[:start], lines[start:]
     return [line for line in body if not _NOISE.match(line)], [

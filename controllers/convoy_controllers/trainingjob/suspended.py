@@ -99,7 +99,7 @@ def _deletion(
 
 
 def _leaving(observed: Observed) -> str:
-    """What becomes of the state while the pods leave, and of the job afterwards."""
+    """Return the words for the state while the pods leave, and for the job afterwards."""
     return _saving(observed) + ("" if observed.job.spec.suspend else "; then the job resumes")
 
 

@@ -50,7 +50,7 @@ def _mounts(where: str, spec: PodSpec) -> Iterator[Finding]:
 
 
 def untried(job: TrainingJob, create: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Of pods to be created, the first of each role whose template the API server may never have accepted.
+    """Return the first pod to be created of each role whose template was perhaps never accepted.
 
     A spec that has formed an incarnation has been accepted: a fault costs no dry run. Nor does a role
     without a template, whose pods are Convoy's own in every field.

@@ -207,7 +207,7 @@ def apply(control_plane: Any, namespace: str, manager: str, manifest: dict[str, 
 
 
 def queued(name: str, suspend: bool, **spec: Any) -> dict[str, Any]:
-    """What a queue applies: the fields that it owns, and no more."""
+    """The object that a queue applies: the fields that it owns, and no more."""
     template = {"metadata": {"labels": {"queue": "a"}}, "spec": spec}
     return document("TrainingJob", name, suspend=suspend, roles=[{"name": "worker", "template": template}])
 

@@ -49,7 +49,7 @@ FLAVOR = {
 }
 OTHER = {"spec": {"nodeSelector": {"cloud.example.com/pool": "reserved"}}}
 TYPED = {
-    # What a client with Go types for a pod template sends of what it did not set.
+    # A client with Go types for a pod template sends these although it did not set them.
     "metadata": {"creationTimestamp": None},
     "spec": {"containers": [{"name": "worker", "resources": {}}], "nodeSelector": None},
 }

@@ -101,7 +101,7 @@ def running(control_plane: Any, namespace: str, spec: dict[str, Any]) -> dict[st
 
 
 def replace(control_plane: Any, job: dict[str, Any], spec: dict[str, Any]) -> None:
-    """What client-side apply comes to: lists as a whole, and objects without what the file leaves out."""
+    """The result of client-side apply: lists as a whole, objects without fields that the file leaves out."""
     whole = {**job["spec"], **copy.deepcopy(spec)}
     control_plane.request(
         "PUT", path(job["metadata"]["namespace"], job["metadata"]["name"]), {**job, "spec": whole}

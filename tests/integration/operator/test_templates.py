@@ -191,7 +191,7 @@ BY_DRY_RUN = [
         "containers[0].volumeMounts[1].mountPath",
         "must be unique",
     ),
-    # Of the first variable nothing counts: the positions of the pod are not those of the template.
+    # The first variable is dropped, so positions in the pod are not those in the template.
     (
         container(env=[{"name": "CONVOY_SOCKET", "value": "x"}, {"name": "=", "value": "x"}]),
         "containers[0].env[1].name",

@@ -21,7 +21,7 @@ SYSTEM = ("lib", "lib32", "lib64", "libx32")
 
 @dataclass(frozen=True)
 class Container:
-    """What a container runtime reads of a pod and its image."""
+    """The part of a pod and its image that a container runtime reads."""
 
     root: str
     """The image's root file system; mounted, not changed."""

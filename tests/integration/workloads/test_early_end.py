@@ -1,4 +1,4 @@
-"""What real ranks report when one ends early or hangs, and whom the operator blames for it."""
+"""Reports of real ranks when one ends early or hangs, and the rank that the operator blames."""
 
 from __future__ import annotations
 

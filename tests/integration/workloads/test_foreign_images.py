@@ -34,7 +34,7 @@ try: print("tmp", tempfile.mkdtemp())
 except OSError as e: print("tmp:", e)
 print("user", getpass.getuser())
 """
-"""What a training script does first, in the manner of many."""
+"""The first things that many training scripts do."""
 
 Boot = Callable[..., Launcher]
 
@@ -59,7 +59,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def _system(root: Path) -> dict[str, str]:
-    """What an image of this machine's Python has mounted into it."""
+    """Mounts of an image of this machine's Python."""
     found = [Path("/", name) for name in SYSTEM] + [Path("/usr", name) for name in SYSTEM] + [PREFIX]
     return {str(path): str(path) for path in found if path.is_dir() and not path.is_symlink()}
 
@@ -137,7 +137,7 @@ async def test_a_user_without_an_account_has_a_name_and_a_home(agent: Agent, boo
 
 
 def lines(launcher: Launcher) -> list[str]:
-    """What rank 0 of the first incarnation has printed."""
+    """Lines that rank 0 of the first incarnation has printed."""
     return [line.removeprefix("[1/0] ") for line in launcher.log.splitlines() if line.startswith("[1/0] ")]
 
 

@@ -1,4 +1,4 @@
-"""What ranks leave running: it is gone before the next incarnation starts, and nothing else is."""
+"""Processes that ranks leave running end before the next incarnation starts, and no others do."""
 
 from __future__ import annotations
 

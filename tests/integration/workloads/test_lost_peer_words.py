@@ -1,4 +1,4 @@
-"""What gloo and c10d of the installed torch write when a peer is gone: the operator knows it for an echo."""
+"""The operator knows the words of the installed gloo and c10d about a lost peer for an echo."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ OWN = ("port_that_is_taken", "server_of_somebody")
 
 @pytest.fixture(scope="module")
 def words() -> dict[str, str]:
-    """By scene: the end of rank 0's stderr."""
+    """The end of rank 0's stderr, by scene."""
     command = [sys.executable, "-c", RANKS]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120)
     found: dict[str, str] = json.loads(run.stdout)

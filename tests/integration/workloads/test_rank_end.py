@@ -44,7 +44,7 @@ sys.exit(subprocess.run(sys.argv[1:]).returncode)
 class Case(NamedTuple):
     name: str
     script: str
-    """What bash runs; `$P` is the program, with the case's name and an exit code behind it."""
+    """Scripts for bash; `$P` is the program, with the case's name and an exit code behind it."""
     code: int
     saves: bool = True
 

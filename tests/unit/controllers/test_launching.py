@@ -21,7 +21,7 @@ TWO = Pods(2, 2)
 
 
 def why(command: str | list[str], pods: Pods = TWO, **environment: str) -> str:
-    """What is wrong with the command, whose words are those of a shell's script if it has one."""
+    """Return the error of a command, given as words or as a shell's script."""
     words = ["bash", "-c", command] if isinstance(command, str) else command
     found = problem(words, environment, pods)
     return found.why if found else ""
@@ -38,7 +38,7 @@ ONE_GROUP = [
     "cd /src && exec torchrun --nproc-per-node=8 -m train 2>&1 | tee log",
     "python train.py",
     "python -m torch.distributed.run --nproc_per_node=gpu t.py",
-    # Whether these run is not known.
+    # Nobody knows beforehand which of these run.
     "if [ -n \"$X\" ]; then torchrun --standalone t.py; else torchrun t.py; fi",
     "torchrun t.py || torchrun --standalone t.py",
     "for i in 1 2; do torchrun --standalone t.py; done",

@@ -27,7 +27,7 @@ RULES = [
 
 
 def accepted(name: str, role: str) -> bool:
-    """Whether the CEL rules of the kind pass."""
+    """Return True where the CEL rules of the kind pass."""
     body = {"metadata": {"name": name}, "spec": {"roles": [{"name": role, "replicas": 1}]}}
     return all(cel.evaluate(rule, {"self": body}) for rule in RULES)
 

@@ -26,7 +26,7 @@ ABORTED = (
 
 
 def at(file: str) -> str:
-    """What the launcher and faulthandler say of a hung rank."""
+    """The words of the launcher and of faulthandler about a hung rank."""
     return f"no step for 9 s; its main thread is at {file}:31 in main"
 
 
@@ -56,7 +56,7 @@ FATE: dict[str, dict[str, Any]] = {
     "no data": {"exit_code": 20},
 }
 Ends = dict[int, tuple[Any, ...]]
-"""By rank: its fate, its last step, and Unix seconds after the first of them at which it ended."""
+"""Fate, last step, and seconds of the end after the first of all ends, by rank."""
 
 
 def ended(cluster: ToyCluster, ends: Ends, total: int | None = None) -> None:
@@ -92,7 +92,7 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
     ({2: ("done", 30, 0), 1: ("done", 30, 0), 0: ("lost", 30, 0.1)}, ("EndedEarly", 1)),
     ({2: ("done", 28, 3), 1: ("done", 30, 0), 0: ("lost", 30, 3)}, ("EndedEarly", 2)),
     ({1: ("done", None, 0), 0: ("lost", None, 0.1)}, ("EndedEarly", 1)),
-    # By the clock of another node it was after the echo.
+    # The clock of another node has it after the echo.
     ({1: ("done", 30, 1), 0: ("lost", 30, 0)}, ("EndedEarly", 1)),
     # It ended early, and something else brought the others down.
     ({1: ("done", 30, 0), 0: ("lost", 30, 0.1), 2: ("killed", 30, 0.2)}, ("RankKilled", 2)),
@@ -129,7 +129,7 @@ CAUSES: list[tuple[Ends, tuple[str, int | None]]] = [
      ("RankNotEnding", 2)),
     # A rank that failed while its node's agent was away, and all others hung for it.
     ({0: ("hung", 30, 60), 1: ("hung", 30, 60), 2: ("own error", 30, 0)}, ("RankFailed", 2)),
-    # What the abort of a hung rank does to others.
+    # The abort of a hung rank has effects on others.
     ({2: ("hung", 30, 0), 0: ("silent error", 30, 0.1), 1: ("segfault", 30, -1)}, ("RankHung", 2)),
 ]  # fmt: skip
 
@@ -210,7 +210,7 @@ def test_a_rank_whose_program_is_over_will_soon_say_how_it_ended() -> None:
     assert last is not None and (last.reason, last.rank) == ("EndedEarly", 1)
 
 
-# What a pod's end does to ranks of others, and to its own.
+# A pod's end has effects on the ranks of others, and on its own.
 
 
 @pytest.mark.parametrize("fate", ["lost", "lost 1", "silent error", "own error", "segfault"])

@@ -95,7 +95,7 @@ def test_several_ranks_are_named_up_to_a_bound() -> None:
 
 
 def test_the_total_is_named_where_ranks_tell_it() -> None:
-    """Of ranks that iterate over what they have, each knows a total of its own."""
+    """Ranks that iterate over their own data each know a total of their own."""
     cluster = running().rank(1, total_steps=30)
     last = answered(uneven(cluster, total_steps=40))
     assert (last.reason, last.rank) == ("EndedEarly", 1) and "after step 30 of 40" in last.message

@@ -21,7 +21,7 @@ NODES = ["n", "10.example.com", "n" * 63, "n" * 64, "n" * 100 + ".z", "n" * 235,
 
 
 def identity(authority: Authority, node: str) -> Identity:
-    """What the hub gives to the agent of a node."""
+    """The certificate that the hub gives to the agent of a node."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem, ends = authority.agent(signing_request(key, node), node, timedelta(hours=1), NOW)
     private = key.private_bytes(

@@ -64,7 +64,7 @@ class Torchruns:
             )  # fmt: skip
 
     def dumps(self, name: str) -> dict[str, tuple[dict[str, str], list[str]]]:
-        """By rank and size of its world, such as `1-2`; waits for all torchruns to end."""
+        """Environments by rank and world size, such as `1-2`; waits for all torchruns to end."""
         for index, process in enumerate(self._started):
             code = process.wait(DEADLINE)
             assert code == 0, (self._folder / f"log-{index}").read_text()

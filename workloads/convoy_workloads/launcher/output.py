@@ -84,7 +84,7 @@ class Tail:
         self._rest = _shortened(rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :])
 
     def text(self, size: int | None = None) -> str:
-        """What is kept, or its last `size` bytes, from the first whole line on where there is one."""
+        """Return the kept text, or its last `size` bytes, from the first whole line on where there is one."""
         most = self._size if size is None else min(size, self._size)
         whole = self._lines + _last_drawing(self._rest)
         data = whole[max(0, len(whole) - most) :]

@@ -142,7 +142,7 @@ class ProcessGroup:
             _send(self._first, signal.SIGTERM)
             self._asked.add(self._first)
         elif group & self._filters:
-            self._ask(group - self._filters)
+            self._request(group - self._filters)
         else:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._first, signal.SIGTERM)
@@ -153,7 +153,7 @@ class ProcessGroup:
 
         What they have started since then is theirs: it may be a part of saving.
         """
-        self._ask(
+        self._request(
             pid
             for pid, one in self._members.items()
             if pid not in self._filters and (one.process.session == self._first or pid in self._family)
@@ -173,7 +173,7 @@ class ProcessGroup:
         left = self._left()
         alone = bool(left) and left <= self._filters
         if alone and self._waits_for_filters:
-            self._ask(left)
+            self._request(left)
         self._waits_for_filters = alone
 
     def kill(self) -> None:
@@ -197,7 +197,7 @@ class ProcessGroup:
         known = self._members.get(one.pid)
         return one.pid in self._family and known is not None and known.process.session == one.session
 
-    def _ask(self, pids: Iterable[int]) -> None:
+    def _request(self, pids: Iterable[int]) -> None:
         living = proc.scan()
         for pid in sorted(set(pids) - self._asked):
             if pid in living and self._holds(living[pid]):

@@ -56,7 +56,7 @@ class Rank:
         self._finished_ms = 0
         self._first_over = False
         self.asked = False
-        """Whether it was told to leave before its first process had ended."""
+        """True once it was told to leave before its first process had ended."""
         self._left: ProcessGroup | Drain | None = None
         """Its processes since it was asked to leave, or what it has left since it ended unasked."""
         self._streams = Streams(incarnation, rank, stacks.DUMP_BYTES)
