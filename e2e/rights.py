@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 _PREFIX = "system:serviceaccount:"
+_DECISION = "authorization.k8s.io/decision"
+"""Annotation of audit events: `allow` or `forbid` (Kubernetes, "Audit Annotations")."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -50,14 +52,16 @@ class Request:
     """What it takes, with the names that it was about."""
     code: int
     """HTTP status of the answer."""
+    authorized: bool = False
+    """True where the account had the right: a 403 is then that of admission, such as a pod security level."""
 
     def __str__(self) -> str:
         return f"{self.right}: {self.code}"
 
     @property
     def refused(self) -> bool:
-        """Whether the server forbade it."""
-        return self.code == 403
+        """True where the account lacked the right."""
+        return self.code == 403 and not self.authorized
 
     @property
     def takes(self) -> Iterable[Right]:
@@ -83,7 +87,8 @@ def parse(line: bytes | str, namespace: str) -> Request | None:
         name=about.get("name", ""),
         namespace=about.get("namespace", ""),
     )
-    return Request(right, (event.get("responseStatus") or {}).get("code", 0))
+    code = (event.get("responseStatus") or {}).get("code", 0)
+    return Request(right, code, (event.get("annotations") or {}).get(_DECISION) == "allow")
 
 
 def granted(objects: Iterable[Mapping[str, Any]], accounts: Iterable[str]) -> frozenset[Right]:

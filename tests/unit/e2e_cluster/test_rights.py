@@ -18,8 +18,14 @@ def right(verb: str, resource: str = "pods", name: str = "", namespace: str = ""
     return Right(ME, group, resource, verb, name, namespace)
 
 
-def line(user: str = f"system:serviceaccount:{HOME}:{ME}", code: int | None = 200, **about: Any) -> str:
+def line(
+    user: str = f"system:serviceaccount:{HOME}:{ME}",
+    code: int | None = 200,
+    decision: str = "forbid",
+    **about: Any,
+) -> str:
     event: dict[str, Any] = {"user": {"username": user}, "verb": "get", "requestURI": "/api"}
+    event["annotations"] = {"authorization.k8s.io/decision": decision}
     if about:
         event["objectRef"] = about
     if code is not None:
@@ -37,13 +43,25 @@ POD = {"resource": "pods", "namespace": "team", "name": "p"}
         (line(**POD, subresource="log"), Request(right("get", "pods/log", "p", "team"), 200)),
         (line(resource="jobs", apiGroup="batch"), Request(right("get", "jobs", group="batch"), 200)),
         (line(code=403, **POD), Request(right("get", "pods", "p", "team"), 403)),
+        (line(code=403, decision="allow", **POD), Request(right("get", "pods", "p", "team"), 403, True)),
         (line(code=None, **POD), Request(right("get", "pods", "p", "team"), 0)),
         (line(), None),
         (line("system:serviceaccount:other:convoy-operator", **POD), None),
         (line("convoy-admin", **POD), None),
         (line("system:node:node-1", **POD), None),
     ],
-    ids=["get", "subresource", "group", "refused", "watch", "a URL", "another's", "a person", "a node"],
+    ids=[
+        "get",
+        "subresource",
+        "group",
+        "refused",
+        "not admitted",
+        "watch",
+        "a URL",
+        "another's",
+        "a person",
+        "a node",
+    ],
 )
 def test_a_line_tells_what_which_account_asked_for(text: str, found: Request | None) -> None:
     assert rights.parse(text, HOME) == found
@@ -224,3 +242,8 @@ def test_a_right_reads_as_roles_are_written() -> None:
         f"{ME}: get secrets s in {HOME}",
         f"{ME}: patch nodes/status.x.dev",
     ]
+
+
+@pytest.mark.parametrize(("authorized", "refused"), [(False, True), (True, False)])
+def test_admission_refuses_no_right(authorized: bool, refused: bool) -> None:
+    assert Request(right("create", "pods"), 403, authorized).refused is refused
