@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.trainingjob import waiting
+from convoy_controllers.trainingjob import finished, waiting
 from convoy_operator import pod_events
 
 from .conftest import Installation, eventually, running
@@ -94,10 +94,11 @@ async def test_what_only_events_tell_reaches_the_job(
 async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(finished, "LET_GO_SECONDS", 3600)
     namespace = installation.plane.namespace()
     kubelet, path = Kubelet(installation, namespace), JOBS.format(namespace)
     await sidecar_first(installation, namespace)
-    async with running(installation, monkeypatch):
+    async with running(installation, monkeypatch) as operator:
         await installation.call("POST", path, job("j", replicas=1))
         pod = await started(installation, kubelet)
         assert names(pod) == ["mesh-proxy", "w"]
@@ -118,6 +119,13 @@ async def test_a_sidecar_is_ended_with_the_job_and_its_pod_stays(
         whole = [{**one, "image": "i", "imageID": "", "restartCount": 0} for one in states]
         facts = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": whole}
         await kubelet.status("j-worker-0", facts)
+
+        await eventually(
+            lambda: any(one.namespace == namespace and one.view.exit_code == 0 for one in operator.world.pods)
+        )
+        monkeypatch.setattr(finished, "LET_GO_SECONDS", 0)
+        again = {"metadata": {"annotations": {"reconcile": "again"}}}
+        await installation.call("PATCH", f"{path}/j", again, content_type=MERGE)
 
         async def has_deadline() -> bool:
             (left,) = await kubelet.list()

@@ -204,11 +204,15 @@ async def test_a_filter_passes_on_the_last_words_of_a_program_that_fails(
     assert (report["exitCode"], report["signal"], report["stderr"]) == (1, 0, "no such column")
 
 
+SLEEPS = "until grep -q sleep /proc/$!/comm; do :; done"
+"""The shell goes on once its child is no shell any more."""
+
+
 @pytest.mark.parametrize(
     ("script", "named"),
     [
-        ("nohup sleep 1000 > log 2>&1 &", True),
-        ("sleep 1000 & sleep 1000 &", True),
+        (f"nohup sleep 1000 > log 2>&1 & {SLEEPS}", True),
+        (f"sleep 1000 & sleep 1000 & {SLEEPS}", True),
         ("sleep 0.01 & wait", False),
         ("sleep 1000 & exit 3", False),
     ],
