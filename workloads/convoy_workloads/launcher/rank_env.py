@@ -34,6 +34,11 @@ class Assignment:
     """Pods of the incarnation; 0 where the agent does not know."""
 
     @property
+    def pods(self) -> int:
+        """Pods of the incarnation; where the agent does not know, as if all had as many ranks as this one."""
+        return self.slots or self.world // self.processes
+
+    @property
     def ranks(self) -> range:
         """The global ranks of this pod."""
         return range(self.rank_offset, self.rank_offset + self.processes)
@@ -129,7 +134,7 @@ def _group(assignment: Assignment, local_rank: int) -> dict[str, str]:
         "LOCAL_RANK": str(local_rank),
         "LOCAL_WORLD_SIZE": str(assignment.processes),
         "GROUP_RANK": str(assignment.slot),
-        "GROUP_WORLD_SIZE": str(assignment.slots or assignment.world // assignment.processes),
+        "GROUP_WORLD_SIZE": str(assignment.pods),
         # To torchrun all ranks of the job have one role, whatever the pods' roles are.
         "ROLE_NAME": "default",
         "ROLE_RANK": rank,
@@ -171,7 +176,7 @@ def _chosen(
     if launch.launcher == "deepspeed":
         return {
             "CROSS_RANK": str(assignment.slot),
-            "CROSS_SIZE": str(assignment.slots or assignment.world // assignment.processes),
+            "CROSS_SIZE": str(assignment.pods),
             "LOCAL_SIZE": str(assignment.processes),
         }
     values = launch.values
