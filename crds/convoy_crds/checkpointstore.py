@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Condition, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 
 ALL_NAMESPACES = "*"
@@ -148,3 +149,22 @@ class CheckpointStore(Model):
     metadata: ObjectMeta
     spec: CheckpointStoreSpec
     status: CheckpointStoreStatus = Field(default_factory=CheckpointStoreStatus)
+
+
+KIND = Kind(
+    CheckpointStore,
+    plural="checkpointstores",
+    short=("cstore",),
+    scope=Scope.CLUSTER,
+    columns=(
+        Column("Bucket", ".spec.s3.bucket"),
+        Column("Endpoint", ".spec.s3.endpoint"),
+        Column("Claim", ".spec.volume.claimName"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Probed", ".status.probedAt", "date", wide=True),
+        Column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
+    ),
+    editors=Editors.CLUSTER_ADMINS,
+)

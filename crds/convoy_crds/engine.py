@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Condition, Model, ObjectMeta, StatusModel, map_list
 
 
@@ -65,3 +66,20 @@ class Engine(Model):
     metadata: ObjectMeta
     spec: EngineSpec
     status: EngineStatus = Field(default_factory=EngineStatus)
+
+
+KIND = Kind(
+    Engine,
+    plural="engines",
+    short=("eng",),
+    scope=Scope.CLUSTER,
+    columns=(
+        Column("For", ".spec.roleKind"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Image", ".spec.image"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
+        Column("Description", ".spec.description", wide=True),
+    ),
+    editors=Editors.NAMESPACE_USERS,
+)

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Condition, Duration, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 from convoy_crds.selector import NodeSelector
 
@@ -225,3 +226,24 @@ class GuardPolicy(Model):
     metadata: ObjectMeta
     spec: GuardPolicySpec = Field(default_factory=GuardPolicySpec)
     status: GuardPolicyStatus = Field(default_factory=GuardPolicyStatus)
+
+
+KIND = Kind(
+    GuardPolicy,
+    plural="guardpolicies",
+    short=("gp",),
+    scope=Scope.CLUSTER,
+    columns=(
+        Column("Mode", ".spec.mode"),
+        Column("OnJoin", ".spec.onJoin"),
+        Column("Nodes", ".status.nodes", "integer"),
+        Column("Suspect", ".status.states.suspect", "integer"),
+        Column("Quarantined", ".status.states.quarantined", "integer"),
+        Column("Condemned", ".status.states.condemned", "integer"),
+        Column("Breaker", ".status.breaker.state"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Since", ".status.breaker.since", "date", wide=True),
+        Column("Message", ".status.breaker.message", wide=True),
+    ),
+    editors=Editors.CLUSTER_ADMINS,
+)

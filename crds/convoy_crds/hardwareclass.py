@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Model, ObjectMeta, StatusModel, map_list
 
 MOST_ROWS = 64
@@ -81,3 +82,22 @@ class HardwareClass(Model):
     metadata: ObjectMeta
     spec: HardwareClassSpec = Field(default_factory=HardwareClassSpec)
     status: HardwareClassStatus = Field(default_factory=HardwareClassStatus)
+
+
+KIND = Kind(
+    HardwareClass,
+    plural="hardwareclasses",
+    short=("hc",),
+    scope=Scope.CLUSTER,
+    columns=(
+        Column("CPU", ".status.facts.cpu\\.model"),
+        Column("Nodes", ".status.nodes", "integer"),
+        Column("Referenced", ".status.referenced", "integer"),
+        Column("Drifted", ".status.drifted"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Memory", ".status.facts.memory\\.gib", wide=True),
+        Column("Kernel", ".status.facts.kernel", wide=True),
+        Column("Driver", ".status.facts.driver\\.nvidia", wide=True),
+    ),
+    editors=Editors.CLUSTER_ADMINS,
+)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Duration, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 from convoy_crds.nodehealth import Provenance, Verdict
 from convoy_crds.selector import NodeSelector
@@ -130,3 +131,22 @@ class HealthSweep(Model):
     metadata: ObjectMeta
     spec: HealthSweepSpec
     status: HealthSweepStatus = Field(default_factory=HealthSweepStatus)
+
+
+KIND = Kind(
+    HealthSweep,
+    plural="healthsweeps",
+    short=("hs",),
+    scope=Scope.CLUSTER,
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Progress", ".status.progress"),
+        Column("Failed", ".status.failed", "integer"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Tiers", ".spec.tiers", wide=True),
+        Column("Completed", ".status.completionTime", "date", wide=True),
+        Column("Message", ".status.message", wide=True),
+    ),
+    selectable=(".status.phase",),
+    editors=Editors.CLUSTER_ADMINS,
+)

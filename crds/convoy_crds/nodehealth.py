@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from convoy_crds.guardpolicy import Repair
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Condition, Model, ObjectMeta, Rule, StatusModel, map_list, validated
 
 MOST_HISTORY = 32
@@ -311,3 +312,26 @@ class NodeHealth(Model):
     metadata: ObjectMeta
     spec: NodeHealthSpec = Field(default_factory=NodeHealthSpec)
     status: NodeHealthStatus = Field(default_factory=NodeHealthStatus)
+
+
+KIND = Kind(
+    NodeHealth,
+    plural="nodehealths",
+    short=("nh",),
+    scope=Scope.CLUSTER,
+    columns=(
+        Column("Node", ".status.nodeRef.name"),
+        Column("State", ".status.state"),
+        Column("Since", ".status.since", "date"),
+        Column("Qualified", '.status.conditions[?(@.type=="Qualified")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Qualified")].reason'),
+        Column("Lemon", ".status.lemonScore", "number"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Until", ".status.qualifiedUntil", "string", wide=True),
+        Column("Rack", ".status.nodeRef.rack", wide=True),
+        Column("Repair", ".status.repair.action", wide=True),
+        Column("Message", ".status.message", wide=True),
+    ),
+    selectable=(".status.state", ".status.nodeRef.name"),
+    editors=Editors.CLUSTER_ADMINS,
+)

@@ -10,8 +10,10 @@ from typing import Any
 
 from convoy_crds import meta
 from convoy_crds.conditions import Carrier, carriers, pages
-from convoy_crds.generate import KINDS, Kind, definition
+from convoy_crds.generate import definition
 from convoy_crds.generated import write_or_check
+from convoy_crds.kind import Kind
+from convoy_crds.kinds import KINDS
 from convoy_crds.meanings import meanings
 from convoy_crds.meta import API_VERSION
 
@@ -152,11 +154,11 @@ def _escaped(text: str) -> str:
     return text
 
 
-def page(kind: Kind) -> str:
+def page(kind: Kind[Any]) -> str:
     """The whole page of a kind."""
     body = definition(kind)["spec"]
     schema = body["versions"][0]["schema"]["openAPIV3Schema"]
-    short = ", ".join(kind.short_names)
+    short = ", ".join(kind.short)
     text = [
         HEAD,
         f"# {kind.name}\n",

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from convoy_crds import unchanged
+from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import (
     AUTO,
     Bytes,
@@ -322,7 +323,7 @@ class RoleStatus(StatusModel):
     """Replicas that the incarnation runs without."""
 
 
-class Scope(StrEnum):
+class RestartScope(StrEnum):
     """What a restart replaces."""
 
     PROCESS = "Process"
@@ -346,7 +347,7 @@ class LastRestart(StatusModel):
     """The last step of the rank at fault."""
     counted: bool = True
     """Against `recovery.maxRestarts`."""
-    scope: Scope = Scope.PROCESS
+    scope: RestartScope = RestartScope.PROCESS
     at: datetime
     """When the operator decided on it."""
 
@@ -565,3 +566,31 @@ class TrainingJob(Model):
     metadata: ObjectMeta
     spec: TrainingJobSpec
     status: TrainingJobStatus = Field(default_factory=TrainingJobStatus)
+
+
+KIND = Kind(
+    TrainingJob,
+    plural="trainingjobs",
+    short=("tj",),
+    scope=Scope.NAMESPACED,
+    columns=(
+        Column("Phase", ".status.phase"),
+        Column("Ready", ".status.ready"),
+        Column("Step", ".status.progress.step", "integer"),
+        Column("%", ".status.progress.percent", "integer"),
+        Column("Checkpoint", ".status.checkpoint.time", "date"),
+        Column("Tier", ".status.checkpoint.tier"),
+        Column("Restarts", ".status.restarts.total", "integer"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Engine", ".spec.engine.name", wide=True),
+        Column("Loss", ".status.progress.loss", "number", wide=True),
+        Column("Diverged", ".status.progress.diverged", "boolean", wide=True),
+        Column("Incarnation", ".status.incarnation", "integer", wide=True),
+        Column("Goodput", ".status.goodput.ratio", "number", wide=True),
+        Column("Reason", ".status.reason", wide=True),
+        Column("Message", ".status.message", wide=True),
+    ),
+    selectable=(".status.phase",),
+    editors=Editors.NAMESPACE_USERS,
+    pod_templates=("spec.roles[].template",),
+)

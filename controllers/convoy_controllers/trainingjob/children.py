@@ -15,7 +15,7 @@ from convoy_controllers.trainingjob.pods import birth, born, pod
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.layout import Slot, present
 from convoy_crds.terms import ANNOTATION_INTENT, Reasons
-from convoy_crds.trainingjob import Scope, TrainingJobStatus
+from convoy_crds.trainingjob import RestartScope, TrainingJobStatus
 
 STRANDED_SECONDS = 30.0
 """A pod that has not met its agent while that was silent for so long had better go where there is one."""
@@ -152,9 +152,9 @@ def _must_go(observed: Observed, one: PodView, slot: Slot, status: TrainingJobSt
 def _condemned(one: PodView, status: TrainingJobStatus) -> bool:
     """Whether the restart that reserved this incarnation replaces the pod."""
     last = status.restarts.last
-    if last is None or last.scope is Scope.PROCESS:
+    if last is None or last.scope is RestartScope.PROCESS:
         return False
-    if last.scope is Scope.POD and last.pod != one.name:
+    if last.scope is RestartScope.POD and last.pod != one.name:
         return False
     return birth(one) < status.incarnation
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from convoy_controllers.trainingjob.faults import Fault
-from convoy_crds.trainingjob import LastRestart, Recovery, Restarts, Scope
+from convoy_crds.trainingjob import LastRestart, Recovery, Restarts, RestartScope
 
 QUIET_SECONDS = 600.0
 """A fault so long after the one before is the first of its row, also where no steps are seen."""
 
-_ORDER = (Scope.PROCESS, Scope.POD, Scope.JOB)
+_ORDER = (RestartScope.PROCESS, RestartScope.POD, RestartScope.JOB)
 
 
 def stalled(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -> int:
@@ -27,11 +27,11 @@ def stalled(restarts: Restarts, fault: Fault, step: int | None, now: datetime) -
     return 1 if quiet or progressed else restarts.stalled + 1
 
 
-def scope(fault: Fault, row: int, recovery: Recovery) -> Scope:
+def scope(fault: Fault, row: int, recovery: Recovery) -> RestartScope:
     """What the restart for this fault replaces."""
     if not recovery.in_place:
-        return Scope.JOB
-    widened = _ORDER[min(row, len(_ORDER)) - 1] if fault.counted and row > 0 else Scope.PROCESS
+        return RestartScope.JOB
+    widened = _ORDER[min(row, len(_ORDER)) - 1] if fault.counted and row > 0 else RestartScope.PROCESS
     return max(fault.policy.scope, widened, key=_ORDER.index)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from convoy_crds.terms import Reason, Reasons
-from convoy_crds.trainingjob import Scope
+from convoy_crds.trainingjob import RestartScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Policy:
     """Against `recovery.maxRestarts`."""
     terminal: bool = False
     """No restart can heal it."""
-    scope: Scope = Scope.PROCESS
+    scope: RestartScope = RestartScope.PROCESS
     """What the first restart replaces; `escalation.scope` widens it when nothing gets better."""
     blames_node: bool = False
     user_error: bool = False
@@ -36,21 +36,21 @@ class Policy:
     @property
     def unstarted(self) -> bool:
         """Return whether its pod never comes as far as the first rank."""
-        return self.without_steps and self.scope is Scope.POD
+        return self.without_steps and self.scope is RestartScope.POD
 
 
 _CLOCK = 2.0
 """Between the clocks of two nodes, at most."""
 _ABORT = 5.0
 """The watchdog gives a hung rank so long to print its stacks; what its end does to others is not earlier."""
-_FREE = Policy(counted=False, scope=Scope.POD)
+_FREE = Policy(counted=False, scope=RestartScope.POD)
 
 POLICIES: Mapping[str, Policy] = {
     reason.name: policy
     for reason, policy in {
         Reasons.RANK_FAILED: Policy(user_error=True),
         Reasons.RANK_OOM: Policy(user_error=True, lead=_CLOCK),
-        Reasons.CONTAINER_OOM: Policy(scope=Scope.POD, user_error=True),
+        Reasons.CONTAINER_OOM: Policy(scope=RestartScope.POD, user_error=True),
         Reasons.RANK_KILLED: Policy(blames_node=True, lead=_CLOCK),
         Reasons.RANK_CRASHED: Policy(user_error=True),
         Reasons.RANK_HUNG: Policy(blames_node=True, lead=_ABORT),
@@ -63,20 +63,20 @@ POLICIES: Mapping[str, Policy] = {
         Reasons.DATA_ERROR: Policy(terminal=True),
         Reasons.COMMAND_NOT_FOUND: Policy(terminal=True),
         Reasons.NO_PYTHON: Policy(terminal=True),
-        Reasons.POD_LOST: Policy(scope=Scope.POD, blames_node=True),
-        Reasons.INIT_FAILED: Policy(scope=Scope.POD, user_error=True, without_steps=True),
-        Reasons.CONTAINER_FAILED: Policy(scope=Scope.POD, user_error=True),
-        Reasons.CONTAINER_STOPPED: Policy(scope=Scope.POD, user_error=True),
-        Reasons.POD_DEADLINE: Policy(scope=Scope.POD, user_error=True),
-        Reasons.STORAGE_LIMIT: Policy(scope=Scope.POD, user_error=True),
-        Reasons.POD_UNFIT: Policy(scope=Scope.POD, user_error=True, without_steps=True),
-        Reasons.POD_NOT_ADMITTED: Policy(counted=False, scope=Scope.POD, blames_node=True),
+        Reasons.POD_LOST: Policy(scope=RestartScope.POD, blames_node=True),
+        Reasons.INIT_FAILED: Policy(scope=RestartScope.POD, user_error=True, without_steps=True),
+        Reasons.CONTAINER_FAILED: Policy(scope=RestartScope.POD, user_error=True),
+        Reasons.CONTAINER_STOPPED: Policy(scope=RestartScope.POD, user_error=True),
+        Reasons.POD_DEADLINE: Policy(scope=RestartScope.POD, user_error=True),
+        Reasons.STORAGE_LIMIT: Policy(scope=RestartScope.POD, user_error=True),
+        Reasons.POD_UNFIT: Policy(scope=RestartScope.POD, user_error=True, without_steps=True),
+        Reasons.POD_NOT_ADMITTED: Policy(counted=False, scope=RestartScope.POD, blames_node=True),
         Reasons.POD_DELETED: _FREE,
         Reasons.POD_PREEMPTED: _FREE,
         Reasons.POD_EVICTED: _FREE,
         Reasons.NODE_DRAINED: _FREE,
         Reasons.STRAGGLER_SWAPPED: _FREE,
-        Reasons.NODE_LOST: Policy(counted=False, scope=Scope.POD, blames_node=True),
+        Reasons.NODE_LOST: Policy(counted=False, scope=RestartScope.POD, blames_node=True),
         Reasons.RESTART_REQUESTED: Policy(counted=False),
         Reasons.REGROW: Policy(counted=False),
         Reasons.STATUS_BEHIND: Policy(counted=False),

@@ -17,7 +17,7 @@ import yaml
 from tests.integration.conftest import binaries
 from tests.integration.crds.test_schema import EXAMPLES, MERGE, path, refusal
 
-from convoy_crds.generate import KINDS
+from convoy_crds.kinds import KINDS
 from convoy_crds.meta import API_VERSION
 from convoy_workloads.engines.catalogue import catalogue
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from convoy.cli.__main__ import app
 from convoy.cli.manifest import MODELS
-from convoy_crds.generate import KINDS
+from convoy_crds.kinds import KINDS
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 GOOD: dict[str, Any] = {

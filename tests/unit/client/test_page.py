@@ -9,7 +9,7 @@ from typing import Any
 from convoy import client
 from convoy.client import Client
 from convoy.client.api import Api
-from convoy_crds.generate import KINDS
+from convoy_crds.kinds import KINDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "python-client.md").read_text()
 

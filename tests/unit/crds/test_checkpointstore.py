@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from convoy.cli.manifest import broken_rules
 from convoy_crds.checkpointstore import CheckpointStore
-from convoy_crds.generate import KINDS, definition
+from convoy_crds.generate import definition
+from convoy_crds.kinds import KINDS
 from convoy_crds.trainingjob import Tiers, TrainingJob
 
 

@@ -10,7 +10,7 @@ import pytest
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST
 from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_crds.conditions import BREAKER, CARRIERS, EVENTS, HISTORY, catalogue, pages
-from convoy_crds.generate import KINDS
+from convoy_crds.kinds import KINDS
 from convoy_crds.terms import ConditionType
 
 RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks" / "conditions"

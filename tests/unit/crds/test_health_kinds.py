@@ -8,9 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from convoy.cli.manifest import broken_rules
-from convoy_crds.generate import KINDS, definition
+from convoy_crds.generate import definition
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
 from convoy_crds.healthsweep import HealthSweep
+from convoy_crds.kinds import KINDS
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.selector import NodeSelector
 

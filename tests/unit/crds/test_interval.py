@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from convoy.cli.manifest import broken_rules
-from convoy_crds.generate import KINDS, definition
+from convoy_crds.generate import definition
+from convoy_crds.kinds import KINDS
 from convoy_crds.trainingjob import TrainingJob
 
 LOCAL: dict[str, Any] = {"local": {}}

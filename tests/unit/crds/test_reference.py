@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from convoy_crds.generate import KINDS, Kind, definition
+from convoy_crds.generate import definition
+from convoy_crds.kind import Kind
+from convoy_crds.kinds import KINDS
 from convoy_crds.meanings import meanings
 from convoy_crds.reference import LONGEST_RULE, default_of, page, type_of, words
 
@@ -86,7 +88,7 @@ def found(schema: Any, key: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_nothing_of_the_schema_is_left_out(kind: Kind) -> None:
+def test_nothing_of_the_schema_is_left_out(kind: Kind[Any]) -> None:
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     text = page(kind)
     rules = [rule for several in found(schema, "x-kubernetes-validations") for rule in several]

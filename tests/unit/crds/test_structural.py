@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from convoy_crds.applied import without_drift
-from convoy_crds.generate import KINDS, definition, rendered
+from convoy_crds.generate import definition, rendered
+from convoy_crds.kinds import KINDS
 from convoy_crds.structural import structural
 
 

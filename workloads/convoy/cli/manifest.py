@@ -17,10 +17,11 @@ from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
-from convoy_crds.generate import KINDS, definition
+from convoy_crds.generate import definition
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
+from convoy_crds.kinds import KINDS
 from convoy_crds.meta import API_VERSION, GROUP
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.params import params_error, schema_error

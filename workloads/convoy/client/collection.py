@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from convoy.client.api import Api
 from convoy.client.errors import AlreadyExists, FieldError, Invalid
-from convoy_crds.generate import KINDS
+from convoy_crds.kinds import KINDS
 from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
 
 M = TypeVar("M", bound=Model)

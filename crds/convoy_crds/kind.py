@@ -1,0 +1,105 @@
+"""The description of one kind of the API. All that depends on which kinds exist is derived from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
+
+M = TypeVar("M", bound=Model)
+"""The model of a kind's objects."""
+
+
+class Scope(StrEnum):
+    """Where objects of a kind live, in the words of a CustomResourceDefinition."""
+
+    NAMESPACED = "Namespaced"
+    CLUSTER = "Cluster"
+
+
+class Editors(StrEnum):
+    """The people whom Kubernetes' aggregated roles let write objects of a kind."""
+
+    NAMESPACE_USERS = "NamespaceUsers"
+    """Everybody with the role `edit` or `admin`."""
+    CLUSTER_ADMINS = "ClusterAdmins"
+    """Only those with the role `admin`: the kind decides over nodes, keys or everybody's jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`."""
+
+    name: str
+    path: str
+    """JSONPath of the value inside the object."""
+    type: str = "string"
+    wide: bool = False
+    """True shows the column only with `-o wide`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the column in the form of a CustomResourceDefinition."""
+        column = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        return column | ({"priority": 1} if self.wide else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """JSONPaths of the scale subresource, which `kubectl scale` and a HorizontalPodAutoscaler use."""
+
+    replicas: str
+    """The wanted number, such as `.spec.replicas`."""
+    ready: str
+    """The number found, such as `.status.replicas`."""
+    selector: str = ""
+    """The label selector of the pods, such as `.status.selector`; empty if the kind has none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the subresource in the form of a CustomResourceDefinition."""
+        scale = {"specReplicasPath": self.replicas, "statusReplicasPath": self.ready}
+        return scale | ({"labelSelectorPath": self.selector} if self.selector else {})
+
+
+@dataclass(frozen=True)
+class Kind(Generic[M]):
+    """One kind: its model, and all that the API server, the chart and the client need besides."""
+
+    model: type[M]
+    plural: str
+    short: tuple[str, ...]
+    """Short names for kubectl."""
+    scope: Scope
+    columns: tuple[Column, ...]
+    editors: Editors
+    selectable: tuple[str, ...] = ()
+    """JSONPaths of the fields by which the API server selects objects."""
+    scale: Scale | None = None
+    pod_templates: tuple[str, ...] = ()
+    """Paths of the templates from which the operator makes pods, `[]` behind each list:
+    `spec.roles[].template`. The admission policy checks every one of them."""
+
+    group = GROUP
+    version = VERSION
+    api_version = API_VERSION
+
+    @property
+    def name(self) -> str:
+        """The kind as objects carry it, such as `TrainingJob`."""
+        return self.model.__name__
+
+    @property
+    def crd(self) -> str:
+        """The name of the CustomResourceDefinition, such as `trainingjobs.convoy.dev`."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def namespaced(self) -> bool:
+        """True for objects that live in a namespace."""
+        return self.scope is Scope.NAMESPACED
+
+    @property
+    def makes_pods(self) -> bool:
+        """True if the operator makes pods from templates that the object's author writes."""
+        return bool(self.pod_templates)
