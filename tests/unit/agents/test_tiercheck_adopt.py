@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.agents.test_tiercheck_stores import noise, put, record_of, shard
+from tests.unit.agents.stores.places import noise, put, record_of, shard
 
 from convoy_agents.tiercheck.stores.adopt import adopt
 from convoy_agents.tiercheck.stores.errors import Damaged, Stopped, StoreError

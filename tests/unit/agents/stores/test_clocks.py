@@ -7,16 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.agents.test_tiercheck_stores import (
+from tests.unit.agents.stores.places import (
     GRACE,
     Place,
     chunk_of,
     noise,
-    place,
     put,
     record_of,
     s3_place,
-    server,
     shard,
     volume_place,
 )
@@ -24,8 +22,6 @@ from tests.unit.agents.test_tiercheck_stores import (
 from convoy_agents.tiercheck.stores import s3, volume
 from convoy_controllers.checkpoint.generation import Generation
 from convoy_controllers.checkpoint.retention import Keep
-
-__all__ = ["place", "server"]
 
 
 @pytest.mark.parametrize("off", [-3 * GRACE, 3 * GRACE], ids=["behind", "ahead"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.agents.test_tiercheck_stores import (
+from tests.unit.agents.stores.places import (
     HOME,
     Place,
     chunk_of,

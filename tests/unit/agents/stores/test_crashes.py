@@ -1,0 +1,99 @@
+"""Crashes between any two operations: no record of what is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.agents.stores.memory_store import (
+    NEXT,
+    Crash,
+    Serial,
+    count_operations,
+    go_on,
+    old_world,
+    serial,
+)
+from tests.unit.agents.stores.places import (
+    GRACE,
+    noise,
+    saved,
+    volume_place,
+)
+
+from convoy_agents.tiercheck.stores.sweeping import WORD_SECONDS
+from convoy_controllers.checkpoint.retention import Keep
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_crash_between_any_two_operations_leaves_no_record_of_what_is_not_there(done: bool) -> None:
+    total = count_operations()
+    assert total > 20
+    for number in range(total):
+        memory, left = old_world(), [number]
+
+        def step(operation: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Crash(operation)
+
+        view = memory.seen_by(*((lambda op: None, step) if done else (step,)))
+        with pytest.raises(Crash):
+            go_on(serial(view))
+        assert not memory.broken(), number
+        memory.now += WORD_SECONDS
+        go_on(serial(memory))
+        assert not memory.broken()
+        memory.now += 2 * WORD_SECONDS + 2 * GRACE
+        serial(memory).sweep(Keep(last=1))
+        names = {key.rpartition("/")[2] for key in memory.found}
+        assert names == {"gen-1-3", NEXT.id, *(chunk.digest for chunk in NEXT.chunks)}, number
+
+
+def test_a_crash_between_any_two_system_calls_on_a_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = ("open", "write", "fsync", "link", "replace", "unlink", "mkdir")
+    real = {name: getattr(os, name) for name in calls}
+    left = [10**9]
+
+    def patched(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Crash(name)
+            return real[name](*args, **more)
+
+        return call
+
+    total = 10**9
+    number = 0
+    while number < total:
+        root = tmp_path / str(number)
+        root.mkdir()
+        place = volume_place(root)
+        store = Serial(place.blobs, "team", "uid-1", grace_seconds=GRACE)
+        saved(store, 1, noise(1))
+        place.age_all()
+        with monkeypatch.context() as patch:
+            for name in calls:
+                patch.setattr(os, name, patched(name))
+            left[0] = number
+            with contextlib.suppress(Crash):
+                saved(store, 2, noise(2), parent=1)
+                store.sweep(Keep(last=1))
+                assert len(place.held("chunks")) == 1
+                total = number
+        found = store.inventory()
+        assert found.records
+        for record in found.records.values():
+            assert set(record.shards.values()) <= found.manifests.keys(), number
+            for key in record.shards.values():
+                for chunk in found.manifests[key].chunks:
+                    store.get_chunk(chunk)
+        number += 1
+    assert number > 30

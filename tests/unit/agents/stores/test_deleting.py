@@ -1,0 +1,168 @@
+"""Deleting what is obsolete, beside those who commit."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from tests.unit.agents.stores.places import (
+    HOME,
+    Place,
+    chunk_of,
+    noise,
+    put,
+    record_of,
+    saved,
+    shard,
+)
+
+from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.sweeping import SWEEP_SECONDS, WORD_SECONDS
+from convoy_agents.tiercheck.stores.upload import upload
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Branch
+from convoy_controllers.checkpoint.retention import Doomed, Keep
+
+
+def test_a_sweep_deletes_all_that_is_obsolete_and_old_and_nothing_else(place: Place) -> None:
+    store = place.store()
+    saved(store, 1, noise(1), noise(2))
+    base = saved(store, 2, noise(2), noise(3), parent=1)
+    saved(store, 3, noise(4), parent=2, extends=base.shards["0"])
+    put(store, shard(9, [noise(9)], incarnation=0), [noise(9)])
+    before = place.keys()
+    assert store.sweep(Keep(last=1)).records == (Generation(1, 1), Generation(1, 2))
+    assert place.keys() == before - {f"{HOME}/records/gen-1-1", f"{HOME}/records/gen-1-2"}, "all is young"
+    place.age_all()
+    store.sweep(Keep(last=1))
+    kept = {chunk_of(noise(number)).digest for number in (2, 3, 4)}
+    assert place.held("chunks") == kept, "the base of a journal stays"
+    assert len(place.held("manifests")) == 2
+    assert place.keys() == {
+        f"{HOME}/{folder}/{name}"
+        for folder in ("chunks", "manifests", "records")
+        for name in place.held(folder)
+    }
+    saved(store, 4, noise(5), parent=3)
+    place.age_all()
+    store.sweep(Keep(last=1))
+    assert place.held("records") == {"gen-1-4"}
+    assert place.held("chunks") == {chunk_of(noise(5)).digest}
+    assert len(place.keys()) == 3, "nothing else stays"
+
+
+def test_branches_go_with_what_they_tell_of(place: Place) -> None:
+    store = place.store()
+    store.put_branch(Branch(1))
+    store.put_branch(Branch(2, decided=False))
+    assert store.delete(Doomed(branches=(1, 2))).branches == (1, 2)
+    assert not place.keys()
+
+
+def test_a_chunk_that_is_promised_anew_outlives_a_sweep_that_had_it_on_its_list(place: Place) -> None:
+    store = place.store()
+    saved(store, 1, noise(1), noise(2))
+    saved(store, 2, noise(3), parent=1)
+    place.age_all()
+    doomed = Doomed(
+        chunks=frozenset(chunk_of(noise(number)).digest for number in (1, 2)),
+        manifests=frozenset({shard(1, [noise(1), noise(2)]).id}),
+    )
+    done = upload(store, shard(3, [noise(1)]), lambda index: noise(1), stop=threading.Event())
+    assert (done.sent_bytes, done.skipped_bytes) == (0, 300)
+    gone = store.delete(replace(doomed, records=(Generation(1, 1),)))
+    assert gone.chunks == {chunk_of(noise(2)).digest}
+    assert store.get_chunk(chunk_of(noise(1))) == noise(1)
+
+
+def test_a_commit_makes_young_what_it_stands_on(place: Place) -> None:
+    store = place.store()
+    manifest = put(store, shard(1, [noise(1), noise(2)]), [noise(1), noise(2)])
+    place.age_all()
+    assert store.commit(record_of(manifest))
+    assert set(store.promised(store.chunks()).values()) == {True}
+    assert store.delete(Doomed(manifests=frozenset({manifest.id}))).manifests == set()
+
+
+def test_nothing_in_use_is_deleted_whoever_asks(place: Place) -> None:
+    store = place.store()
+    saved(store, 1, noise(1))
+    place.age_all()
+    before = place.keys()
+    gone = store.delete(
+        Doomed(manifests=frozenset(place.held("manifests")), chunks=frozenset(place.held("chunks")))
+    )
+    assert gone == Doomed() and place.keys() == before
+
+
+def test_chunks_stay_while_a_manifest_in_use_cannot_be_read(place: Place) -> None:
+    store = place.store()
+    record = saved(store, 1, noise(1))
+    place.age_all()
+    key = f"{HOME}/manifests/{record.shards['0']}"
+    place.spoil(key, b"{")
+    place.age_all()
+    store.sweep(Keep(last=1))
+    assert place.held("chunks")
+    store.put_manifest(shard(1, [noise(1)]))
+    assert store.get_chunk(chunk_of(noise(1))) == noise(1)
+
+
+def test_no_commit_while_somebody_deletes_unless_he_has_long_gone(place: Place) -> None:
+    store = place.store()
+    manifest = put(store, shard(1, [noise(1)]), [noise(1)])
+    word = f"{HOME}/sweeps/0123456789abcdef"
+    place.blobs.put(word, b"")
+    with pytest.raises(StoreError, match="being deleted") as refused:
+        store.commit(record_of(manifest))
+    assert refused.value.retriable and not place.held("records")
+    place.age(word, WORD_SECONDS + 2)
+    assert store.commit(record_of(manifest))
+    place.age(word, WORD_SECONDS)
+    store.delete(Doomed())
+    assert not place.held("sweeps")
+
+
+def test_who_finds_nothing_to_delete_keeps_nobody_from_committing(place: Place) -> None:
+    """Its agent may die at any moment of a sweep, and the job's next one is not to wait for it."""
+    said: list[str] = []
+
+    class Told(type(place.blobs)):  # type: ignore[misc]
+        def put(self, key: str, data: bytes) -> None:
+            said.append(key)
+            super().put(key, data)
+
+    store = place.store()
+    for step in (1, 2):
+        manifest = put(store, shard(step, [noise(step)]), [noise(step)])
+        assert store.commit(record_of(manifest))
+    place.blobs.__class__ = Told
+    assert place.store().sweep(Keep(last=1)).records == (Generation(1, 1),)
+    assert not said
+    place.age_all()
+    place.store().sweep(Keep(last=1))
+    assert [key for key in said if "/sweeps/" in key]
+
+
+def test_a_sweep_whose_listings_outlast_its_word_deletes_nothing(place: Place) -> None:
+    ticks = iter([0.0, WORD_SECONDS / 2 + 1])
+    store = place.store(clock=lambda: next(ticks))
+    store.put_chunk(chunk_of(noise(1)), noise(1))
+    place.age_all()
+    with pytest.raises(StoreError, match="takes 151 s") as failed:
+        store.delete(Doomed(chunks=frozenset(place.held("chunks"))))
+    assert failed.value.retriable and place.held("chunks")
+
+
+def test_a_sweep_that_takes_too_long_stops_and_the_next_goes_on(place: Place) -> None:
+    ticks = iter([0.0, 0.0, 1.0, SWEEP_SECONDS, SWEEP_SECONDS])
+    store = place.store(clock=lambda: next(ticks))
+    for number in range(3):
+        store.put_chunk(chunk_of(noise(number)), noise(number))
+    place.age_all()
+    everything = frozenset(place.held("chunks"))
+    assert len(store.delete(Doomed(chunks=everything)).chunks) == 1
+    assert len(place.held("chunks")) == 2
+    assert place.store().delete(Doomed(chunks=everything)).chunks == everything
+    assert not place.keys()

@@ -1,0 +1,129 @@
+"""Uploads and sweeps at the same time, one operation at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.agents.stores.memory_store import PIECES, Memory, Serial, old_world, serial
+from tests.unit.agents.stores.places import (
+    AT_ONCE,
+    noise,
+    record_of,
+    shard,
+)
+
+from convoy_agents.tiercheck.stores.errors import StoreError
+from convoy_agents.tiercheck.stores.store import Store
+from convoy_agents.tiercheck.stores.upload import upload
+from convoy_controllers.checkpoint.generation import Generation
+from convoy_controllers.checkpoint.records import Record
+from convoy_controllers.checkpoint.retention import Keep
+
+
+class Actor:
+    """A process that does one operation whenever it is let."""
+
+    def __init__(self, memory: Memory, kind: type[Store], life: Callable[[Store], None]) -> None:
+        self._turn = threading.Semaphore(0)
+        self._rests = threading.Semaphore(0)
+        self.over = False
+        self.error: BaseException | None = None
+        self.store = serial(memory.seen_by(self._wait), kind)
+        self._life = life
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._rests.acquire()
+
+    def step(self) -> None:
+        self._turn.release()
+        self._rests.acquire()
+
+    def _wait(self, operation: str) -> None:
+        self._rests.release()
+        self._turn.acquire()
+
+    def _run(self) -> None:
+        try:
+            self._life(self.store)
+        except BaseException as error:
+            self.error = error
+        self.over = True
+        self._rests.release()
+
+
+def uploads(step: int, pieces: list[bytes], parent: int) -> Callable[[Store], None]:
+    def life(store: Store) -> None:
+        manifest = shard(step, pieces)
+        for _ in range(50):
+            with contextlib.suppress(StoreError):
+                upload(
+                    store, manifest, pieces.__getitem__, stop=threading.Event(), threads=1, retries=AT_ONCE
+                )
+                for _ in range(10):
+                    try:
+                        assert store.commit(record_of(manifest, parent=Generation(1, parent)))
+                        return
+                    except StoreError as error:
+                        if not error.retriable:
+                            raise
+        raise AssertionError("it never came through")
+
+    return life
+
+
+def sweeps(store: Store) -> None:
+    for _ in range(2):
+        store.sweep(Keep(last=1))
+
+
+def race(seed: int, kind: type[Store]) -> list[str]:
+    """Two who upload what is obsolete, and two who delete it, in some order; records that are broken."""
+    chance = random.Random(seed)
+    memory = old_world()
+    actors = [
+        Actor(memory, kind, uploads(3, PIECES, 2)),
+        Actor(memory, kind, uploads(4, [noise(1), noise(2)], 2)),
+        Actor(memory, kind, sweeps),
+        Actor(memory, kind, sweeps),
+    ]
+    while alive := [one for one in actors if not one.over]:
+        # One goes on for a while, so that whole phases of another fall between two operations.
+        actor = chance.choice(alive)
+        for _ in range(chance.choice((1, 2, 5, 20))):
+            if not actor.over:
+                actor.step()
+                memory.now += chance.choice((0.0, 0.0, 1.0))
+    for actor in actors:
+        if actor.error:
+            raise actor.error
+    return memory.broken()
+
+
+def test_whoever_uploads_and_deletes_at_the_same_time_no_record_is_broken() -> None:
+    for seed in range(150):
+        assert not race(seed, Serial), seed
+
+
+class Careless(Serial):
+    """Commits without a look."""
+
+    def _secure(self, record: Record) -> None:
+        pass
+
+
+class Blind(Serial):
+    """Does not see that somebody deletes."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._sweeping.see_none = lambda: None  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", [Careless, Blind])
+def test_those_races_are_lost_by_who_does_not_look(kind: type[Store]) -> None:
+    assert any(race(seed, kind) for seed in range(150))
