@@ -278,6 +278,17 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricView:
+    """The newest value of a figure that the training program measures itself."""
+
+    name: str
+    value: float | None
+    """None for NaN and infinity."""
+    step: int
+    """The step at which the rank reported the value."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankView:
     """One rank as its launcher reported it."""
 
@@ -294,7 +305,8 @@ class RankView:
     total_steps: int | None = None
     samples_per_second: float | None = None
     loss: float | None = None
-    held_out_loss: float | None = None
+    metrics: tuple[MetricView, ...] = ()
+    """The program's own figures. In each pod, one rank at most has a figure of each name."""
     diverged: bool = False
     """Its loss is no number."""
     time: float = 0.0

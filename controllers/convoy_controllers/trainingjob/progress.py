@@ -34,7 +34,9 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
     total = next((rank.total_steps for rank in ranks if rank.total_steps), None)
     telling = next((rank for rank in ranks if rank.loss is not None or rank.diverged), None)
     loss = telling.loss if telling and not telling.diverged else None
-    held_out = next((rank.held_out_loss for rank in ranks if rank.held_out_loss is not None), None)
+    held_out = next(
+        (one.value for rank in ranks for one in rank.metrics if one.name == "held_out_loss"), None
+    )
     if held_out is None and stored is not None:
         held_out = stored.held_out_loss
     rate = next((rank.samples_per_second for rank in ranks if rank.samples_per_second is not None), None)

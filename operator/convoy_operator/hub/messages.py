@@ -11,6 +11,7 @@ from convoy_controllers.plan import (
     Command,
     CommitView,
     MemoryTiers,
+    MetricView,
     PickPort,
     RankView,
     SlotView,
@@ -55,7 +56,9 @@ def rank_view(report: wire.RankReport) -> RankView:
         total_steps=progress.total_steps or None if progress else None,
         samples_per_second=progress.samples_per_second if progress else None,
         loss=progress.loss if progress and progress.HasField("loss") else None,
-        held_out_loss=progress.held_out_loss if progress and progress.HasField("held_out_loss") else None,
+        metrics=(MetricView("held_out_loss", progress.held_out_loss, progress.step),)
+        if progress and progress.HasField("held_out_loss")
+        else (),
         diverged=bool(progress and progress.diverged),
         time=seconds(progress.time_unix_ms) if progress else 0.0,
         checkpoint_seconds=progress.checkpoint_ms / 1000 if progress else 0.0,

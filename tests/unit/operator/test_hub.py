@@ -246,7 +246,7 @@ class TestMessages:
         assert (view.interval_seconds, one.save_seconds, one.copy_seconds) == (42, 0.012, 0.7)
         assert one.restore_seconds == 1.5
         assert (one.state, one.exit_code, one.oom, len(one.stderr)) == ("EXITED", 1, True, 2048)
-        assert (one.step, one.total_steps, one.loss, one.held_out_loss, one.time) == (3, 9, 0.5, None, 1.5)
+        assert (one.step, one.total_steps, one.loss, one.metrics, one.time) == (3, 9, 0.5, (), 1.5)
         assert one.diverged is True
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
         assert one.finished == 1.5
