@@ -20,12 +20,14 @@ from e2e.bench.usage import Usage, Watch
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
+from e2e.drive.cluster_state import leader, restore
+from e2e.drive.faults import kill_named, kill_rank
+from e2e.drive.job_specs import SMALL, memory
+from e2e.drive.jobs import PLURAL, Jobs, restricted_namespace
+from e2e.drive.pod_traces import traces
+from e2e.drive.s3_server import STORE, checkpoint_store, objects
+from e2e.drive.torchrun_job import EXAMPLES
 from e2e.install import bring_up
-from e2e.tests.faults import kill_named, kill_rank
-from e2e.tests.jobs import PLURAL, SMALL, Jobs, memory, restricted_namespace
-from e2e.tests.objects import STORE, checkpoint_store, objects
-from e2e.tests.survival import EXAMPLES, leader, restore
-from e2e.tests.traces import traces
 
 NAME = "soak"
 COMMAND = "make soak"

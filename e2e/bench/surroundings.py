@@ -13,9 +13,9 @@ from tests.integration.dashboard.browser import Browser
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
-from e2e.tests.healths import policy
-from e2e.tests.monitoring import shipped, watched
-from e2e.tests.reading import forwarded, reader
+from e2e.drive.dashboard_access import forwarded, reader
+from e2e.drive.monitoring import shipped, watched
+from e2e.drive.node_health import policy
 
 _POLICY = "surroundings"
 _LOOK_SECONDS, _AGAIN_SECONDS = 5.0, 10.0

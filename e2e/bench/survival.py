@@ -15,10 +15,13 @@ from e2e.bench.figures import Figures, Metric
 from e2e.bench.surroundings import everything_on
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
+from e2e.drive.cluster_state import leader, restore
+from e2e.drive.job_specs import apart
+from e2e.drive.jobs import Jobs, restricted_namespace
+from e2e.drive.recovery import Recovery
+from e2e.drive.struck_job import Subject, training
+from e2e.drive.torchrun_job import own_script
 from e2e.install import bring_up
-from e2e.tests.jobs import Jobs, restricted_namespace
-from e2e.tests.survival import Subject, apart, leader, own_script, restore, training
-from e2e.tests.watching import Recovery
 
 NAME = "survival"
 COMMAND = "make bench-survival"
@@ -26,7 +29,7 @@ NODES = 3
 STOCK_SECONDS = 500.0
 
 STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "stepped")
-"""In which a recovery is told, in seconds after the fault (`e2e.tests.watching.Recovery`)."""
+"""In which a recovery is told, in seconds after the fault (`e2e.drive.recovery.Recovery`)."""
 
 
 @dataclass(frozen=True)

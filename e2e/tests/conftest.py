@@ -13,8 +13,8 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.progress import Progress
+from e2e.drive.jobs import Jobs, restricted_namespace
 from e2e.install import bring_up
-from e2e.tests.jobs import Jobs, restricted_namespace
 
 NAME = "e2e"
 NODES = int(os.environ.get("CONVOY_E2E_NODES", "3"))

@@ -8,7 +8,8 @@ import pytest
 from kubernetes.client import ApiException
 
 from e2e.cluster.cluster import Cluster
-from e2e.tests.jobs import SMALL, Jobs
+from e2e.drive.job_specs import SMALL, one_role, own_container
+from e2e.drive.jobs import Jobs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,16 +28,6 @@ def restarts(cluster: Cluster) -> dict[str, int]:
     }
 
 
-def role(container: dict[str, Any], replicas: int = 1) -> list[dict[str, Any]]:
-    """One role of the user's own container."""
-    return [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [container]}}}]
-
-
-def own(*command: str, **more: Any) -> dict[str, Any]:
-    """A container with a command of its own."""
-    return {"name": "worker", "image": "convoy/torch:dev", "command": list(command), **more}
-
-
 @pytest.mark.parametrize(
     ("name", "spec", "words"),
     [
@@ -48,7 +39,7 @@ def own(*command: str, **more: Any) -> dict[str, Any]:
         ),
         (
             "no-command",
-            {"engine": None, "roles": role({"name": "worker", "image": "convoy/torch:dev"})},
+            {"engine": None, "roles": one_role({"name": "worker", "image": "convoy/torch:dev"})},
             ["spec.roles", "template.spec.containers[0].command"],
         ),
         ("n" * 58, {}, ["pod names", "63 characters"]),
@@ -84,7 +75,10 @@ def test_the_api_server_refuses_it_at_the_door(
         ),
         (
             "image",
-            {"engine": None, "roles": role(own("python", "-c", "pass", image="nowhere.invalid/no:1"))},
+            {
+                "engine": None,
+                "roles": one_role(own_container("python", "-c", "pass", image="nowhere.invalid/no:1")),
+            },
             "Pending",
             "ImagePullFailed",
             ["image-worker-0", "nowhere.invalid/no:1"],
@@ -93,7 +87,9 @@ def test_the_api_server_refuses_it_at_the_door(
             "too-big",
             {
                 "engine": None,
-                "roles": role(own("python", "-c", "pass", resources={"requests": {"cpu": "900"}})),
+                "roles": one_role(
+                    own_container("python", "-c", "pass", resources={"requests": {"cpu": "900"}})
+                ),
             },
             "Pending",
             "Unschedulable",
@@ -101,7 +97,7 @@ def test_the_api_server_refuses_it_at_the_door(
         ),
         (
             "command",
-            {"engine": None, "roles": role(own("no-such-program"))},
+            {"engine": None, "roles": one_role(own_container("no-such-program"))},
             "Failed",
             "CommandNotFound",
             ["rank 0", "no-such-program"],
@@ -110,7 +106,9 @@ def test_the_api_server_refuses_it_at_the_door(
             "policy",
             {
                 "engine": None,
-                "roles": role(own("python", "-c", "pass", securityContext={"privileged": True})),
+                "roles": one_role(
+                    own_container("python", "-c", "pass", securityContext={"privileged": True})
+                ),
             },
             "Pending",
             "PodRejected",
@@ -120,7 +118,7 @@ def test_the_api_server_refuses_it_at_the_door(
             "exits",
             {
                 "engine": None,
-                "roles": role(own("python", "-c", "raise SystemExit('no data here')")),
+                "roles": one_role(own_container("python", "-c", "raise SystemExit('no data here')")),
                 "recovery": {"maxRestarts": 0},
             },
             "Failed",
@@ -129,7 +127,10 @@ def test_the_api_server_refuses_it_at_the_door(
         ),
         (
             "exits-often",
-            {"engine": None, "roles": role(own("python", "-c", "raise SystemExit('no data here')"))},
+            {
+                "engine": None,
+                "roles": one_role(own_container("python", "-c", "raise SystemExit('no data here')")),
+            },
             "Restarting",
             "RankFailed",
             ["rank 0", "code 1", "no data here"],
@@ -172,9 +173,9 @@ def test_an_unknown_engine_heals_when_it_is_created(jobs: Jobs) -> None:
 def test_other_jobs_do_not_notice_and_the_operator_does_not_loop(
     cluster: Cluster, jobs: Jobs, before: dict[str, int]
 ) -> None:
-    bad = own("python", "-c", "pass", securityContext={"privileged": True})
+    bad = own_container("python", "-c", "pass", securityContext={"privileged": True})
     for index in range(5):
-        jobs.create(f"bad-{index}", engine=None, roles=role(bad))
+        jobs.create(f"bad-{index}", engine=None, roles=one_role(bad))
     jobs.wait_reason("bad-4", "PodRejected", 20)
     jobs.create("good")
     jobs.wait_phase("good", "Succeeded", 120)

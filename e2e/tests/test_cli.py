@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from e2e.tests.jobs import SMALL, Jobs
+from e2e.drive.job_specs import SMALL
+from e2e.drive.jobs import Jobs
 
 BIN = Path(sys.executable).parent
 

@@ -14,9 +14,10 @@ from tests.integration.dashboard.browser import Browser, eventually
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
+from e2e.drive.dashboard_access import DASHBOARD, forwarded, granted, reader
+from e2e.drive.job_specs import SMALL
+from e2e.drive.jobs import Jobs
 from e2e.install import NAMESPACE
-from e2e.tests.jobs import SMALL, Jobs
-from e2e.tests.reading import DASHBOARD, forwarded, granted, reader
 
 CHANGES = ("create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate")
 OF_ITS_NAMESPACE = ("serviceAccount", "serviceAccountName", "priorityClassName")

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from e2e.tests.faults import kill_rank
-from e2e.tests.jobs import Jobs
+from e2e.drive.faults import kill_rank
+from e2e.drive.jobs import Jobs
 
 pytestmark = pytest.mark.full
 

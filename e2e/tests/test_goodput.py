@@ -11,11 +11,13 @@ import pytest
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import TrainingJob
 from e2e.cluster.cluster import Cluster
-from e2e.tests.clocked import clocked, lives, stepping
-from e2e.tests.jobs import Jobs
-from e2e.tests.survival import Subject, restore
-from e2e.tests.volumes import shared_volume
-from e2e.tests.watching import Watched, moment
+from e2e.drive.cluster_state import restore
+from e2e.drive.job_watch import Watched
+from e2e.drive.jobs import Jobs
+from e2e.drive.recovery import moment
+from e2e.drive.shared_volumes import shared_volume
+from e2e.drive.step_clock import clocked, lives, stepping
+from e2e.drive.struck_job import Subject
 
 SECONDS, SHARE = 0.5, 0.05
 """What a cause may be off by: the larger of the two."""

@@ -11,10 +11,11 @@ import pytest
 
 from convoy_agents.guard.sweep.probes.memory_copy import last_level_cache
 from e2e.cluster.cluster import Cluster
-from e2e.tests.drills import CORES, RANKS, SLOW, compared, hold, straggler
-from e2e.tests.healths import POLICY, health, judged, policy, sweep, swept, taints, touched
-from e2e.tests.jobs import Jobs, memory
-from e2e.tests.survival import ENDLESS, apart, pace, step
+from e2e.drive.job_progress import pace, step
+from e2e.drive.job_specs import ENDLESS, apart, memory
+from e2e.drive.jobs import Jobs
+from e2e.drive.node_health import POLICY, health, judged, policy, sweep, swept, taints, touched
+from e2e.drive.straggler_drill import CORES, RANKS, SLOW, compared, hold, straggler
 
 SLOWED = 0.07
 """Processors of a rank that is held back."""

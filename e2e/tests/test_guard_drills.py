@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from e2e.tests.drills import RANKS, SLOW, drilled, straggler
-from e2e.tests.healths import POLICY, health, judged, policy, taints, touched
-from e2e.tests.jobs import Jobs
+from e2e.drive.jobs import Jobs
+from e2e.drive.node_health import POLICY, health, judged, policy, taints, touched
+from e2e.drive.straggler_drill import RANKS, SLOW, drilled, straggler
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import yaml
 
 from e2e.cluster.cluster import Cluster
+from e2e.drive.faults import kill_rank
+from e2e.drive.job_specs import SMALL, apart, memory
+from e2e.drive.jobs import Jobs
+from e2e.drive.pod_traces import traces
 from e2e.install import NAMESPACE, helm
-from e2e.tests.faults import kill_rank
-from e2e.tests.jobs import SMALL, Jobs, memory
-from e2e.tests.survival import apart
-from e2e.tests.traces import traces
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

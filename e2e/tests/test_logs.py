@@ -14,12 +14,13 @@ import pytest
 from convoy_crds.terms import CA_SECRET, LABEL_JOB
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
+from e2e.drive.confidential import given_away, values
+from e2e.drive.dashboard_access import forwarded, reader
+from e2e.drive.job_progress import watermark
+from e2e.drive.job_specs import ENDLESS, apart, memory
+from e2e.drive.jobs import Jobs
+from e2e.drive.s3_server import ACCESS, SECRET, checkpoint_store, objects
 from e2e.install import NAMESPACE
-from e2e.tests.confidential import given_away, values
-from e2e.tests.jobs import Jobs, memory
-from e2e.tests.objects import ACCESS, SECRET, checkpoint_store, objects
-from e2e.tests.reading import forwarded, reader
-from e2e.tests.survival import ENDLESS, apart, watermark
 
 PARTS = ("operator", "agent", "dashboard")
 

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
-from e2e.tests.faults import kill_named
-from e2e.tests.jobs import SMALL, Jobs, memory
-from e2e.tests.objects import checkpoint_store, objects
-from e2e.tests.survival import apart, restore, state, step, training, watermark
-from e2e.tests.volumes import STORE, volume_store
+from e2e.drive.cluster_state import restore
+from e2e.drive.faults import kill_named
+from e2e.drive.job_progress import copied, state, step, watermark
+from e2e.drive.job_specs import memory, memory_job_spec
+from e2e.drive.jobs import Jobs
+from e2e.drive.s3_server import checkpoint_store, objects
+from e2e.drive.shared_volumes import STORE, volume_store
+from e2e.drive.struck_job import training
 
 STEPS = 700
-
-
-def spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
-    """A job of ranks on different nodes that keeps its state in their memory."""
-    return {
-        "engine": {"name": "gpt", "params": {**SMALL, "steps": steps, "held_out_every": steps}},
-        "checkpoint": memory("1s"),
-        "roles": [{"name": "worker", "replicas": replicas, "template": apart(name)}],
-    }
 
 
 def in_memory(node: Node) -> list[str]:
@@ -33,22 +26,11 @@ def in_memory(node: Node) -> list[str]:
     return node.run(["sh", "-c", "ls /run/convoy/memory 2>/dev/null; true"]).split()
 
 
-def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
-    """Waits until a generation of an incarnation has its copies."""
-
-    def mark() -> Any:
-        peer = watermark(jobs.status(name), "peer")
-        return peer if peer and peer["incarnation"] >= incarnation else None
-
-    found: dict[str, Any] = jobs.wait(mark, 60, f"copies of incarnation {incarnation}")
-    return found
-
-
 def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, jobs: Jobs) -> None:
-    jobs.create("calm", **spec("calm", STEPS))
+    jobs.create("calm", **memory_job_spec("calm", STEPS))
     wanted = state(jobs, "calm")
     jobs.delete("calm")
-    jobs.create("struck", **spec("struck", STEPS))
+    jobs.create("struck", **memory_job_spec("struck", STEPS))
     try:
         for number, blow in enumerate(("agent", "pod", "node")):
             copied(jobs, "struck", number or 1)
@@ -77,7 +59,7 @@ def test_what_is_left_brings_the_job_back_with_the_same_bits(cluster: Cluster, j
 
 def test_a_job_that_does_not_fit_says_what_is_missing(jobs: Jobs) -> None:
     small = {"interval": "1s", "tiers": {"local": {"memory": "9Mi"}}}
-    jobs.create("large", **{**spec("large", 100_000, replicas=1), "checkpoint": small})
+    jobs.create("large", **{**memory_job_spec("large", 100_000, replicas=1), "checkpoint": small})
     try:
         jobs.wait_step("large", 20)
         jobs.wait(lambda: "bytes are missing" in jobs.log("large-worker-0"), 60, "it says so")
@@ -90,11 +72,11 @@ def all_memory_is_lost(
     cluster: Cluster, jobs: Jobs, name: str, store: str, names: Callable[[], list[str]]
 ) -> None:
     """A job goes on from what it has in a store, with the same bits. `names`: of all that is there."""
-    jobs.create(f"calm-{name}", **spec(f"calm-{name}", STEPS))
+    jobs.create(f"calm-{name}", **memory_job_spec(f"calm-{name}", STEPS))
     wanted = state(jobs, f"calm-{name}")
     jobs.delete(f"calm-{name}")
     stored = memory("1s", remote={"store": store, "every": "1s"})
-    jobs.create(name, **{**spec(name, STEPS), "checkpoint": stored})
+    jobs.create(name, **{**memory_job_spec(name, STEPS), "checkpoint": stored})
     try:
         jobs.wait(lambda: watermark(jobs.status(name), "remote"), 60, "a generation in the store")
         jobs.patch(name, suspend=True)
@@ -150,13 +132,13 @@ def pace(jobs: Jobs, name: str) -> float:
 def test_a_node_is_lost_every_minute(cluster: Cluster, jobs: Jobs) -> None:
     """A node killed and started again each minute, one more than there are ranks: the same weights."""
     world = min(3, len(cluster.nodes) - 1)
-    with training(cluster, jobs, "paced", **spec("paced", 100_000, world)):
+    with training(cluster, jobs, "paced", **memory_job_spec("paced", 100_000, world)):
         # As many as take ten minutes when nothing happens: more than that with faults.
         steps = round(pace(jobs, "paced") * 60 * MINUTES)
-    jobs.create("calm-long", **spec("calm-long", steps, world))
+    jobs.create("calm-long", **memory_job_spec("calm-long", steps, world))
     wanted = state(jobs, "calm-long", 1800)
     jobs.delete("calm-long")
-    with training(cluster, jobs, "stormy", **spec("stormy", steps, world)) as job:
+    with training(cluster, jobs, "stormy", **memory_job_spec("stormy", steps, world)) as job:
         began = time.monotonic()
         for number in range(MINUTES):
             time.sleep(max(0.0, began + 60 * number - time.monotonic()))  # a fault a minute

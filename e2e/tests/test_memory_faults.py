@@ -8,12 +8,12 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
-from e2e.tests.faults import eater, half_open, kill_named, poor_network
-from e2e.tests.jobs import Jobs
-from e2e.tests.survival import state, training, watermark
-from e2e.tests.test_memory import copied, spec
-from e2e.tests.test_survival import undisturbed
-from e2e.tests.watching import moment
+from e2e.drive.faults import eater, half_open, kill_named, poor_network
+from e2e.drive.job_progress import copied, state, watermark
+from e2e.drive.job_specs import memory_job_spec
+from e2e.drive.jobs import Jobs
+from e2e.drive.recovery import moment
+from e2e.drive.struck_job import training, undisturbed
 
 STEPS = 600
 """More than are made while the network is poor."""
@@ -33,7 +33,7 @@ def until_saved(jobs: Jobs, name: str, tier: str, times: int = 3, seconds: float
 
 def undisturbed_state(jobs: Jobs, name: str) -> str:
     """What a run of STEPS ends with when nothing happens to it."""
-    jobs.create(name, **spec(name, STEPS))
+    jobs.create(name, **memory_job_spec(name, STEPS))
     found = state(jobs, name, 600)
     jobs.delete(name)
     return found
@@ -50,7 +50,7 @@ def pod_folder(node: Node, uid: str) -> str:
 def test_a_kubelet_that_is_killed_disturbs_nobody_and_takes_down_what_it_has_put_up(
     cluster: Cluster, jobs: Jobs
 ) -> None:
-    with training(cluster, jobs, "kubelet", **spec("kubelet", 100_000)) as job:
+    with training(cluster, jobs, "kubelet", **memory_job_spec("kubelet", 100_000)) as job:
         copied(jobs, "kubelet")
         pod = job.pods[1]
         node, uid = cluster.node(pod.spec.node_name), pod.metadata.uid
@@ -83,7 +83,7 @@ LIMIT_MIB = 1024
 @pytest.mark.timeout(900)
 def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: Cluster, jobs: Jobs) -> None:
     wanted = undisturbed_state(jobs, "calm-starved")
-    body = spec("starved", STEPS)
+    body = memory_job_spec("starved", STEPS)
     limits = {"limits": {"memory": f"{LIMIT_MIB}Mi"}}
     body["roles"][0]["template"]["spec"]["containers"] = [{"name": "worker", "resources": limits}]
     with training(cluster, jobs, "starved", **body) as job:
@@ -102,7 +102,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_goes_on_where_it_was(cluster: C
 def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs) -> None:
     """Copies are made over it, and what is on its node brings the job back after the other one is lost."""
     wanted = undisturbed_state(jobs, "calm-poor")
-    with training(cluster, jobs, "poor", **spec("poor", STEPS)) as job:
+    with training(cluster, jobs, "poor", **memory_job_spec("poor", STEPS)) as job:
         copied(jobs, "poor")
         with poor_network(cluster.node(job.pods[0].spec.node_name)):
             with undisturbed(job):
@@ -118,7 +118,10 @@ def test_a_poor_network_costs_no_restart_and_no_bit(cluster: Cluster, jobs: Jobs
 @pytest.mark.timeout(600)
 def test_steps_go_on_beside_a_connection_that_is_half_open(cluster: Cluster, jobs: Jobs) -> None:
     """No copy gets to one of the nodes, and nobody is told; then they do again."""
-    with training(cluster, jobs, "half-open", **spec("half-open", 100_000)) as job, undisturbed(job):
+    with (
+        training(cluster, jobs, "half-open", **memory_job_spec("half-open", 100_000)) as job,
+        undisturbed(job),
+    ):
         copied(jobs, "half-open")
 
         def further(steps: int = 100) -> None:

@@ -9,15 +9,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.cluster.cluster import Cluster
+from e2e.drive import monitoring
+from e2e.drive.cluster_state import leader
+from e2e.drive.faults import dropped, kill_rank
+from e2e.drive.job_specs import ENDLESS, memory, one_role, own_container
+from e2e.drive.jobs import Jobs
+from e2e.drive.monitoring import SECONDS
+from e2e.drive.prometheus import Alert, Prometheus
+from e2e.drive.scrape_configs import Body, expressions, selectors
 from e2e.install import NAMESPACE
-from e2e.tests import monitoring
-from e2e.tests.faults import dropped, kill_rank
-from e2e.tests.jobs import Jobs, memory
-from e2e.tests.monitoring import SECONDS
-from e2e.tests.prometheus import Alert, Prometheus
-from e2e.tests.scraping import Body, expressions, selectors
-from e2e.tests.survival import ENDLESS, leader
-from e2e.tests.test_bad_input import own, role
 
 MAY_BE_ABSENT = {
     'convoy_api_requests_total{code=~"0|429|5.."}': "the API server has answered all requests",
@@ -141,8 +141,8 @@ def test_no_metric_names_a_job_a_pod_a_node_or_a_namespace(
 
 
 def test_a_job_that_waits_for_a_person_is_told_of(jobs: Jobs, watched: Prometheus) -> None:
-    image = own("python", "-c", "pass", image="nowhere.invalid/no:1")
-    jobs.create("pictureless", engine=None, roles=role(image))
+    image = own_container("python", "-c", "pass", image="nowhere.invalid/no:1")
+    jobs.create("pictureless", engine=None, roles=one_role(image))
     fires(jobs, watched, "ConvoyJobsNeedAttention", reason="ImagePullFailed")
     jobs.delete("pictureless")
     ends(jobs, watched, "ConvoyJobsNeedAttention", reason="ImagePullFailed")

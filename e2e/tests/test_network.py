@@ -11,11 +11,12 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.control_plane import DNS_PORT
+from e2e.drive.job_progress import watermark
+from e2e.drive.job_specs import SMALL, apart, memory
+from e2e.drive.jobs import Jobs, restricted_namespace
+from e2e.drive.network_policies import enforced, program
+from e2e.drive.s3_server import checkpoint_store, objects
 from e2e.install import CHART, NAMESPACE, helm
-from e2e.tests.enforcer import enforced, program
-from e2e.tests.jobs import SMALL, Jobs, memory, restricted_namespace
-from e2e.tests.objects import checkpoint_store, objects
-from e2e.tests.survival import apart, watermark
 
 READERS = "convoy-readers"
 READ = {"operator": (8080,), "agent": (8082,), "dashboard": (8080, 8090)}

@@ -14,10 +14,11 @@ from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
 from e2e.docs.commands import commands, filled, pages, reason
 from e2e.docs.tutorial import CHECKOUT
+from e2e.drive.job_specs import SMALL, memory
+from e2e.drive.jobs import Jobs
+from e2e.drive.node_health import policy, sweep
+from e2e.drive.shell import shell
 from e2e.install import NAMESPACE
-from e2e.tests.healths import policy, sweep
-from e2e.tests.jobs import SMALL, Jobs, memory
-from e2e.tests.readers import shell
 
 pytestmark = pytest.mark.full
 NAME = "default"

@@ -13,13 +13,13 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import ClusterError
+from e2e.drive import earlier_release as releases
+from e2e.drive.cluster_state import labelled
+from e2e.drive.jobs import Jobs, Late
+from e2e.drive.leftovers import definitions, marks, objects, on_nodes
+from e2e.drive.node_health import applied, health, swept
+from e2e.drive.patient_job import patient
 from e2e.install import CHART, NAMESPACE, TAG, helm, install
-from e2e.tests import releases
-from e2e.tests.healths import applied, health, swept
-from e2e.tests.jobs import Jobs, Late
-from e2e.tests.patience import patient
-from e2e.tests.remains import definitions, marks, objects, on_nodes
-from e2e.tests.survival import labelled
 
 KEPT = {"ConfigMap": ["convoy-ca"], "Namespace": [NAMESPACE], "Secret": ["convoy-ca"]}
 """What an uninstallation leaves on purpose: the certificate authority, with which another would go on."""

@@ -11,88 +11,12 @@ import pytest
 
 from e2e import rights
 from e2e.cluster.cluster import Cluster
+from e2e.drive.unused_rights import ELSEWHERE, OPERATOR
 from e2e.install import NAMESPACE, rendered
-from e2e.rights import Elsewhere, Request, Right
+from e2e.rights import Request, Right
 
-OPERATOR, DASHBOARD = "convoy-operator", "convoy-dashboard"
+DASHBOARD = "convoy-dashboard"
 ACCOUNTS = (OPERATOR, DASHBOARD, "convoy-agent", "convoy-uninstall", "convoy-test", "default")
-INTEGRATION = "tests/integration"
-RARE = f"{INTEGRATION}/operator/test_rights.py"
-GUARDING = f"{INTEGRATION}/operator/test_guarding.py::test_a_slow_node_is_marked_and_its_pod_leaves"
-STORES = (
-    f"{INTEGRATION}/operator/test_stores.py"
-    "::test_a_store_is_tried_by_an_agent_and_again_when_its_keys_are_renewed"
-)
-ELSEWHERE = (
-    Elsewhere(
-        OPERATOR,
-        "update",
-        "trainingjobs/finalizers.convoy.dev",
-        "an admission plugin, which this cluster has, asks for it when a pod is created with its owner",
-        "e2e/tests/test_life.py::test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls",
-        uncertain=True,
-    ),
-    Elsewhere(
-        OPERATOR,
-        "get",
-        "pods",
-        "a pod of the name is there already: somebody's, or the operator's own from an answer that was lost",
-        f"{RARE}::test_a_pod_that_has_the_name_already_is_read_and_left_alone",
-        uncertain=True,
-    ),
-    Elsewhere(
-        OPERATOR,
-        "get",
-        "nodehealths.convoy.dev hardwareclasses.convoy.dev",
-        "another leader has made it a moment ago",
-        f"{RARE}::test_an_object_that_another_leader_has_made_is_read",
-        uncertain=True,
-    ),
-    Elsewhere(
-        OPERATOR,
-        "list",
-        "events",
-        "a pod that is late to come up, which few of the slice are",
-        f"{INTEGRATION}/operator/test_mutated_pods.py::test_what_only_events_tell_reaches_the_job",
-        uncertain=True,
-    ),
-    Elsewhere(
-        OPERATOR,
-        "patch",
-        "pods",
-        "a container that goes on beside ranks that have ended",
-        f"{INTEGRATION}/operator/test_mutated_pods.py::test_a_sidecar_is_ended_with_the_job_and_its_pod_stays",
-        uncertain=True,
-    ),
-    Elsewhere(OPERATOR, "create", "pods/eviction", "no GuardPolicy of the slice drains a node", GUARDING),
-    Elsewhere(
-        OPERATOR,
-        "create",
-        "healthsweeps.convoy.dev",
-        "the sweeps of the slice are made by hand",
-        f"{INTEGRATION}/operator/test_sweeping.py::test_nodes_that_join_are_gated_swept_and_let_in",
-    ),
-    Elsewhere(
-        OPERATOR,
-        "delete",
-        "healthsweeps.convoy.dev hardwareclasses.convoy.dev",
-        "they stay for a minute at least, and for a year",
-        f"{RARE}::test_what_nobody_needs_any_more_is_deleted",
-    ),
-    Elsewhere(OPERATOR, "get", "secrets", "the slice has no CheckpointStore", STORES),
-    Elsewhere(
-        OPERATOR, "patch", "checkpointstores/status.convoy.dev", "the slice has no CheckpointStore", STORES
-    ),
-    Elsewhere(
-        "convoy-uninstall",
-        "list",
-        "trainingjobs.convoy.dev pods nodes",
-        "the cluster is taken down as a whole",
-        f"{INTEGRATION}/chart/test_uninstall.py"
-        "::test_it_uses_every_right_that_the_chart_gives_it_and_asks_for_no_other",
-    ),
-)
-"""What the slice has no reason to use."""
 
 REFUSED: dict[Right, str] = {}
 """Requests that are refused and may be, with the reason; a right without a name stands for any name."""

@@ -5,33 +5,22 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from e2e.cluster.cluster import Cluster
+from e2e.drive.cluster_state import holder, labelled, leader, restore
+from e2e.drive.commit_audit import commits
+from e2e.drive.faults import kill_named, kill_rank
+from e2e.drive.job_progress import state, watermark
+from e2e.drive.job_specs import ENDLESS, SMALL, apart, memory
+from e2e.drive.jobs import Jobs
+from e2e.drive.s3_server import checkpoint_store, objects
+from e2e.drive.shared_volumes import STORE, volume_store
+from e2e.drive.struck_job import STEPPING, Subject, training, undisturbed
+from e2e.drive.torchrun_job import own_script
 from e2e.install import NAMESPACE
-from e2e.tests.commits import commits
-from e2e.tests.faults import kill_named, kill_rank
-from e2e.tests.jobs import SMALL, Jobs, memory
-from e2e.tests.objects import checkpoint_store, objects
-from e2e.tests.survival import (
-    ENDLESS,
-    STEPPING,
-    Subject,
-    apart,
-    holder,
-    labelled,
-    leader,
-    own_script,
-    restore,
-    state,
-    training,
-    watermark,
-)
-from e2e.tests.volumes import STORE, volume_store
 
 
 def test_a_killed_rank_steps_again_in_its_pod(cluster: Cluster, jobs: Jobs) -> None:
@@ -199,17 +188,6 @@ def test_the_api_server_may_vanish(cluster: Cluster, jobs: Jobs) -> None:
         assert len(late) > 3, "an interval of 2 s: commits go on to the end"
         strict.seen.until(lambda: strict.seen.status["progress"]["step"] > step + 100, 60, "steps went on")
         goes_on(job, job.seen.status["progress"]["step"])
-
-
-@contextmanager
-def undisturbed(job: Subject) -> Iterator[None]:
-    """What is done meanwhile costs the job neither a pod nor an incarnation."""
-    before, pods = job.jobs.status(job.name), {pod.metadata.uid for pod in job.pods}
-    yield
-    after = job.jobs.status(job.name)
-    assert (after["phase"], after["incarnation"]) == ("Running", before["incarnation"])
-    assert after["restarts"]["total"] == before["restarts"]["total"]
-    assert {pod.metadata.uid for pod in job.pods} == pods
 
 
 KILLS = 20

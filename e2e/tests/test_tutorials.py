@@ -9,8 +9,8 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.docs.tutorial import FOLDER, blocks, play
-from e2e.tests.jobs import Jobs, restricted_namespace
-from e2e.tests.readers import shell
+from e2e.drive.jobs import Jobs, restricted_namespace
+from e2e.drive.shell import shell
 
 NAMESPACE = "tutorials"
 LONG = "own-script"

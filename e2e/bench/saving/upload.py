@@ -17,7 +17,7 @@ from e2e.bench.saving import bulk
 from e2e.bench.saving.memory import LOOPBACK, hub_at, node
 from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
-from e2e.tests.objects import ACCESS, BUCKET, SECRET, Objects, served
+from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, Objects, served
 
 UID = "aaaa-1111"
 

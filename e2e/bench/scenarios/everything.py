@@ -19,9 +19,9 @@ from e2e.bench.rig import Rig
 from e2e.bench.scenarios.common import Rate
 from e2e.bench.scenarios.growth import roll
 from e2e.bench.scenarios.steady import look
+from e2e.drive.monitoring import alerts, monitored
+from e2e.drive.prometheus import prometheus
 from e2e.install import NAMESPACE
-from e2e.tests.monitoring import alerts, monitored
-from e2e.tests.prometheus import prometheus
 
 T = TypeVar("T")
 _VIEWERS = 10

@@ -20,7 +20,7 @@ from uuid import uuid4
 import pytest
 from e2e.cluster import binaries
 from e2e.cluster.progress import Progress
-from e2e.tests.objects import ACCESS, BUCKET, SECRET, Objects, served
+from e2e.drive.s3_server import ACCESS, BUCKET, SECRET, Objects, served
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import PATIENCE, FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, Rank, state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from e2e.drive.unused_rights import ELSEWHERE
 from e2e.rights import Elsewhere
-from e2e.tests.test_rights import ELSEWHERE
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from e2e.tests.discovery import plain
+from e2e.drive.target_discovery import plain
 
 Body = dict[str, Any]
 

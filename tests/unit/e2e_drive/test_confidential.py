@@ -6,7 +6,7 @@ import base64
 import json
 
 import pytest
-from e2e.tests.confidential import given_away, values
+from e2e.drive.confidential import given_away, values
 
 BODY = "MHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY"
 KEY = f"-----BEGIN EC PRIVATE KEY-----\n{BODY}\nshort\n-----END EC PRIVATE KEY-----\n"

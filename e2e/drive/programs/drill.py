@@ -66,6 +66,7 @@ class Model(nn.Module):
         self.held_up = held_up
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the layers of a batch, after the delay and the garbage that were asked for."""
         time.sleep(self.held_up)
         if count := int(trouble("garbage")):
             rings = [[None] for _ in range(count)]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster.cluster import Cluster
-from e2e.tests.jobs import Jobs, memory
-from e2e.tests.survival import apart
+from e2e.drive.job_specs import apart, memory
+from e2e.drive.jobs import Jobs
 
 _PROGRAM = Path(__file__).parent / "programs" / "patient.py"
 

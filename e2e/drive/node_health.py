@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
+
+from convoy_crds.meta import API_VERSION
 
 POLICY = {
     "mode": "Act",

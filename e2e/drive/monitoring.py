@@ -8,12 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
-
 from e2e.cluster.cluster import Cluster
+from e2e.drive.prometheus import Prometheus, prometheus
+from e2e.drive.scrape_configs import Body, hastened, scrapes
+from e2e.drive.target_discovery import discovery
 from e2e.install import helm, rendered
-from e2e.tests.discovery import discovery
-from e2e.tests.prometheus import Prometheus, prometheus
-from e2e.tests.scraping import Body, hastened, scrapes
 
 SECONDS = 3
 """For which alerts wait here, instead of minutes."""

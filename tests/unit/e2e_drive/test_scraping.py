@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from e2e.tests.discovery import targets
-from e2e.tests.scraping import expressions, hastened, scrapes, selectors
+from e2e.drive.scrape_configs import expressions, hastened, scrapes, selectors
+from e2e.drive.target_discovery import targets
 
 
 def monitor(spec: dict[str, Any] | None = None, **endpoint: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster.cluster import Cluster
-from e2e.tests.jobs import Jobs
-from e2e.tests.survival import apart
+from e2e.drive.job_specs import apart
+from e2e.drive.jobs import Jobs
 
 SCRIPT = """
 import os, time

@@ -8,20 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from e2e.cluster.cluster import Cluster
+from e2e.drive.job_specs import SMALL
 from kubernetes import client, config
 
 from convoy_crds.meta import API_VERSION, GROUP, VERSION
 from convoy_crds.terms import LABEL_JOB
-from e2e.cluster.cluster import Cluster
 
 PLURAL = "trainingjobs"
-SMALL = {"steps": 40, "batch": 4, "context": 64, "layers": 2, "width": 64, "heads": 2, "held_out_every": 20}
-"""Parameters of `gpt` that train in seconds."""
-
-
-def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
-    """A `spec.checkpoint` that keeps the state in the memory of the job's nodes, and in `more` tiers."""
-    return {"interval": interval, "tiers": {"local": {}, "peer": {}, **more}}
 
 
 class Late(AssertionError):

@@ -10,9 +10,9 @@ from typing import Any
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.node import Node
-from e2e.tests import faults
-from e2e.tests.jobs import Jobs, memory
-from e2e.tests.survival import apart
+from e2e.drive import faults
+from e2e.drive.job_specs import apart, memory
+from e2e.drive.jobs import Jobs
 
 RANKS, SLOW = 5, 3
 CORES = 0.15

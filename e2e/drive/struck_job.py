@@ -7,72 +7,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-import yaml
+from e2e.cluster.cluster import Cluster
+from e2e.drive.cluster_state import restore
+from e2e.drive.faults import kill_rank
+from e2e.drive.job_progress import watermark
+from e2e.drive.job_specs import ENDLESS, apart, memory
+from e2e.drive.job_watch import Watched
+from e2e.drive.jobs import Jobs
+from e2e.drive.recovery import Recovery, recovery
 from kubernetes.client import ApiException
 
 from convoy_controllers.checkpoint.generation import Generation
-from e2e.cluster import files
-from e2e.cluster.cluster import Cluster
-from e2e.cluster.control_plane import COMPONENTS
-from e2e.install import NAMESPACE
-from e2e.tests.faults import kill_rank
-from e2e.tests.jobs import SMALL, Jobs, memory
-from e2e.tests.watching import Recovery, Watched, recovery
 
-ENDLESS = {**SMALL, "steps": 1_000_000}
-EXAMPLES = files.CHECKOUT / "examples"
 STEPPING = ("productive", "recompute")
 _RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)")
-_STATE = re.compile(r"state after step \d+: sha256 (\w+)")
-
-
-def step(jobs: Jobs, name: str) -> int:
-    """The last step that a job has told of; 0 before there is one."""
-    return int((jobs.status(name).get("progress") or {}).get("step", 0))
-
-
-def pace(jobs: Jobs, name: str, steps: int = 50) -> float:
-    """Seconds of a step, over so many that are to come, by what a job tells of them."""
-
-    def far() -> dict[str, Any] | None:
-        told: dict[str, Any] = jobs.status(name)["progress"]
-        return told if told["step"] >= first["step"] + steps else None
-
-    first = jobs.status(name)["progress"]
-    last = jobs.wait(far, 600, f"{steps} steps")
-    took = datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])
-    return float(took.total_seconds() / (last["step"] - first["step"]))
-
-
-def apart(job: str, beside: str = "") -> dict[str, Any]:
-    """A pod template that puts every pod of the job on a node of its own, one of them `beside` if it can."""
-    selector = {"matchLabels": {"convoy.dev/job": job}}
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
-    affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    if beside:
-        wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [beside]}]}
-        wishes = [{"weight": 100, "preference": wish}]
-        affinity["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
-    return {"spec": {"affinity": affinity}}
-
-
-@contextmanager
-def own_script(jobs: Jobs, name: str) -> Iterator[dict[str, Any]]:
-    """The spec of examples/torchrun.yaml without an end; its unchanged script is a ConfigMap meanwhile."""
-    body = {"metadata": {"name": name}, "data": {"ddp.py": (EXAMPLES / "ddp.py").read_text()}}
-    jobs.core.create_namespaced_config_map(jobs.namespace, body)
-    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
-    pod = spec["roles"][0]["template"]["spec"]
-    pod["containers"][0]["env"].append({"name": "STEPS", "value": "1000000"})
-    pod["volumes"][0]["configMap"]["name"] = name
-    pod.update(apart(name)["spec"])
-    try:
-        yield {"engine": None, **spec}
-    finally:
-        jobs.core.delete_namespaced_config_map(name, jobs.namespace)
 
 
 @dataclass(frozen=True)
@@ -155,20 +105,6 @@ class Subject:
         return self.strike(node.cut, seconds, ("peer", "remote"))
 
 
-def watermark(status: dict[str, Any], tier: str) -> dict[str, Any] | None:
-    """The newest generation at a tier, by a job's status."""
-    found: dict[str, Any] | None = ((status.get("checkpoint") or {}).get("watermarks") or {}).get(tier)
-    return found
-
-
-def state(jobs: Jobs, name: str, seconds: float = 300) -> str:
-    """The digest of every weight and every moment of the optimizer that rank 0 prints at the end of a job."""
-    jobs.wait_phase(name, "Succeeded", seconds)
-    found = _STATE.findall(jobs.log(f"{name}-worker-0"))
-    assert found
-    return str(found[-1])
-
-
 @contextmanager
 def training(cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **spec: Any) -> Iterator[Subject]:
     """An endless job, its pods on different nodes, that has made steps and, if it is of an engine, has a
@@ -198,41 +134,12 @@ def training(cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **sp
                 jobs.delete(name)
 
 
-def restore(cluster: Cluster) -> None:
-    """All nodes are up, plugged in and Ready again, with their agents; and what of the control plane ended
-    when it lost its Lease runs again, as a kubelet would have it."""
-    for component in COMPONENTS:
-        cluster.components.start(component)
-    for node in cluster.nodes:
-        if node.record.cut:
-            node.heal()
-        if not node.alive:
-            node.reboot()
-    cluster.wait_ready(deadline=180)
-    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "ds/convoy-agent", "--timeout=120s", deadline=130)
-    deadline = time.monotonic() + 60
-    while len(labelled(cluster)) < len(cluster.nodes):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"agents are ready only on {labelled(cluster)}")
-        time.sleep(0.3)
-
-
-def labelled(cluster: Cluster) -> list[str]:
-    """Nodes that carry the agent-ready label."""
-    return cluster.kubectl("get", "nodes", "-l", "convoy.dev/agent-ready=true", "-o", "name").split()
-
-
-def holder(cluster: Cluster) -> str:
-    """Who leads, as the Lease says; empty when nobody does."""
-    return cluster.kubectl(
-        "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
-    )
-
-
-def leader(cluster: Cluster) -> tuple[str, str]:
-    """The leading operator: pod and node."""
-    leads = holder(cluster)
-    for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
-        if pod["metadata"]["name"] in leads:
-            return pod["metadata"]["name"], pod["spec"]["nodeName"]
-    raise AssertionError(f"no pod is the holder {leads!r}")
+@contextmanager
+def undisturbed(job: Subject) -> Iterator[None]:
+    """What is done meanwhile costs the job neither a pod nor an incarnation."""
+    before, pods = job.jobs.status(job.name), {pod.metadata.uid for pod in job.pods}
+    yield
+    after = job.jobs.status(job.name)
+    assert (after["phase"], after["incarnation"]) == ("Running", before["incarnation"])
+    assert after["restarts"]["total"] == before["restarts"]["total"]
+    assert {pod.metadata.uid for pod in job.pods} == pods

@@ -1,0 +1,49 @@
+"""Nodes and leader of a cluster: which ones are ready, who leads, and the way back after a fault."""
+
+from __future__ import annotations
+
+import time
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.control_plane import COMPONENTS
+from e2e.install import NAMESPACE
+
+
+def restore(cluster: Cluster) -> None:
+    """All nodes are up, plugged in and Ready again, with their agents; and what of the control plane ended
+    when it lost its Lease runs again, as a kubelet would have it."""
+    for component in COMPONENTS:
+        cluster.components.start(component)
+    for node in cluster.nodes:
+        if node.record.cut:
+            node.heal()
+        if not node.alive:
+            node.reboot()
+    cluster.wait_ready(deadline=180)
+    cluster.kubectl("-n", NAMESPACE, "rollout", "status", "ds/convoy-agent", "--timeout=120s", deadline=130)
+    deadline = time.monotonic() + 60
+    while len(labelled(cluster)) < len(cluster.nodes):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"agents are ready only on {labelled(cluster)}")
+        time.sleep(0.3)
+
+
+def labelled(cluster: Cluster) -> list[str]:
+    """Nodes that carry the agent-ready label."""
+    return cluster.kubectl("get", "nodes", "-l", "convoy.dev/agent-ready=true", "-o", "name").split()
+
+
+def holder(cluster: Cluster) -> str:
+    """Who leads, as the Lease says; empty when nobody does."""
+    return cluster.kubectl(
+        "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
+    )
+
+
+def leader(cluster: Cluster) -> tuple[str, str]:
+    """The leading operator: pod and node."""
+    leads = holder(cluster)
+    for pod in cluster.get("-n", NAMESPACE, "pods")["items"]:
+        if pod["metadata"]["name"] in leads:
+            return pod["metadata"]["name"], pod["spec"]["nodeName"]
+    raise AssertionError(f"no pod is the holder {leads!r}")

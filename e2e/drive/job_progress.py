@@ -1,0 +1,54 @@
+"""Steps, checkpoints and final state of a job, read from its status and its log."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+from e2e.drive.jobs import Jobs
+
+_STATE = re.compile(r"state after step \d+: sha256 (\w+)")
+
+
+def step(jobs: Jobs, name: str) -> int:
+    """The last step that a job has told of; 0 before there is one."""
+    return int((jobs.status(name).get("progress") or {}).get("step", 0))
+
+
+def pace(jobs: Jobs, name: str, steps: int = 50) -> float:
+    """Seconds of a step, over so many that are to come, by what a job tells of them."""
+
+    def far() -> dict[str, Any] | None:
+        told: dict[str, Any] = jobs.status(name)["progress"]
+        return told if told["step"] >= first["step"] + steps else None
+
+    first = jobs.status(name)["progress"]
+    last = jobs.wait(far, 600, f"{steps} steps")
+    took = datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])
+    return float(took.total_seconds() / (last["step"] - first["step"]))
+
+
+def watermark(status: dict[str, Any], tier: str) -> dict[str, Any] | None:
+    """The newest generation at a tier, by a job's status."""
+    found: dict[str, Any] | None = ((status.get("checkpoint") or {}).get("watermarks") or {}).get(tier)
+    return found
+
+
+def state(jobs: Jobs, name: str, seconds: float = 300) -> str:
+    """The digest of every weight and every moment of the optimizer that rank 0 prints at the end of a job."""
+    jobs.wait_phase(name, "Succeeded", seconds)
+    found = _STATE.findall(jobs.log(f"{name}-worker-0"))
+    assert found
+    return str(found[-1])
+
+
+def copied(jobs: Jobs, name: str, incarnation: int = 1) -> dict[str, Any]:
+    """Waits until a generation of an incarnation has its copies."""
+
+    def mark() -> Any:
+        peer = watermark(jobs.status(name), "peer")
+        return peer if peer and peer["incarnation"] >= incarnation else None
+
+    found: dict[str, Any] = jobs.wait(mark, 60, f"copies of incarnation {incarnation}")
+    return found

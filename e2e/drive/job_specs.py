@@ -1,0 +1,45 @@
+"""Specs of jobs that several tests and benches create."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SMALL = {"steps": 40, "batch": 4, "context": 64, "layers": 2, "width": 64, "heads": 2, "held_out_every": 20}
+"""Parameters of `gpt` that train in seconds."""
+ENDLESS = {**SMALL, "steps": 1_000_000}
+
+
+def memory(interval: str = "2s", **more: Any) -> dict[str, Any]:
+    """A `spec.checkpoint` that keeps the state in the memory of the job's nodes, and in `more` tiers."""
+    return {"interval": interval, "tiers": {"local": {}, "peer": {}, **more}}
+
+
+def apart(job: str, beside: str = "") -> dict[str, Any]:
+    """A pod template that puts every pod of the job on a node of its own, one of them `beside` if it can."""
+    selector = {"matchLabels": {"convoy.dev/job": job}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    affinity: dict[str, Any] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if beside:
+        wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [beside]}]}
+        wishes = [{"weight": 100, "preference": wish}]
+        affinity["nodeAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": wishes}
+    return {"spec": {"affinity": affinity}}
+
+
+def one_role(container: dict[str, Any], replicas: int = 1) -> list[dict[str, Any]]:
+    """One role of the user's own container."""
+    return [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [container]}}}]
+
+
+def own_container(*command: str, **more: Any) -> dict[str, Any]:
+    """A container with a command of its own."""
+    return {"name": "worker", "image": "convoy/torch:dev", "command": list(command), **more}
+
+
+def memory_job_spec(name: str, steps: int, replicas: int = 2) -> dict[str, Any]:
+    """A job of ranks on different nodes that keeps its state in their memory."""
+    return {
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": steps, "held_out_every": steps}},
+        "checkpoint": memory("1s"),
+        "roles": [{"name": "worker", "replicas": replicas, "template": apart(name)}],
+    }

@@ -1,0 +1,78 @@
+"""The stages of a recovery, read from what a watch of the job and its pods has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from e2e.drive.job_watch import Sight, Watched
+
+
+def moment(text: str) -> float:
+    """Unix seconds of an RFC 3339 time."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How a job came through one fault; seconds after the fault, None where a stage did not occur."""
+
+    reason: str
+    struck: float
+    """Unix seconds of the fault."""
+    decided: float
+    """The operator's decision, by its own clock."""
+    deleted: float | None
+    """The pods at fault were gone."""
+    created: float | None
+    scheduled: float | None
+    running: float | None
+    """The containers of the replacements ran."""
+    formed: float | None
+    stepped: float
+    """The end of the next incarnation's first step, by the ranks' own clock."""
+    replaced: int
+    """Pods that were made anew."""
+    incarnations: int
+    """How often the process group formed."""
+    restored: float | None = None
+    """Seconds that rank 0 took to read its checkpoint."""
+
+
+def recovery(seen: Watched, fault_at: float, before: set[str], incarnation: int) -> Recovery:
+    """Reads the stages of a recovery that is over from what was watched.
+
+    `before`: uids of the pods at the time of the fault; `incarnation`: of that time.
+    """
+    fresh = [states for uid, states in seen.pods.items() if uid not in before and states[0].at >= fault_at]
+    old = [states for uid, states in seen.pods.items() if uid in before]
+
+    def latest(pick: Callable[[dict[str, Any]], Any]) -> float | None:
+        moments = [next((s.at for s in states if pick(s.body)), None) for states in fresh]
+        known = [found for found in moments if found is not None]
+        return max(known) - fault_at if known else None
+
+    gone = [s.at for states in old for s in states if s.gone and s.at >= fault_at]
+    ledger = seen.status["goodput"]
+    last = seen.status["restarts"]["last"]
+    formed = [s.at for s in seen.job if s.at >= fault_at and _formed(s, seen.status["incarnation"])]
+    return Recovery(
+        reason=last["reason"],
+        struck=fault_at,
+        decided=moment(last["at"]) - fault_at,
+        deleted=max(gone) - fault_at if gone else None,
+        created=latest(lambda body: True),
+        scheduled=latest(lambda body: body["spec"].get("nodeName")),
+        running=latest(lambda body: body["status"].get("phase") == "Running"),
+        formed=min(formed) - fault_at if formed else None,
+        stepped=moment(ledger["since"]) - fault_at,
+        replaced=len(fresh),
+        incarnations=seen.status["incarnation"] - incarnation,
+    )
+
+
+def _formed(sight: Sight, incarnation: int) -> bool:
+    status = sight.body.get("status") or {}
+    return status.get("incarnation") == incarnation and bool(status.get("membership"))
