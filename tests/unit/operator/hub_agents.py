@@ -1,0 +1,138 @@
+"""A hub with agents of one job, and streams on which they are heard."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pytest
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.callers import Caller
+from convoy_operator import views
+from convoy_operator.hub import sessions
+from convoy_operator.hub.agents import Agents
+from convoy_operator.hub.ca import Authority, make_authority
+from convoy_operator.hub.sessions import Sessions
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+STATE = wire.RankReport.State
+
+
+def report(**more: Any) -> wire.PodReport:
+    return wire.PodReport(**{"pod_uid": "u", "launcher_connected": True, **more})
+
+
+def rank(state: int = STATE.RUNNING, **more: Any) -> wire.RankReport:
+    return wire.RankReport(rank=0, state=state, **more)  # type: ignore[arg-type]
+
+
+class Queue:
+    """Keeps what was added."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[Key, float]] = []
+
+    def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
+        self.added.append((key, delay))
+
+    def take(self) -> list[float]:
+        """Delays of what was added since the last look."""
+        delays = [delay for _, delay in self.added]
+        self.added.clear()
+        return delays
+
+
+class Aborted(Exception):
+    """Ends a call, as gRPC has it."""
+
+
+class Silent:
+    """The context of a stream on which nothing comes but what is given."""
+
+    def __init__(self, said: list[wire.AgentMessage]) -> None:
+        self.said = said
+        self.written: list[wire.HubMessage] = []
+        self.code: grpc.StatusCode | None = None
+
+    async def read(self) -> wire.AgentMessage:
+        if not self.said:
+            await asyncio.Event().wait()
+        return self.said.pop(0)
+
+    async def write(self, message: wire.HubMessage) -> None:
+        self.written.append(message)
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> None:
+        self.code = code
+        raise Aborted(why)
+
+
+class AgentsHarness:
+    """Agents of a world with one job of one pod, under a clock that the test sets."""
+
+    KEY = Key(TRAINING_JOB, "ns", "job")
+
+    @pytest.fixture(autouse=True)
+    async def hub(self, api: FakeApi) -> None:
+        self.now = 100.0
+        self.world = World()
+        self.queue = Queue()
+        self.agents = Agents(
+            self.world,
+            self.queue,  # type: ignore[arg-type]
+            Metrics(),
+            Settings(),
+            api,
+            progress_delay=lambda key: 10.0,
+            clock=lambda: self.now,
+            wall=lambda: self.now + 1e6,
+        )
+        self.agents.presence.begin()
+        self.authority = Authority(make_authority())
+        self.agents.office.begin(self.authority)
+        self.pod = self.add_pod("u", "n0")
+
+    def add_pod(self, uid: str, node: str) -> Any:
+        raw = {
+            "metadata": {
+                "name": f"job-{uid}",
+                "namespace": "ns",
+                "uid": uid,
+                "resourceVersion": "1",
+                "labels": {"convoy.dev/job": "job"},
+            },
+            "spec": {"nodeName": node},
+        }
+        self.world.pods.upsert(views.pod(raw))
+        return views.pod(raw).view
+
+    def add_node(self, name: str) -> None:
+        raw = {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+
+    async def session(self, monkeypatch: pytest.MonkeyPatch, node: str, left: float) -> Silent:
+        """A stream of an agent that says Hello and nothing more, with a certificate for so many seconds."""
+        monkeypatch.setattr(sessions, "caller", lambda context: Caller(node, time.time() + left))
+        context = Silent([wire.AgentMessage(hello=wire.Hello(node=node, peer_address=f"{node}:8472"))])
+        its = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        async with asyncio.timeout(5):
+            with suppress(Aborted):
+                await its.Session(None, context)
+        return context
+
+    def join(self, node: str = "n0", *pods: wire.PodReport) -> Any:
+        return self.agents.join(wire.Hello(node=node, peer_address=f"{node}:8472", pods=pods))

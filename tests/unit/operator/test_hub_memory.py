@@ -1,0 +1,166 @@
+"""Memory that nodes hold of jobs: who holds it, and when it is given back."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from tests.unit.operator.hub_agents import AgentsHarness, report
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.warrants import Warrant
+from convoy_operator import views
+from convoy_operator.hub.ca import Authority, make_authority
+from convoy_operator.hub.warranting import WarrantOffice
+
+
+class TestMemory(AgentsHarness):
+    def holding(self, node: str, *uids: str) -> Any:
+        held = [wire.Held(job_uid=uid, warrant=self.warrant(node, uid)) for uid in uids]
+        hello = wire.Hello(node=node, peer_address=f"{node}:8472", holdings=wire.Holdings(held=held))
+        return self.agents.join(hello)
+
+    def warrant(self, node: str, uid: str) -> str:
+        return self.agents.office.sign(Warrant(uid, 1, 0, node))
+
+    def run_job(self, **status: Any) -> None:
+        self.now += 1
+        version = str(int(self.now))
+        raw = {
+            "metadata": {"name": "job", "namespace": "ns", "uid": "j", "resourceVersion": version},
+            "spec": {"checkpoint": {"tiers": {"local": {}, "peer": {}}}},
+            "status": status,
+        }
+        self.world.jobs.upsert(views.parent(raw))
+
+    def forgotten(self, stream: Any) -> list[str]:
+        """What a node is told to forget at the next two looks."""
+        for _ in range(2):
+            self.now += 11
+            self.agents.clear()
+        said = [stream.outbox.get_nowait() for _ in range(stream.outbox.qsize())]
+        return [one.forget.job_uid for one in said if one.HasField("forget")]
+
+    async def test_memory_of_jobs_that_are_over_or_gone_is_given_back(self) -> None:
+        stream = self.holding("n0", "j", "gone")
+        self.run_job(phase="Running")
+        assert self.forgotten(stream) == ["gone"]
+        self.run_job(phase="Succeeded")
+        assert sorted(set(self.forgotten(stream))) == ["gone", "j"]
+        self.agents.holdings("n0", wire.Holdings())
+        assert self.forgotten(stream) == []
+
+    async def test_a_look_goes_through_a_jobs_pods_once_however_many_nodes_hold_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for node in ("n0", "n1", "n2"):
+            self.holding(node, "j")
+        self.run_job(phase="Running")
+        looks = Mock(wraps=self.world.pods.indexed)
+        monkeypatch.setattr(self.world.pods, "indexed", looks)
+        self.now += 11
+        self.agents.clear()
+        assert looks.call_count == 1
+
+    async def test_memory_that_seems_useless_for_a_moment_stays(self) -> None:
+        stream = self.holding("n0", "j")
+        self.now += 11
+        self.agents.clear()
+        self.run_job(phase="Running")
+        assert self.forgotten(stream) == []
+
+    @pytest.mark.parametrize(
+        ("mark", "told"),
+        [
+            ({"incarnation": 3, "step": 5}, ["j"]),
+            ({"incarnation": 2, "step": 5}, []),
+            (None, []),
+        ],
+    )
+    async def test_memory_of_nodes_that_a_job_has_left_is_given_back(
+        self, mark: Any, told: list[str]
+    ) -> None:
+        self.add_pod("v", "n1")
+        self.run_job(
+            phase="Running",
+            incarnation=3,
+            membership="m",
+            checkpoint={"watermarks": {"local": {"incarnation": 3, "step": 9}, "peer": mark}},
+        )
+        member, left = self.holding("n0", "j"), self.holding("n2", "j")
+        assert self.forgotten(left) == told
+        assert self.forgotten(member) == []
+
+    async def test_holders_are_those_that_may_still_answer(self) -> None:
+        self.holding("n0", "j")
+        self.holding("n1", "j", "k")
+        assert self.agents.holders("j") == ("n0", "n1") and self.agents.holders("k") == ("n1",)
+        self.now += 60
+        self.agents.heard("n1")
+        assert self.agents.holders("j") == ("n1",)
+
+    async def test_nobody_holds_what_was_never_given_to_them(self) -> None:
+        """What a holder says is newest would be restored."""
+        theirs = WarrantOffice()
+        theirs.begin(Authority(make_authority()))
+        shown = {
+            "none": "",
+            "another-s": self.warrant("n1", "j"),
+            "of-another-job": self.warrant("of-another-job", "k"),
+            "signed-by-others": theirs.sign(Warrant("j", 1, 0, "signed-by-others")),
+        }
+        streams = {}
+        for node, token in shown.items():
+            held = wire.Holdings(held=[wire.Held(job_uid="j", warrant=token)])
+            streams[node] = self.agents.join(wire.Hello(node=node, peer_address=node, holdings=held))
+        self.holding("n0", "j")
+        assert self.agents.holders("j") == ("n0",)
+        for stream in streams.values():
+            assert set(self.forgotten(stream)) == {"j"}, "a job that is over is forgotten all the same"
+
+    async def test_what_another_authority_has_signed_is_told_again(self) -> None:
+        self.join("n0", report())
+        known = [self.agents.slots((self.pod,))["u"].warranted]
+        # An agent that has taken over an assignment from one of before names none.
+        for key in (self.authority.key_id, "another", self.authority.key_id, ""):
+            self.agents.report("n0", report(authority=key, incarnation=1))
+            known.append(self.agents.slots((self.pod,))["u"].warranted)
+        assert known == [True, True, False, True, False]
+        assert self.queue.take()[-1] == 0.15, "that is news to the job"
+
+    async def test_an_assignment_that_is_told_again_has_the_same_warrant(self) -> None:
+        once = self.warrant("n0", "j")
+        assert self.warrant("n0", "j") == once and self.warrant("n1", "j") != once
+
+    async def test_a_gone_pod_is_forgotten(self) -> None:
+        self.join("n0", report())
+        self.queue.take()
+        self.agents.gone("n0", "u")
+        assert self.agents.slots((self.pod,)) == {} and self.queue.take() == [0.15]
+
+    async def test_a_deleted_node_is_forgotten(self) -> None:
+        self.join("n0", report())
+        raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+        self.world.nodes.remove(views.node(raw))
+        assert self.agents.slots((self.pod,)) == {} and not self.agents.presence.liveness.known("n0")
+
+    async def test_an_agent_that_dials_once_more_after_its_node_is_deleted_is_forgotten(self) -> None:
+        raw = {"metadata": {"name": "n2", "uid": "x", "resourceVersion": "1"}}
+        self.world.nodes.upsert(views.node(raw))
+        first = self.join("n2")
+        self.world.nodes.remove(views.node(raw))
+        assert first.superseded.is_set()
+        again = self.join("n2")
+        self.agents.clear()
+        assert self.agents.peer_address("n2"), "it may be faster than the watch"
+        self.agents.leave(again)
+        self.now += 20
+        self.agents.presence.look()
+        silent = self.agents._metrics.nodes_silent
+        assert silent._value.get() == 1
+        self.agents.clear()
+        self.agents.presence.look()
+        assert silent._value.get() == 0
+        assert not self.agents.peer_address("n2") and not [*self.agents.sweeps.all()]

@@ -1,0 +1,246 @@
+"""Streams of agents: who is let in, how much of them is read and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Any
+
+import grpc
+import pytest
+from structlog.testing import capture_logs
+from tests.unit.operator.hub_agents import Aborted, AgentsHarness, Silent, rank, report
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.callers import Caller
+from convoy_controllers.plan import PickPort
+from convoy_operator.hub import sessions
+from convoy_operator.hub.sessions import Sessions
+from convoy_operator.hub.streams import Stream
+from convoy_operator.metrics import Metrics
+
+
+class TestStreams(AgentsHarness):
+    @pytest.mark.parametrize(
+        ("left", "welcomed", "code"),
+        [(0.5, True, None), (0.0, False, grpc.StatusCode.UNAUTHENTICATED)],
+        ids=["runs out while nothing is said", "has run out"],
+    )
+    async def test_a_stream_lasts_no_longer_than_its_certificate(
+        self, monkeypatch: pytest.MonkeyPatch, left: float, welcomed: bool, code: grpc.StatusCode | None
+    ) -> None:
+        self.add_node("n0")
+        first = self.join("n0")
+        context = await self.session(monkeypatch, "n0", left)
+        assert (bool(context.written), context.code) == (welcomed, code)
+        assert first.superseded.is_set() is welcomed
+
+    async def test_an_agent_of_no_node_is_not_let_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.add_node("n0")
+        context = await self.session(monkeypatch, "n1", 1.0)
+        assert (context.written, context.code) == ([], grpc.StatusCode.FAILED_PRECONDITION)
+        assert not self.agents.peer_address("n1")
+
+    async def test_no_more_is_remembered_of_a_node_than_a_node_may_have(self) -> None:
+        long = "x" * 10_000
+        ranks = [rank(stderr_tail=long) for _ in range(200)]
+        asks = [wire.Place(node=long, peer_address=long)] * 100
+        held = [wire.Held(job_uid=f"{number}{long}", warrant=long) for number in range(1000)]
+        hardware = wire.Hardware(known=True, accelerators=[long] * 1000, driver=long)
+        hello = wire.Hello(node="n0", peer_address=long, holdings=wire.Holdings(held=held), hardware=hardware)
+        self.agents.join(hello)
+        for number in range(1000):
+            self.agents.report("n0", report(pod_uid=f"u{number}", ranks=ranks, asks=asks))
+            self.agents.report("n0", report(pod_uid=f"few{number}"))
+            self.agents.report("n0", report(pod_uid=f"{number}{long}"))
+        agent = self.agents._agents["n0"]
+        sizes = [sum(len(one.stderr) for one in view.ranks) for view in agent.slots.values()]
+        assert len(agent.slots) == 512 and sum(sizes) == 4096 * 2048 and max(sizes) == 64 * 2048
+        assert {len(one) for asked in agent.asks.values() for place in asked for one in place} == {256}
+        assert max(map(len, agent.asks.values())) == 64 and len(agent.peer_address) == 256
+        assert len(agent.holdings) == 512 and {*map(len, agent.holdings.values())} == {4096}
+        assert agent.hardware.ByteSize() < 32_768
+        # What is known already goes on being told.
+        self.agents.report("n0", report(pod_uid="few0", incarnation=7))
+        assert agent.slots["few0"].incarnation == 7
+
+    async def test_an_agent_that_floods_is_slowed_and_no_other(self) -> None:
+        self.join("n0", report())
+        self.join("n1", report())
+        beat = wire.AgentMessage(heartbeat=wire.Heartbeat())
+        large = wire.AgentMessage(pod=report(ranks=[rank(stderr_tail="x" * 2**20)]))
+        for _ in range(1000):
+            self.agents.spend("n0", beat)
+        assert not self.agents.owes("n0")
+        for _ in range(60):
+            self.agents.spend("n0", large)
+        # Whoever dials again has what was said before against it.
+        self.join("n0", report())
+        assert self.agents.owes("n0") > 1 and not self.agents.owes("n1")
+        self.now += 20
+        assert not self.agents.owes("n0")
+
+    async def test_an_agent_pays_for_windows_of_steps_but_64_ranks_may_tell_all_that_they_have_saved_up(
+        self,
+    ) -> None:
+        def told(pods: int, windows: int) -> wire.AgentMessage:
+            one = wire.PodTelemetry(windows=[wire.StepWindow()] * windows)
+            return wire.AgentMessage(telemetry=wire.Telemetry(pods=[one] * pods))
+
+        self.agents.spend("n0", told(1, 64 * 32))
+        for _ in range(100):
+            self.agents.spend("n0", told(1, 64))
+            self.now += 1
+            assert not self.agents.owes("n0")
+        self.agents.spend("n0", told(64, 4096))
+        assert self.agents.owes("n0") > 50
+        self.agents.spend("n1", told(100_000, 0))
+        assert self.agents.owes("n1") > 15
+
+    async def test_who_owes_dials_in_vain_and_nothing_is_read_of_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.add_node("n0")
+        monkeypatch.setattr(sessions, "REFUSED_SECONDS", 0)
+        monkeypatch.setattr(self.agents, "owes", lambda node: 1.0)
+        context = await self.session(monkeypatch, "n0", 1.0)
+        assert (context.written, context.code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert len(context.said) == 1 and not self.agents.peer_address("n0")
+
+    async def test_what_an_agent_says_as_it_dials_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        spent: list[str] = []
+        monkeypatch.setattr(self.agents, "spend", lambda node, message: spent.append(node))
+        await self.session(monkeypatch, "n0", 0.1)
+        assert spent == ["n0"], "although there is no such node"
+
+    async def test_streams_of_one_agent_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.add_node("n0")
+        monkeypatch.setattr(sessions, "caller", lambda context: Caller("n0", inf))
+        its = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        silent = [Silent([]) for _ in range(sessions.MOST_STREAMS)]
+        calls = [asyncio.create_task(its.Session(None, context)) for context in silent]
+        await asyncio.sleep(0)
+        monkeypatch.setattr(sessions, "REFUSED_SECONDS", 0)
+        with capture_logs() as logged:
+            for _ in range(100):
+                late = Silent([])
+                with pytest.raises(Aborted):
+                    await its.Session(None, late)
+                assert late.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        said = [one for one in logged if one["event"] == "an agent says too much"]
+        assert 20 <= len(said) <= 22, "who is turned away again and again fills no log"
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert not its._open
+
+    async def test_what_follows_is_read_when_its_time_has_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        beats = [wire.AgentMessage(heartbeat=wire.Heartbeat(sent_unix_ms=number)) for number in range(3)]
+        order: list[object] = []
+        debts = [0.0, 1.0, 2.0, 0.0]
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                order.append("read")
+                return beats.pop(0) if beats else None
+
+        async def sleep(seconds: float) -> None:
+            order.append(seconds)
+
+        monkeypatch.setattr(sessions.asyncio, "sleep", sleep)
+        monkeypatch.setattr(self.agents, "owes", lambda node: debts.pop(0))
+        monkeypatch.setattr(self.agents, "spend", lambda node, message: order.append(f"pays at {node}"))
+        monkeypatch.setattr(
+            self.agents, "beat", lambda stream, beat: order.append(f"beat {beat.sent_unix_ms}")
+        )
+        its = Sessions(
+            self.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        await its._listen(Context(), Stream("n0"), Caller("n0", inf))
+        pays = "pays at n0"
+        assert order == [
+            *("read", pays, "beat 0"),
+            *(1.0, "read", pays, "beat 1"),
+            *(2.0, "read", pays, "beat 2"),
+            "read",
+        ]
+
+    async def test_while_telemetry_is_taken_in_others_have_a_turn(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = wire.Telemetry(pods=[wire.PodTelemetry(pod_uid=uid) for uid in "ab"])
+        left = [wire.AgentMessage(telemetry=told)]
+        order: list[str] = []
+
+        def heard(node: str, pod: wire.PodTelemetry, since: int = 0) -> int:
+            order.append(f"{pod.pod_uid}{since}")
+            return 7 if pod.pod_uid == "a" and not since else 0
+
+        monkeypatch.setattr(self.agents.watches, "heard", heard)
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                return left.pop(0) if left else None
+
+        metrics = Metrics()
+        its = Sessions(
+            self.agents, metrics, leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+
+        async def other() -> None:
+            for _ in range(3):
+                order.append("other")
+                await asyncio.sleep(0)
+
+        listening = asyncio.create_task(its._listen(Context(), self.join("n0"), Caller("n0", inf)))
+        await asyncio.gather(listening, asyncio.create_task(other()))
+        assert order == ["a0", "other", "a7", "other", "b0", "other"]
+        assert metrics.agent_messages.labels("telemetry")._value.get() == 1
+
+    @pytest.mark.parametrize(
+        ("addresses", "unreachable", "dies_at", "leads_at", "found", "seconds"),
+        [
+            (["", "own"], "", 0.0, 1.0, None, 1.0),
+            (["other"], "", 99.0, 99.0, "other", 0.0),
+            (["dead"], "dead", 0.0, 3.0, None, 3.0),
+            (["dead"] * 20 + ["next"], "dead", 0.0, 99.0, "next", 2.0),
+            (["dead"], "dead", 0.0, 99.0, "own", 5.0),
+            (["dead"], "dead", 1.0, 99.0, "own", 5.0),
+            (["well"], "well", 99.0, 99.0, "well", 5.0),
+            ([""], "well", 99.0, 99.0, "own", 5.0),
+        ],
+    )
+    def test_who_does_not_lead_sends_agents_on_or_keeps_them_until_somebody_does(
+        self,
+        virtual: Any,
+        addresses: list[str],
+        unreachable: str,
+        dies_at: float,
+        leads_at: float,
+        found: str | None,
+        seconds: float,
+    ) -> None:
+        async def scenario() -> None:
+            now = asyncio.get_running_loop().time
+            began = now()
+            its = Sessions(
+                self.agents,
+                Metrics(),
+                leads=lambda: now() - began >= leads_at,
+                leader_address=lambda: addresses.pop(0) if len(addresses) > 1 else addresses[0],
+                renewals=lambda: int(min(now() - began, dies_at)),
+                own_address="own",
+            )
+            assert await its._elsewhere(unreachable) == found
+            assert now() - began == pytest.approx(seconds, abs=0.11)
+
+        virtual(scenario())
+
+    async def test_the_end_of_an_old_stream_does_not_end_the_new(self) -> None:
+        first = self.join("n0")
+        second = self.join("n0")
+        self.agents.leave(first)
+        self.agents.send(PickPort("n0", "u", 1))
+        assert second.outbox.get_nowait().pick_port.incarnation == 1
