@@ -1,0 +1,246 @@
+"""Gates, exemptions, decisions by hand, taints and spares of nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.unit.controllers.node_states import (
+    BUSY,
+    HOUR,
+    IDLE,
+    NODE,
+    NOW,
+    SAID,
+    after,
+    health,
+    online,
+    policy,
+    swept,
+    text,
+)
+
+from convoy_controllers.nodehealth import binding, breaker, machine, people, sweeping, wanted
+from convoy_controllers.nodehealth.fleet import look, unguarded
+from convoy_controllers.nodehealth.machine import Want
+from convoy_controllers.nodehealth.observed import Facts, Fleet, Member
+from convoy_crds.guardpolicy import BreakerStatus
+from convoy_crds.nodehealth import NodeHealth, NodeRef, State, SweepCause
+
+
+@pytest.mark.parametrize(
+    ("created", "facts", "mode", "join", "state"),
+    [
+        (NOW - 10 * HOUR, IDLE, "Act", "Gate", State.GATED),
+        (NOW, IDLE, "Act", "Gate", State.UNVERIFIED),
+        (NOW - 10 * HOUR, BUSY, "Act", "Gate", State.UNVERIFIED),
+        (NOW - 10 * HOUR, IDLE, "Act", "Accept", State.UNVERIFIED),
+        (NOW - 10 * HOUR, IDLE, "Observe", "Gate", State.UNVERIFIED),
+    ],
+)
+def test_only_hardware_that_joins_is_gated(
+    created: datetime, facts: Facts, mode: str, join: str, state: State
+) -> None:
+    rules = policy(mode=mode, onJoin=join)
+    rules.metadata.creation_timestamp = created
+    fresh = NodeHealth.model_validate({"metadata": {"name": "hw"}})
+    assert machine.noted(Member(fresh, facts), rules, NOW).state is state
+    gated = bool(wanted.marks_of_unknown(rules, facts).taints)
+    assert gated is (state is State.GATED)
+
+
+@pytest.mark.parametrize("before", [state.value for state in State if state is not State.EXEMPT])
+def test_exempt_nodes_are_left_alone_for_three_days_at_most(before: str) -> None:
+    until = {"exempt": {**SAID, "until": text(NOW + 100 * HOUR)}}
+    found = after(health(before, said=until), BUSY)
+    assert (found.state, found.holds_token) == (State.EXEMPT, False)
+    assert wanted.marks(found, policy()).taints == {}
+    for hours, over in ((71, False), (72, True)):
+        stored = health("Exempt", said=until).model_copy(update={"status": found})
+        then = machine.noted(Member(stored, BUSY), policy(), NOW + hours * HOUR)
+        assert (then.state is not State.EXEMPT) is over
+        again = machine.noted(
+            Member(stored.model_copy(update={"status": then}), BUSY), policy(), NOW + 80 * HOUR
+        )
+        assert again.state is not State.EXEMPT
+        assert again.state not in (State.QUARANTINED, State.DRAINING, State.REPAIRING)
+
+
+@pytest.mark.parametrize(
+    ("asked", "since", "condemned", "end"),
+    [
+        (24, -1, False, 24),
+        (24, None, False, 24),
+        (100, -10, False, 62),
+        (100, None, False, 72),
+        (100, -72, False, None),
+        (0, -24, False, None),
+        (0, None, False, None),
+        (24, -1, True, None),
+    ],
+    ids=["noted", "not yet", "cut", "cut at once", "cut and over", "over", "over unseen", "condemned"],
+)
+def test_an_exemption_that_holds_has_an_end(
+    asked: int, since: int | None, condemned: bool, end: int | None
+) -> None:
+    """Told is what is done: hours from now."""
+    until = text(NOW + asked * HOUR)
+    said = {"exempt": {**SAID, "until": until}, **({"condemned": SAID} if condemned else {})}
+    stored = health("Qualified", said=said)
+    if since is not None:
+        noted = {"since": text(NOW + since * HOUR), "until": until, "before": "Qualified"}
+        stored = health("Exempt", said=said, exemption=noted)
+    found = people.left_alone_until(stored.status, stored.spec, NOW)
+    assert found == (None if end is None else NOW + end * HOUR)
+    assert (after(stored, BUSY).state is State.EXEMPT) is (found is not None)
+
+
+def test_condemned_by_hand_until_it_is_taken_back_then_retested() -> None:
+    found = after(health("Qualified", said={"condemned": SAID}), BUSY)
+    assert (found.state, found.condemned_by_hand) == (State.CONDEMNED, True)
+    back = machine.noted(Member(health("Condemned", condemnedByHand=True), IDLE), policy(), NOW)
+    assert (back.state, back.condemned_by_hand) == (State.REQUALIFYING, False)
+
+
+@pytest.mark.parametrize("before", ["Condemned", "Quarantined", "Repairing", "Suspect", "Gated", "Probation"])
+def test_a_release_acts_once_and_forgets(before: str) -> None:
+    said = {"release": {**SAID, "at": text(NOW)}}
+    stored = health(before, said=said, evidence=[online(), swept()], quarantines=[text(NOW)] * 2, failures=1)
+    found = after(stored, BUSY)
+    assert (found.state, found.evidence, found.quarantines, found.failures) == (State.PROBATION, [], [], 0)
+    again = stored.model_copy(update={"status": found.model_copy(update={"state": State.CONDEMNED})})
+    assert after(again, BUSY).state is State.CONDEMNED
+
+
+OTHERS = {"key": "x/y", "effect": "NoExecute", "value": "z"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "state", "then"),
+    [
+        ([], "Qualified", None),
+        (["suspect"], "Suspect", None),
+        ([], "Suspect", ["suspect:PreferNoSchedule"]),
+        (["quarantined"], "Qualified", []),
+        (["suspect", "unqualified"], "Draining", ["quarantined:NoSchedule"]),
+        (["quarantined", "quarantined"], "Condemned", ["quarantined:NoSchedule"]),
+    ],
+)
+def test_taints_are_ours_alone(keys: list[str], state: str, then: list[str] | None) -> None:
+    effect = {"suspect": "PreferNoSchedule"}
+    current = [
+        OTHERS,
+        *({"key": f"convoy.dev/{key}", "effect": effect.get(key, "NoSchedule")} for key in keys),
+    ]
+    found = wanted.retainted(current, wanted.marks(health(state).status, policy()), NOW)
+    if then is None or found is None:
+        assert found is then
+        return
+    assert found[0] == OTHERS
+    assert [f"{one['key'].partition('/')[2]}:{one['effect']}" for one in found[1:]] == then
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_no_taint_without_a_policy_that_acts(state: State) -> None:
+    status = health(state).status
+    assert wanted.marks(status, None).taints == wanted.marks(status, policy(mode="Observe")).taints == {}
+
+
+@pytest.mark.parametrize(
+    "state", ["Quarantined", "Draining", "Repairing", "Requalifying", "Gated", "Sweeping"]
+)
+def test_a_policy_that_is_gone_lets_go(state: str) -> None:
+    found = unguarded(Member(health(state, evidence=[online()]), BUSY), NOW)
+    assert found is not None
+    assert found.state in (State.SUSPECT, State.UNVERIFIED)
+    assert not found.holds_token and found.sweep is None
+
+
+def test_of_nodes_that_claim_the_same_hardware_one_that_is_heard_has_it() -> None:
+    old, young = NODE, replace(NODE, name="m", uid="v", created=NOW)
+    silent = replace(old, telemetry=False)
+    ref = NodeRef(name="n", uid="u")
+    assert binding.chosen(ref, [old, young]) == old
+    assert binding.chosen(ref, [silent, young]) == young
+    assert binding.chosen(NodeRef(), [old, young]) == young
+    assert binding.chosen(ref, [silent]) == silent
+    assert binding.chosen(ref, []) is None
+
+
+@pytest.mark.parametrize(
+    ("spares", "reserved", "drained"), [(2, 1, True), (1, 1, False), (1, 0, True), (0, 0, False)]
+)
+def test_reserved_spares_are_left_over(spares: int, reserved: int, drained: bool) -> None:
+    idle = [NodeHealth.model_validate({"metadata": {"name": f"s{i}"}}) for i in range(spares)]
+    late = health("Quarantined")
+    members = (
+        Member(late, BUSY),
+        *(Member(one, Facts(replace(NODE, name=one.metadata.name))) for one in idle),
+    )
+    plan = look(Fleet(policy(budgets={"reservedSpares": reserved}), members), NOW)
+    assert (plan.statuses["hw"].state is State.DRAINING) is drained
+    assert plan.refused.get("hw") is None or plan.refused["hw"].reason.name == "SparesBudget"
+
+
+def test_a_look_that_changes_nothing_writes_nothing() -> None:
+    member = Member(health("Qualified", qualifiedUntil=text(NOW + HOUR)), BUSY)
+    rules = policy()
+    first = look(Fleet(rules, (member,)), NOW)
+    stored = member.health.model_copy(update={"status": first.statuses["hw"]})
+    again = rules.model_copy(update={"status": first.policy})
+    second = look(Fleet(again, (Member(stored, BUSY),)), NOW + timedelta(seconds=15))
+    assert (second.policy, second.statuses) == (None, {})
+
+
+def test_what_is_wanted_in_vain_says_which_budget_is_in_the_way() -> None:
+    members = (
+        Member(health("Quarantined"), BUSY),
+        Member(health("Draining").model_copy(update={"metadata": health("Draining").metadata.model_copy(
+            update={"name": "other"})}), BUSY),
+    )  # fmt: skip
+    plan = look(Fleet(policy(), members), NOW)
+    found = plan.statuses["hw"]
+    (acting,) = (one for one in found.conditions if one.type == "Acting")
+    assert (found.state, acting.status, acting.reason) == (State.QUARANTINED, "False", "PoolBudget")
+    assert acting.message == f"{Want.DRAIN} waits: 1 of 1 nodes are drained or repaired"
+
+
+def test_who_failed_before_it_joined_is_not_swept_again() -> None:
+    found = health("Gated", evidence=[swept()]).status
+    assert sweeping.wanted(found, IDLE, policy(onJoin="Gate"), NOW) is None
+    assert sweeping.wanted(health("Gated").status, IDLE, policy(onJoin="Gate"), NOW) is SweepCause.JOINED
+
+
+@pytest.mark.parametrize(
+    ("state", "trial", "known", "admitted"),
+    [
+        ("Closed", "", [], True),
+        ("Open", "", [swept()], False),
+        ("HalfOpen", "", [swept()], True),
+        ("HalfOpen", "", [online()], False),
+        ("HalfOpen", "hw", [swept()], True),
+        ("HalfOpen", "other", [swept()], False),
+    ],
+)
+def test_a_half_open_breaker_tries_one(state: str, trial: str, known: list[Any], admitted: bool) -> None:
+    stored = BreakerStatus.model_validate({"state": state, "trial": trial})
+    assert breaker.admits(stored, "hw", health("Suspect", evidence=known).status) is admitted
+
+
+def test_each_drain_takes_a_spare_of_those_that_are_left() -> None:
+    def node(name: str, *jobs: str) -> Facts:
+        return Facts(replace(NODE, name=name, rack=name, pods=len(jobs), jobs=jobs))
+
+    late = health("Quarantined").to_dict()
+    moved = [NodeHealth.model_validate({**late, "metadata": {"name": name}}) for name in ("a", "b")]
+    idle = [NodeHealth.model_validate({"metadata": {"name": name}}) for name in ("s", "t")]
+    members = (
+        *(Member(one, node(one.metadata.name, one.metadata.name)) for one in moved),
+        *(Member(one, node(one.metadata.name)) for one in idle),
+    )
+    budgets = {"reservedSpares": 1, "poolPercent": 100, "fleetPercentPerHour": 100}
+    plan = look(Fleet(policy(budgets=budgets), members), NOW)
+    assert [plan.statuses[name].state for name in ("a", "b")] == [State.DRAINING, State.QUARANTINED]
+    assert plan.refused["b"].reason.name == "SparesBudget"

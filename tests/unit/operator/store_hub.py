@@ -1,0 +1,138 @@
+"""A hub, one store with its Secret, and jobs that use it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.keys import Key
+from convoy_controllers.plan import Assign, MemoryTiers, StoreUse
+from convoy_controllers.resources import CHECKPOINT_STORES, SECRETS
+from convoy_controllers.testing.builders import make_job, make_store
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
+from convoy_operator import views
+from convoy_operator.hub.agents import Agents
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+from convoy_operator.world import World
+
+from .conftest import FakeApi
+
+KEYS = {"accessKey": "AKIA-VISIBLE-1", "secretKey": "s3cr3t-VISIBLE-2"}
+HOURLY = 3600.0
+
+
+def secret(**data: str) -> dict[str, Any]:
+    return {"data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}}
+
+
+class Queue:
+    def __init__(self) -> None:
+        self.added: list[Key] = []
+
+    def add(self, key: Key, delay: float = 0.0, *, high: bool = True) -> None:
+        self.added.append(key)
+
+    def take(self) -> list[Key]:
+        taken, self.added = self.added, []
+        return [key for key in taken if key.kind == CHECKPOINT_STORE.name]
+
+
+class Harness:
+    """A hub, one store `s3`, its Secret, and jobs that use it."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api = api
+        self.now = 1000.0
+        self.world = World()
+        self.queue = Queue()
+        self.agents = Agents(
+            self.world,
+            self.queue,  # type: ignore[arg-type]
+            Metrics(),
+            Settings(),
+            api,
+            progress_delay=lambda key: 10.0,
+            clock=lambda: self.now,
+            wall=lambda: self.now,
+        )
+        self.streams: dict[str, Any] = {}
+        self.keys(**KEYS)
+        self.put()
+
+    @property
+    def stores(self) -> Any:
+        return self.agents.stores
+
+    def keys(self, **data: str) -> None:
+        self.api.put(SECRETS, {"metadata": {"name": "keys"}, **secret(**data)}, "convoy-system")
+
+    def put(self, *allowed: str, **s3: Any) -> None:
+        body = {"bucket": "checkpoints", "credentialsSecret": "keys", **s3}
+        self._put({"s3": body, "allowedNamespaces": list(allowed or ("*",))})
+
+    def put_volume(self, **volume: Any) -> None:
+        """In place of the bucket."""
+        self._put({"volume": {"claimName": "disk", **volume}, "allowedNamespaces": ["*"]})
+
+    def _put(self, spec: dict[str, Any]) -> None:
+        old = self.world.checkpoint_stores.get("", "s3")
+        metadata = {"name": "s3", "uid": old.uid if old else "uid-s3"}
+        raw = self.api.put(CHECKPOINT_STORES, {"metadata": metadata, "spec": spec})
+        self.world.checkpoint_stores.upsert(views.parent(raw))
+
+    def job(self, node: str, name: str = "job", store: str = "s3", owner: str = "") -> None:
+        tiers = {"local": {}, "remote": {"store": store}}
+        raw = make_job(name, checkpoint={"tiers": tiers}).to_dict()
+        raw["metadata"]["resourceVersion"] = "1"
+        self.world.jobs.upsert(views.parent(raw))
+        metadata = {
+            "name": f"{name}-{node}",
+            "namespace": "default",
+            "uid": f"{name}-{node}",
+            "resourceVersion": "1",
+            "labels": {"convoy.dev/job": name},
+            "ownerReferences": [{"uid": owner or f"uid-{name}", "controller": True}],
+        }
+        self.world.pods.upsert(views.pod({"metadata": metadata, "spec": {"nodeName": node}}))
+
+    def dial(self, node: str) -> list[wire.Store]:
+        """An agent dials; what it is told of stores at once."""
+        self.streams[node] = self.agents.join(wire.Hello(node=node, peer_address=f"{node}:1"))
+        return self.told(node)
+
+    def told(self, node: str) -> list[wire.Store]:
+        """What was said of stores to the agent of a node since the last look."""
+        return [one.store for one in self.messages(node) if one.HasField("store")]
+
+    def messages(self, node: str) -> list[wire.HubMessage]:
+        box = self.streams[node].outbox
+        return [box.get_nowait() for _ in range(box.qsize())]
+
+    async def resolve(self) -> None:
+        found = self.world.checkpoint_stores.get("", "s3")
+        assert found is not None
+        await self.agents.resolve(found)
+
+    def look(self, seconds: float = 0.0) -> dict[str, list[wire.Store]]:
+        """After so much time: who was told of stores, and what."""
+        self.now += seconds
+        self.stores.look()
+        return {node: said for node in self.streams if (said := self.told(node))}
+
+    def answer(self, node: str, told: wire.Store, **more: Any) -> None:
+        said = {"reached": True, "conditional": True, "checksums": True, "message": "works", **more}
+        self.stores.report(node, wire.StoreReport(**{"name": told.name, "version": told.version, **said}))
+
+    def seen(self) -> Any:
+        return self.agents.store(make_store())
+
+
+def assignment(node: str, store: str | None = "s3", incarnation: int = 1) -> Assign:
+    use = StoreUse(store, 600, 2, 5) if store else None
+    return Assign(
+        node=node, pod_uid="u", job_uid="j", job="default/job", incarnation=incarnation, slot=0,
+        rank_offset=0, processes=1, world_size=1, master_addr="a", master_port=1, hang_seconds=9,
+        role="w", replica=0, command=("x",), members=(), memory=MemoryTiers(0, 0, store=use),
+    )  # fmt: skip

@@ -1,0 +1,177 @@
+"""Credentials of stores: what a Secret holds, and where they are not shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from tests.unit.operator.store_hub import KEYS, Harness, assignment, secret
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.resources import CHECKPOINT_STORES
+from convoy_controllers.testing.builders import make_store
+from convoy_crds import storekeys
+from convoy_operator import errors, views
+from convoy_operator.hub import credentials
+
+from .conftest import FakeApi
+
+
+class TestCredentials:
+    @pytest.mark.parametrize(
+        ("data", "found", "missing"),
+        [
+            (secret(**KEYS), KEYS, ()),
+            (secret(accessKey=" a\n", secretKey="b\r\n", sessionToken=""),
+             {"accessKey": "a", "secretKey": "b"}, ()),
+            (secret(**KEYS, sessionToken="t", other="x"), {**KEYS, "sessionToken": "t"}, ()),
+            (secret(accessKey="a"), {"accessKey": "a"}, ("secretKey",)),
+            (secret(accessKey="\n", secretKey="b"), {"secretKey": "b"}, ("accessKey",)),
+            ({"data": {"accessKey": "/w==", "secretKey": "%%%"}}, {}, ("accessKey", "secretKey")),
+            ({"data": None}, {}, ("accessKey", "secretKey")),
+            ({}, {}, ("accessKey", "secretKey")),
+        ],
+    )  # fmt: skip
+    def test_what_a_secret_holds(self, data: Any, found: dict[str, str], missing: tuple[str, ...]) -> None:
+        assert storekeys.decoded(data) == found
+        assert storekeys.missing(storekeys.decoded(data)) == missing
+
+    def test_the_version_is_of_everything_and_of_nothing_else(self) -> None:
+        plain = {"bucket": "checkpoints", "credentialsSecret": "keys"}
+        others: list[tuple[dict[str, Any], dict[str, str]]] = [
+            ({}, KEYS),
+            ({"bucket": "other"}, KEYS),
+            ({"endpoint": "http://x"}, KEYS),
+            ({"region": "eu"}, KEYS),
+            ({"prefix": "p"}, KEYS),
+            ({"pathStyle": True}, KEYS),
+            ({}, {**KEYS, "accessKey": "a"}),
+            ({}, {**KEYS, "secretKey": "b"}),
+            ({}, {**KEYS, "sessionToken": "t"}),
+        ]
+        made = [credentials.message(make_store(s3={**plain, **s3}), keys) for s3, keys in others]
+        assert len({one.version for one in made}) == len(others)
+        same = make_store(ready="False", s3={**plain, "credentialsSecret": "else"}, allowedNamespaces=["a"])
+        assert credentials.message(same, KEYS).version == made[0].version
+        assert len(made[0].version) == 64
+
+    def test_a_volume_has_no_keys(self) -> None:
+        places = [{"claimName": "disk"}, {"claimName": "other"}, {"claimName": "disk", "path": "team"}]
+        made = [credentials.message(make_store(s3=None, volume=place), {}) for place in places]
+        told = [(one.volume.claim, one.volume.path, one.bucket, one.access_key) for one in made]
+        assert told == [("disk", "", "", ""), ("other", "", "", ""), ("disk", "team", "", "")]
+        assert len({one.version for one in made}) == len(made)
+        assert not credentials.message(make_store(), KEYS).HasField("volume")
+
+
+@pytest.fixture
+async def it(api: FakeApi) -> Harness:
+    return Harness(api)
+
+
+class TestSecret:
+    @pytest.mark.parametrize(
+        ("fault", "words"),
+        [
+            (errors.NotFound(404, "no"), "there is none"),
+            (errors.Forbidden(403, "no"), "operator.storeSecrets"),
+        ],
+    )
+    async def test_a_secret_that_cannot_be_read_is_said(
+        self, it: Harness, fault: Exception, words: str
+    ) -> None:
+        it.api.fail = lambda verb, plural, name: fault if plural == "secrets" else None
+        it.dial("n0")
+        await it.resolve()
+        assert words in it.seen().secret.unreadable and it.look(60) == {}
+
+    async def test_an_api_server_that_does_not_answer_changes_nothing(self, it: Harness) -> None:
+        it.dial("n0")
+        await it.resolve()
+        (told,) = it.told("n0")
+        it.answer("n0", told)
+        it.api.fail = lambda verb, plural, name: errors.Unavailable(503, "later")
+        with pytest.raises(errors.Unavailable):
+            await it.resolve()
+        assert it.seen().probe.reached and not it.seen().secret.unreadable
+
+    async def test_a_secret_that_is_not_whole_is_not_sent(self, it: Harness) -> None:
+        it.dial("n0")
+        it.keys(accessKey="a")
+        await it.resolve()
+        assert it.seen().secret.missing == ("secretKey",) and it.look(60) == {}
+        it.keys(**KEYS)
+        await it.resolve()
+        (told,) = it.told("n0")
+        assert (told.access_key, told.secret_key, told.probe) == (*KEYS.values(), True)
+        it.keys(accessKey="a")
+        await it.resolve()
+        assert it.seen().probe is None and it.seen().secret.missing == ("secretKey",)
+
+    async def test_only_the_operators_namespace_is_asked(self, it: Harness) -> None:
+        asked: list[Any] = []
+        get = it.api.get
+
+        async def note(resource: Any, namespace: Any, name: str) -> Any:
+            asked.append((resource.plural, namespace, name))
+            return await get(resource, namespace, name)
+
+        it.api.get = note  # type: ignore[method-assign]
+        await it.resolve()
+        assert asked == [("secrets", "convoy-system", "keys")]
+
+    async def test_a_store_that_went_meanwhile_is_not_taken_up(self, it: Harness) -> None:
+        found = it.world.checkpoint_stores.get("", "s3")
+        assert found is not None
+        it.world.checkpoint_stores.remove(found)
+        await it.agents.resolve(found)
+        assert it.seen() is None
+        again = it.api.put(CHECKPOINT_STORES, {"metadata": {"name": "s3", "uid": "new"}, "spec": {}})
+        it.world.checkpoint_stores.upsert(views.parent(again))
+        await it.agents.resolve(found)
+        assert it.seen() is None, "this one is another"
+
+    async def test_a_deleted_store_is_forgotten(self, it: Harness) -> None:
+        it.job("n0")
+        await it.resolve()
+        found = it.world.checkpoint_stores.get("", "s3")
+        assert found is not None
+        it.world.checkpoint_stores.remove(found)
+        assert it.seen() is None and it.dial("n0") == [] and it.look(60) == {}
+
+
+class Capture:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, logger: Any, method: str, event: Any) -> str:
+        self.lines.append(json.dumps(event, default=repr))
+        return ""
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    capture = Capture()
+    structlog.configure(processors=[capture], logger_factory=structlog.ReturnLoggerFactory())
+    yield capture.lines
+    structlog.reset_defaults()
+
+
+async def test_no_secret_is_shown_or_logged(logged: list[str], it: Harness) -> None:
+    it.job("n0")
+    stream = it.agents.join(wire.Hello(node="n0"))
+    await it.resolve()
+    asked = [stream.outbox.get_nowait().store for _ in range(stream.outbox.qsize())][-1]
+    it.agents.send(assignment("n0", incarnation=2))
+    it.answer("n1", asked)
+    it.answer("n0", asked)
+    it.keys(accessKey="AKIA-VISIBLE-3", secretKey="x-VISIBLE-4")
+    await it.resolve()
+    it.look(100)
+    shown = [repr(stream), repr(it.agents.stores._known), repr(it.agents.stores._lines), repr(it.seen())]
+    shown += [repr(it.agents._agents), *logged]
+    assert logged and asked.secret_key == KEYS["secretKey"]
+    assert not [text for text in shown if "VISIBLE" in text]

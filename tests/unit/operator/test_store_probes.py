@@ -1,0 +1,215 @@
+"""Agents try stores: one at a time, again after an hour, and those that were asked alone are believed."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from tests.unit.operator.store_hub import HOURLY, Harness
+
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire.callers import Caller
+from convoy_controllers.keys import Key
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
+from convoy_operator import views
+from convoy_operator.hub.sessions import Sessions
+from convoy_operator.metrics import Metrics
+from convoy_operator.settings import Settings
+
+from .conftest import FakeApi
+
+
+@pytest.fixture
+async def it(api: FakeApi) -> Harness:
+    return Harness(api)
+
+
+class TestTrying:
+    async def test_one_agent_at_a_time_is_asked_and_another_after_a_failure(self, it: Harness) -> None:
+        for node in ("n0", "n1", "n2"):
+            it.dial(node)
+        await it.resolve()
+        waited, order = [], []
+        for _ in range(9):
+            began = it.now
+            while not (told := it.look()):
+                it.now += 1
+            ((node, (asked,)),) = told.items()
+            assert asked.probe
+            waited.append(it.now - began)
+            order.append(node)
+            it.answer(node, asked, reached=False, conditional=True, message="refused")
+            assert it.queue.take() == [Key(CHECKPOINT_STORE.name, "", "s3")]
+        assert order == ["n0", "n1", "n2"] * 3
+        assert waited == [0, 5, 10, 20, 40, 80, 160, 300, 300]
+        probe = it.seen().probe
+        assert (probe.reached, probe.conditional, probe.message, probe.node) == (
+            False,
+            False,
+            "refused",
+            "n2",
+        )
+
+    async def test_a_store_that_was_reached_is_tried_again_each_hour_by_the_same(self, it: Harness) -> None:
+        for node in ("n0", "n1"):
+            it.dial(node)
+        await it.resolve()
+        (asked,) = it.told("n0")
+        it.answer("n0", asked)
+        it.look()
+        assert it.look(HOURLY - 1) == {}
+        assert [one.probe for one in it.look(1)["n0"]] == [True]
+        it.answer("n0", asked, reached=False)
+        assert not it.seen().probe.reached
+        assert [one.conditional for one in it.look(5)["n1"]] == [True], "an outage says nothing of that"
+
+    async def test_keys_go_to_the_nodes_that_use_them_before_others(self, it: Harness) -> None:
+        for node in ("n0", "n1", "n2", "n3"):
+            it.dial(node)
+        it.job("n1")
+        it.job("n3")
+        await it.resolve()
+        it.told("n3")
+        order = []
+        for _ in range(5):
+            while not (told := it.look()):
+                it.now += 1
+            ((node, (*_, asked)),) = told.items()
+            order.append(node)
+            it.answer(node, asked, reached=False)
+        assert order == ["n1", "n3", "n0", "n1", "n2"], "others once it has failed for all who use it"
+
+    async def test_who_has_lost_the_use_of_a_store_is_asked_no_more(self, it: Harness) -> None:
+        for node in ("n0", "n1"):
+            it.dial(node)
+        await it.resolve()
+        (asked,) = it.told("n0")
+        it.answer("n0", asked)
+        it.job("n1")
+        it.look()
+        assert list(it.look(HOURLY)) == ["n1"]
+
+    async def test_nobody_is_asked_before_somebody_is_there(self, it: Harness) -> None:
+        await it.resolve()
+        assert it.look(100) == {} and it.seen().asked == ""
+        it.dial("n0")
+        assert [one.probe for one in it.look()["n0"]] == [True]
+        assert it.seen().asked == "n0"
+
+    async def test_who_does_not_answer_is_asked_no_more(self, it: Harness) -> None:
+        for node in ("n0", "n1"):
+            it.dial(node)
+        await it.resolve()
+        (asked,) = it.told("n0")
+        assert it.look(89) == {}
+        assert it.look(1) == {} and it.seen().asked == ""
+        assert list(it.look(5)) == ["n1"]
+        it.answer("n0", asked)
+        assert it.seen().probe is None, "too late"
+
+    @pytest.mark.parametrize("how", ["leaves", "dials again", "is deleted"])
+    async def test_with_its_stream_goes_what_an_agent_was_asked(self, it: Harness, how: str) -> None:
+        for node in ("n0", "n1"):
+            it.dial(node)
+        await it.resolve()
+        (asked,) = it.told("n0")
+        if how == "leaves":
+            it.agents.leave(it.streams["n0"])
+        elif how == "dials again":
+            it.dial("n0")
+        else:
+            raw = {"metadata": {"name": "n0", "uid": "x", "resourceVersion": "1"}}
+            it.world.nodes.upsert(views.node(raw))
+            it.world.nodes.remove(views.node(raw))
+        it.answer("n0", asked)
+        assert it.seen().probe is None
+        assert list(it.look(5)) == ["n1"]
+
+    @pytest.mark.parametrize(
+        ("node", "change"),
+        [
+            ("n1", {}),
+            ("", {}),
+            ("n0", {"version": "0" * 64}),
+            ("n0", {"version": ""}),
+            ("n0", {"name": "other"}),
+        ],
+    )
+    async def test_a_report_is_believed_of_whom_was_asked_on_what_is(
+        self, it: Harness, node: str, change: dict[str, str]
+    ) -> None:
+        for one in ("n0", "n1"):
+            it.dial(one)
+        await it.resolve()
+        (asked,) = it.told("n0")
+        it.queue.take()
+        it.answer(node, asked, **change)
+        assert it.seen().probe is None and it.queue.take() == [] and it.look() == {}
+        it.answer("n0", asked)
+        assert it.seen().probe.conditional and it.queue.take() == [Key(CHECKPOINT_STORE.name, "", "s3")]
+        it.answer("n0", asked, reached=False)
+        assert it.seen().probe.reached, "it was asked once"
+
+    async def test_a_report_on_the_old_credentials_says_nothing_of_the_new(self, it: Harness) -> None:
+        it.dial("n0")
+        await it.resolve()
+        (old,) = it.told("n0")
+        it.keys(accessKey="new", secretKey="new")
+        await it.resolve()
+        it.answer("n0", old)
+        assert it.seen().probe is None
+
+    async def test_a_report_comes_by_the_stream(self, it: Harness) -> None:
+        stream = it.agents.join(wire.Hello(node="n0"))
+        await it.resolve()
+        asked = stream.outbox.get_nowait().store
+        left = [wire.AgentMessage(store=wire.StoreReport(name="s3", version=asked.version, reached=True))]
+
+        class Context:
+            async def read(self) -> wire.AgentMessage | None:
+                return left.pop(0) if left else None
+
+        sessions = Sessions(
+            it.agents, Metrics(), leads=lambda: True, leader_address=str, renewals=int, own_address="own"
+        )
+        await sessions._listen(Context(), stream, Caller("n0", inf))  # type: ignore[arg-type]
+        assert it.seen().probe.reached and it.seen().probe.node == "n0"
+
+
+async def test_a_store_is_resolved_before_it_is_planned(it: Harness) -> None:
+    from convoy_operator.events import Recorder
+    from convoy_operator.queue import WorkQueue
+    from convoy_operator.reconcile import Reconciler
+
+    queue: WorkQueue[Key] = WorkQueue()
+    metrics = Metrics()
+    reconciler = Reconciler(
+        gateway=it.api,
+        world=it.world,
+        queue=queue,
+        recorder=Recorder(it.api, metrics, "test"),
+        agents=it.agents,
+        metrics=metrics,
+        settings=Settings(),
+    )
+    key = Key(CHECKPOINT_STORE.name, "", "s3")
+    it.dial("n0")
+
+    async def reason() -> tuple[str, str]:
+        await reconciler.handle(key)
+        (condition,) = it.api.objects["checkpointstores", "", "s3"]["status"]["conditions"]
+        return condition["status"], condition["reason"]
+
+    assert await reason() == ("False", "NotProbed")
+    (asked,) = it.told("n0")
+    it.answer("n0", asked)
+    assert await reason() == ("True", "Probed")
+    status = it.api.objects["checkpointstores", "", "s3"]["status"]
+    assert status["capabilities"] == {"conditionalWrites": True, "checksums": True}
+    assert (status["probedBy"], status["probedAt"]) == ("n0", "1970-01-01T00:16:40Z")
+    assert key in queue, "its Secret is looked at again"
+    assert await reason() == ("True", "Probed") and it.api.count("patch_status") == 2
+    del it.api.objects["secrets", "convoy-system", "keys"]
+    assert await reason() == ("False", "SecretNotFound")
+    assert Key(TRAINING_JOB.name, "default", "job") not in queue
