@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from convoy_crds.terms import Reason
+from convoy_crds.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)

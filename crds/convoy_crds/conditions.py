@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
 
 EVENTS = "Events"
 """In place of a condition: reasons that Events alone carry."""
@@ -310,8 +311,3 @@ def pages() -> dict[str, str]:
         for reason in carrier.reasons:
             found.setdefault(reason.name, carrier.page)
     return found
-
-
-def catalogue() -> Iterator[Reason]:
-    """Every reason of terms.py."""
-    return (one for one in vars(Reasons).values() if isinstance(one, Reason))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from convoy_crds.trainingjob import Goodput
+from convoy_crds.trainingjob_status import Goodput
 
 
 class Cause(StrEnum):

@@ -29,6 +29,9 @@ ObjectName = Annotated[
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]*(s|m|h)$", max_length=16)]
 """A whole number of seconds, minutes or hours: `90s`, `10m`, `2h`."""
 
+MAX_REPLICAS = 10_000
+"""Most pods of one role."""
+
 AUTO = "Auto"
 
 DurationOrAuto = Annotated[str, Field(pattern=r"^(Auto|[1-9][0-9]*(s|m|h))$", max_length=16)]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from convoy_crds.meta import Condition
-from convoy_crds.terms import ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import Phase, Straggler, TrainingJob
+from convoy_crds.reasons.catalogue import all_reasons
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import Phase, Straggler
 
-TROUBLE = frozenset(
-    reason.name for reason in vars(Reasons).values() if isinstance(reason, Reason) and reason.warning
-)
+TROUBLE = frozenset(reason.name for reason in all_reasons() if reason.warning)
 """Names of the reasons that are trouble for the user."""
 NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})

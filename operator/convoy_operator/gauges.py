@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from convoy_controllers.trainingjob import attention
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 from convoy_operator.metrics import Metrics
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from convoy_controllers.trainingjob.counting import gains, settled
 from convoy_crds.goodput import Cause
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob import Goodput, Phase, Progress
+from convoy_crds.trainingjob_status import Goodput, Phase, Progress
 from convoy_operator.views import Parent, managed
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from convoy_controllers.plan import Event, Plan
-from convoy_crds.terms import ConditionType, Reasons
-from convoy_crds.trainingjob import Phase
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob_status import Phase
 from convoy_operator.keys import TRAINING_JOB
 
 

@@ -19,7 +19,7 @@ from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_crds.goodput import Cause
 from convoy_crds.nodehealth import State, Verdict
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 from convoy_operator.resources import (
     GUARD_POLICIES,
     HARDWARE_CLASSES,

@@ -18,7 +18,7 @@ from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.timeline import Placing, Timeline
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJobStatus
+from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 from convoy_operator import views
 from convoy_operator.metrics import Metrics
 from convoy_operator.views import Parent, Pod

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from convoy_controllers.plan import ENDED_PHASES, PodWarning
-from convoy_crds.trainingjob import TERMINAL, Phase
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.cache import Store
 from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB, Key
 from convoy_operator.queue import WorkQueue

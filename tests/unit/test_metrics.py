@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from convoy_agents import metrics as agent
 from convoy_controllers.trainingjob import attention
 from convoy_controllers.trainingjob.policy import POLICIES
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.dashboard.metrics import DashboardMetrics
 from convoy_operator.gauges import show_jobs
@@ -120,7 +120,7 @@ def test_the_verbs_of_the_api_server() -> None:
 
 
 def test_what_waits_for_a_person_is_no_fault_that_convoy_answers() -> None:
-    catalogue = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
+    catalogue = {one.name: one for one in all_reasons()}
     assert catalogue.keys() >= attention.REASONS
     assert all(catalogue[name].warning for name in attention.REASONS)
     # The ranks wait for the store: it is answered by restarts, and by whoever mends the store.

@@ -9,7 +9,9 @@ from convoy_controllers.checkpointstore.observed import Observed
 from convoy_controllers.plan import Event, Plan
 from convoy_crds.checkpointstore import Capabilities, CheckpointStoreStatus
 from convoy_crds.meta import Condition
-from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
 
 RECHECK_SECONDS = 60.0
 """Between two looks at the Secret: credentials that were changed are in use after no more than that."""

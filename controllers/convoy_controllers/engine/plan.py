@@ -8,7 +8,8 @@ from convoy_controllers.plan import Event, Plan
 from convoy_crds.engine import Engine, EngineStatus
 from convoy_crds.meta import Condition
 from convoy_crds.params import schema_error
-from convoy_crds.terms import ConditionType, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ConditionType
 
 
 def plan(engine: Engine, now: datetime) -> Plan:

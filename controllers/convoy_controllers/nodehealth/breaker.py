@@ -12,7 +12,8 @@ from convoy_controllers.nodehealth.observed import Facts
 from convoy_controllers.nodehealth.record import ACCUSED, length
 from convoy_crds.guardpolicy import Breaker, BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.nodehealth import Action, EvidenceKind, NodeHealthStatus, Outcome, State
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
 
 LEAST_SHARED = 3
 """Confirmed nodes from which what they share says anything."""

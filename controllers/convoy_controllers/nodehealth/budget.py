@@ -21,7 +21,8 @@ from convoy_controllers.nodehealth.sweeping import UNASKED
 from convoy_crds.guardpolicy import BreakerState, BreakerStatus, GuardPolicy
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import State
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
 
 _HOUR = timedelta(hours=1)
 _FIRST = {Want.DRAIN: 0, Want.QUARANTINE: 1, Want.SWEEP: 2, Want.ROUTINE: 3}

@@ -11,7 +11,9 @@ from convoy_controllers.nodehealth.record import ACCUSED, length
 from convoy_crds.guardpolicy import GuardPolicy, Mode
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealthStatus, State
-from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
 
 _MOST_JOBS = 3
 _Value = Literal["True", "False", "Unknown"]

@@ -11,7 +11,7 @@ from convoy_controllers.nodehealth.record import length
 from convoy_crds.guardpolicy import Detection, GuardPolicySpec
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import MOST_EVIDENCE, Evidence, EvidenceKind, NodeHealthStatus
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 
 STALE = timedelta(minutes=2)
 """A suspicion not renewed for so long is of the past."""

@@ -23,7 +23,7 @@ from convoy_crds.nodehealth import (
     State,
     SweepCause,
 )
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 
 
 class Want(StrEnum):

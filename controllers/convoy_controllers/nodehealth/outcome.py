@@ -8,7 +8,7 @@ from convoy_controllers.nodehealth.observed import Facts
 from convoy_controllers.nodehealth.pacing import ENOUGH
 from convoy_controllers.nodehealth.record import lemon_score, turned
 from convoy_crds.nodehealth import EvidenceKind, NodeHealthStatus, Outcome, State
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 
 PATIENCE = timedelta(hours=2)
 """After which it is not known any more what an action did: jobs end, or change."""

@@ -13,7 +13,7 @@ from convoy_crds.nodehealth import (
     RepairStatus,
     State,
 )
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 
 _LONGEST = timedelta(hours=MOST_EXEMPT_HOURS)
 _AFTER_EXEMPTION = {

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from convoy_crds.meta import seconds
 from convoy_crds.nodehealth import MOST_HISTORY, NodeHealthStatus, Provenance, State, Turn
-from convoy_crds.terms import Reason
+from convoy_crds.reasons.reason import Reason
 
 IN_SERVICE = frozenset((State.UNVERIFIED, State.QUALIFIED, State.SUSPECT, State.PROBATION))
 """Takes pods."""

@@ -9,7 +9,8 @@ from convoy_controllers.nodehealth.observed import Facts
 from convoy_controllers.nodehealth.record import length, turned, within
 from convoy_crds.guardpolicy import GuardPolicySpec, Repair
 from convoy_crds.nodehealth import NodeHealthStatus, RepairStatus, State
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
 
 _BOOTS = (Repair.REBOOT, Repair.REIMAGE, Repair.REPLACE)
 """Steps after which the node has booted."""

@@ -19,7 +19,7 @@ from convoy_crds.nodehealth import (
     SweepRef,
     Verdict,
 )
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 
 GRACE = timedelta(minutes=5)
 """Beyond its deadline, in which a sweep may still tell of its verdict."""

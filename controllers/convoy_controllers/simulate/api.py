@@ -14,7 +14,8 @@ from convoy_controllers.plan import ENDED_PHASES, PodView
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_crds import containers
 from convoy_crds.terms import LABEL_JOB
-from convoy_crds.trainingjob import TrainingJob, TrainingJobStatus
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TrainingJobStatus
 
 GRACE_SECONDS = 30.0
 """Of a pod whose template says nothing."""

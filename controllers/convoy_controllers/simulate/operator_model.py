@@ -23,7 +23,8 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as planned
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.engine import Engine
-from convoy_crds.trainingjob import Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import Phase
 
 LEAST_BACKOFF, MOST_BACKOFF = 0.5, 60.0
 LEAST_REQUEUE = 0.05

@@ -16,7 +16,8 @@ from convoy_controllers.simulate.happenings import Commanded, Happening, RanksSt
 from convoy_controllers.simulate.workers import LIVE
 from convoy_controllers.trainingjob.nodes import strict
 from convoy_crds.goodput import totals
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 LEDGER_SECONDS = 0.002
 """By which the ledger's sum may miss the job's age: it counts in milliseconds."""

@@ -16,7 +16,8 @@ from convoy_controllers.simulate.scenario import Event, Run, Scenario
 from convoy_controllers.simulate.truth import Truth
 from convoy_crds.engine import Engine
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 LOOK_SECONDS = 1.0
 """How often it is looked whether all jobs have ended."""

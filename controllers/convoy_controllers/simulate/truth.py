@@ -23,8 +23,9 @@ from convoy_controllers.simulate.happenings import (
 from convoy_controllers.simulate.machines import Machine
 from convoy_crds.goodput import Cause
 from convoy_crds.layout import slots
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 
 HELD = (Phase.SUSPENDED, Phase.SUSPENDING)
 STEPPING = "stepping"

@@ -23,8 +23,9 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import Violation, violation
 from convoy_crds.layout import Slot, present, slots, world_size
-from convoy_crds.terms import ConditionType, Reasons
-from convoy_crds.trainingjob import Phase, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 CAUSE = 1024
 """Characters of the cause that is kept of pods that were given back."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import TERMINAL
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob_status import TERMINAL
 
 REASONS = frozenset(
     reason.name

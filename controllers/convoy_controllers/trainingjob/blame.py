@@ -14,7 +14,7 @@ from dataclasses import replace
 from convoy_controllers.trainingjob.early import EarlyEnd
 from convoy_controllers.trainingjob.faults import Fault
 from convoy_controllers.trainingjob.pod_ends import killed
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 
 CLOCK_SECONDS = 2.0
 """Between the clocks of two nodes, at most."""

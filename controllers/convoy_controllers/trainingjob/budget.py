@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from convoy_controllers.trainingjob import escalation
 from convoy_controllers.trainingjob.faults import Fault
 from convoy_controllers.trainingjob.policy import POLICIES, Policy
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import LastRestart, Recovery, Restarts
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob import Recovery
+from convoy_crds.trainingjob_status import LastRestart, Restarts
 
 MAX_PAUSE_SECONDS = 60
 SOON_SECONDS = 10.0

@@ -10,8 +10,10 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft
 from convoy_controllers.trainingjob.validity import store_not_allowed, unknown_store
 from convoy_crds.layout import present
-from convoy_crds.terms import ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import CheckpointStatus, Progress, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob_status import CheckpointStatus, Progress, TrainingJobStatus
 
 GRAVEST_FIRST = (
     Reasons.STORE_AWAY,

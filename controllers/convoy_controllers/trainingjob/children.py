@@ -14,8 +14,9 @@ from convoy_controllers.trainingjob.pod_ends import ended, failed
 from convoy_controllers.trainingjob.pods import birth, born, pod
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.layout import Slot, present
-from convoy_crds.terms import ANNOTATION_INTENT, Reasons
-from convoy_crds.trainingjob import RestartScope, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ANNOTATION_INTENT
+from convoy_crds.trainingjob_status import RestartScope, TrainingJobStatus
 
 STRANDED_SECONDS = 30.0
 """A pod that has not met its agent while that was silent for so long had better go where there is one."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.trainingjob import Goodput
+from convoy_crds.trainingjob_status import Goodput
 
 _UNSURE = (Cause.PRODUCTIVE, Cause.RECOMPUTE, Cause.FINISH)
 """Causes that may turn out to have been a hang since the last step."""

@@ -12,8 +12,11 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot
-from convoy_crds.terms import ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import ALL_ROLES_COMPLETE, Phase
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import ALL_ROLES_COMPLETE
+from convoy_crds.trainingjob_status import Phase
 
 
 def completed(

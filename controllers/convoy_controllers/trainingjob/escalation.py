@@ -10,7 +10,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from convoy_controllers.trainingjob.faults import Fault
-from convoy_crds.trainingjob import LastRestart, Recovery, Restarts, RestartScope
+from convoy_crds.trainingjob import Recovery
+from convoy_crds.trainingjob_status import LastRestart, Restarts, RestartScope
 
 QUIET_SECONDS = 600.0
 """A fault so long after the one before is the first of its row, also where no steps are seen."""

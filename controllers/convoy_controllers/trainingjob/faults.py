@@ -15,7 +15,9 @@ from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
 from convoy_crds.layout import Slot
 from convoy_crds.nodehealth import State
-from convoy_crds.terms import LABEL_NODE_HEALTH, Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import LABEL_NODE_HEALTH
 
 BAD_PARAMS, BAD_DATA, STORE_AWAY, PREEMPTED, PEER_LOST = 10, 20, 69, 75, 76
 SIGKILL, SIGTERM = 9, 15

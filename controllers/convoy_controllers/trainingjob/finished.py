@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from convoy_controllers.plan import ENDED_PHASES, DeletePod, EndPod, Event, Plan, PodView, Shutdown
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import overdue
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import Phase, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 LET_GO_SECONDS = 30
 """A pod whose launcher still runs this long after the end is deleted, and the containers beside one that has

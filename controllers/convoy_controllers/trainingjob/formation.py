@@ -25,8 +25,9 @@ from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import Phase, TrainingJob, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 SHRINK_SECONDS = 10.0
 """How long, after a fault, an elastic job waits for a pod that is on its way before it goes on without it."""

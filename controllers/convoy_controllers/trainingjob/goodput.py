@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import RankView, SlotView
 from convoy_crds.goodput import Cause, split, totals
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import TERMINAL, Goodput, Phase, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob_status import TERMINAL, Goodput, Phase, TrainingJobStatus
 
 _QUEUE = frozenset(
     reason.name

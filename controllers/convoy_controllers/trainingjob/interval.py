@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from convoy_controllers.checkpoint.interval import choose, failure_rate
 from convoy_controllers.plan import SlotView
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.trainingjob import UNMEASURED_SECONDS, ChosenInterval, TrainingJob, TrainingJobStatus
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import UNMEASURED_SECONDS
+from convoy_crds.trainingjob_status import ChosenInterval, TrainingJobStatus
 
 UNMEASURED = "nothing measured yet"
 STEADY = 0.2

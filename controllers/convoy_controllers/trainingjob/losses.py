@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from convoy_crds.trainingjob import TrainingJobStatus
+from convoy_crds.trainingjob_status import TrainingJobStatus
 
 
 @dataclass(frozen=True, slots=True)

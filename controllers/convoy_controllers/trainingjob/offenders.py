@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from convoy_crds.trainingjob import Offender, Recovery
+from convoy_crds.trainingjob import Recovery
+from convoy_crds.trainingjob_status import Offender
 
 MOST = 64
 

@@ -8,7 +8,7 @@ from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import active, finished, leaving, suspended
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds.terms import MANAGED_BY
-from convoy_crds.trainingjob import TERMINAL
+from convoy_crds.trainingjob_status import TERMINAL
 
 
 def plan(observed: Observed, now: datetime) -> Plan:

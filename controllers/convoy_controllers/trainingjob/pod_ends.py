@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 
 from convoy_controllers.plan import ENDED_PHASES, ContainerEnd, PodView, PodWarning
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
 
 PREEMPTED = 75
 """Exit code of a launcher whose ranks saved their state because they were asked to end."""

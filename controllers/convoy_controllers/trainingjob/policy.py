@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from convoy_crds.terms import Reason, Reasons
-from convoy_crds.trainingjob import RestartScope
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.trainingjob_status import RestartScope
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from convoy_controllers.plan import SlotView
-from convoy_crds.trainingjob import CheckpointStatus, Progress, Watermark, Watermarks
+from convoy_crds.trainingjob_status import CheckpointStatus, Progress, Watermark, Watermarks
 
 TIERS = ("local", "peer", "remote")
 """Nearest first."""

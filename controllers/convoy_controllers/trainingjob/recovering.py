@@ -26,8 +26,11 @@ from convoy_controllers.trainingjob.pod_ends import ended, leaving, overdue
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
 from convoy_crds.layout import Slot, world_size
-from convoy_crds.terms import ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import Phase, Recovery, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import Recovery
+from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 ECHO_SECONDS = 0.5
 """How long the end of a rank that lost a peer waits for the news of that peer's own end."""

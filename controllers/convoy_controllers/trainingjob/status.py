@@ -12,8 +12,9 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
 from convoy_crds.layout import slots
 from convoy_crds.meta import Condition
-from convoy_crds.terms import ConditionType, Reason
-from convoy_crds.trainingjob import Phase, RoleStatus, TrainingJobStatus
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob_status import Phase, RoleStatus, TrainingJobStatus
 
 GLANCE = 240
 """Characters of `status.message`, which `kubectl get -o wide` shows; the conditions have all of it."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_controllers.trainingjob.status import Draft
-from convoy_crds.terms import ConditionType, Reasons
-from convoy_crds.trainingjob import Straggler
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob_status import Straggler
 
 MOST, MOST_RANKS, MOST_NODES = 16, 64, 16
 SAME = 0.05

@@ -16,8 +16,10 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
-from convoy_crds.terms import ConditionType, Reason, Reasons
-from convoy_crds.trainingjob import Phase, TrainingJobStatus
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 
 AT_ONCE_SECONDS = 1
 """The shortest grace period with which a kubelet still says when a pod has ended."""

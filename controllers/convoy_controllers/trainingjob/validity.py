@@ -12,7 +12,9 @@ from convoy_controllers.trainingjob.templates import clashes, forbidden_root
 from convoy_crds.engine import Engine
 from convoy_crds.layout import command, slots
 from convoy_crds.params import params_error
-from convoy_crds.terms import ConditionType, Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.terms import ConditionType
 
 MAX_COMMAND = 128 * 1024
 """Bytes of a command as JSON."""

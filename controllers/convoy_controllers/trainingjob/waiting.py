@@ -10,7 +10,8 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, how, last_words
 from convoy_controllers.trainingjob.validity import Violation
 from convoy_crds.layout import Slot
-from convoy_crds.terms import Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.reasons.reason import Reason
 
 PULL_FAILURES = frozenset(
     {

@@ -24,7 +24,8 @@ from convoy_controllers.nodehealth.wanted import Marks, marks, marks_of_unknown
 from convoy_controllers.plan import Event
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State
-from convoy_crds.terms import TAINT_QUARANTINED, ConditionType, Reason, Reasons
+from convoy_crds.reasons.catalogue import Reasons, all_reasons
+from convoy_crds.terms import TAINT_QUARANTINED, ConditionType
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway, ensure
@@ -51,7 +52,7 @@ _AGAIN = timedelta(seconds=15)
 _PARALLEL = 32
 _KEPT, _KEPT_UNASKED = 86_400, 3_600
 """Seconds for which sweeps made for nodes stay when they are over; what they came to is in the NodeHealth."""
-_REASONS = {one.name: one for one in vars(Reasons).values() if isinstance(one, Reason)}
+_REASONS = {one.name: one for one in all_reasons()}
 
 
 class Keeper:

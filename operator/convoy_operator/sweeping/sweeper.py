@@ -18,7 +18,7 @@ from convoy_crds.guardpolicy import Budgets
 from convoy_crds.hardwareclass import HardwareClass, HardwareClassStatus
 from convoy_crds.healthsweep import HealthSweep, HealthSweepStatus, SweepPhase
 from convoy_crds.nodehealth import Verdict
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway, ensure

@@ -10,7 +10,8 @@ from tests.integration.crds.test_schema import STORES, STRICT, body, path, refus
 from convoy_controllers.testing.builders import make_engine
 from convoy_controllers.trainingjob.pods import born, pod
 from convoy_crds.layout import slots
-from convoy_crds.trainingjob import MAX_REPLICAS, TrainingJob
+from convoy_crds.meta import MAX_REPLICAS
+from convoy_crds.trainingjob import TrainingJob
 
 LONG = ".".join(["o" * 63] * 3 + ["o" * 61])
 """253 characters."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convoy_controllers.plan import RankView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_crds.trainingjob import LastRestart
+from convoy_crds.trainingjob_status import LastRestart
 
 from .conftest import Agent, Launcher, Message
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from convoy.client.output import awaited, chosen, holding, no_pods, refusal
-from convoy_crds.trainingjob import Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import Phase
 
 LINES = ["convoy: starts", "[1/0] a", "[1/1] b", "[2/0] c", "[x/0] d"]
 

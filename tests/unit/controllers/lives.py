@@ -20,7 +20,8 @@ from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.promises import Promises
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 NODES = 4
 LATENCIES = Latencies(progress_write=60.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convoy_controllers.testing.builders import NOW
 from convoy_controllers.trainingjob.counting import gains, settled
-from convoy_crds.trainingjob import Goodput
+from convoy_crds.trainingjob_status import Goodput
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from convoy.cli.manifest import schema_of
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.pods import born, pod
 from convoy_crds.layout import slots
-from convoy_crds.trainingjob import MAX_REPLICAS
+from convoy_crds.meta import MAX_REPLICAS
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 """`IsValidLabelValue` of apimachinery, with 63 characters at most."""

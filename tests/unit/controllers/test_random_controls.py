@@ -21,7 +21,7 @@ from tests.unit.controllers.lives import (
 
 from convoy_controllers.trainingjob import budget, children, formation, goodput, plan, recovering, status
 from convoy_crds.goodput import Cause
-from convoy_crds.trainingjob import TrainingJobStatus
+from convoy_crds.trainingjob_status import TrainingJobStatus
 
 SETTINGS = settings(
     max_examples=2000,

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from tests.unit.controllers.lives import SHAPES, Life
 
-from convoy_crds import trainingjob
+from convoy_crds.trainingjob_status import Phase as JobPhase
 
 UNFORMED = (
     None,
-    trainingjob.Phase.PENDING,
-    trainingjob.Phase.SUSPENDING,
-    trainingjob.Phase.SUSPENDED,
+    JobPhase.PENDING,
+    JobPhase.SUSPENDING,
+    JobPhase.SUSPENDED,
 )
 """Phases in which the API server lets roles change without `suspend: true`."""
 SETTINGS = settings(max_examples=10, stateful_step_count=100, phases=[Phase.explicit, Phase.generate])

@@ -12,7 +12,7 @@ from convoy_controllers.plan import RankView, SlotView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.losses import Loss, lost
 from convoy_controllers.trainingjob.timeline import Placing, Timeline, begin, lengths, placed, seen
-from convoy_crds.trainingjob import CheckpointStatus, Progress, TrainingJobStatus
+from convoy_crds.trainingjob_status import CheckpointStatus, Progress, TrainingJobStatus
 
 IN_PLACE = Timeline(2, decided=100.0, struck=99.5, since=99.5, started=100.25, stepped=101.0)
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from convoy_controllers.simulate.replay import MOST_LINES, History, replay, table
 from convoy_controllers.simulate.scenario import WAYS, Scenario
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 FOLDER = Path(__file__).parents[3] / "examples" / "scenarios"
 EXAMPLES = sorted(FOLDER.glob("*.yaml"))

@@ -7,7 +7,7 @@ from convoy_controllers.simulate.faults import Faults
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import make_engine, make_job
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 
 def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> None:

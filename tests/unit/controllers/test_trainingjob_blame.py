@@ -15,7 +15,7 @@ from convoy_controllers.trainingjob.blame import primary
 from convoy_controllers.trainingjob.early import EarlyEnd
 from convoy_controllers.trainingjob.faults import Fault, rank_fault
 from convoy_crds.layout import Slot
-from convoy_crds.trainingjob import LastRestart
+from convoy_crds.trainingjob_status import LastRestart
 
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:20905"
 TIMEOUT = "RuntimeError: [gloo] Timed out waiting 600000ms for recv operation to complete"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_crds.trainingjob import LastRestart, Phase
+from convoy_crds.trainingjob_status import LastRestart, Phase
 
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:20905"
 

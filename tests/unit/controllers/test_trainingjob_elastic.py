@@ -6,7 +6,7 @@ from typing import Any
 
 from convoy_controllers.plan import Assign
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 SAVES = {"tiers": {"local": {}}}
 

@@ -8,8 +8,8 @@ import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.policy import POLICIES
-from convoy_crds.terms import Reasons
-from convoy_crds.trainingjob import Phase
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob_status import Phase
 
 
 def running(**recovery: Any) -> ToyCluster:

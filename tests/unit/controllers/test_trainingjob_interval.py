@@ -18,7 +18,7 @@ from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.interval import UNMEASURED, decided, seconds, told, words
 from convoy_crds import terms
-from convoy_crds.trainingjob import (
+from convoy_crds.trainingjob_status import (
     CheckpointStatus,
     ChosenInterval,
     Goodput,

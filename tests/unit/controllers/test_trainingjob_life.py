@@ -8,7 +8,7 @@ import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.recovering import CONTAINER_SECONDS
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from convoy_controllers.plan import Assign, MemoryTiers, NodeView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job, make_store
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST, TROUBLES, finding, overdue
 from convoy_crds import terms
-from convoy_crds.trainingjob import CheckpointStatus, Progress, TrainingJob
+from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import CheckpointStatus, Progress
 
 BOTH = {"tiers": {"local": {}, "peer": {}}}
 
@@ -338,7 +340,7 @@ def test_the_first_to_report_is_not_taken_for_alone() -> None:
         if uid != first:
             cluster.views[uid] = replace(view, incarnation=0)
     found = finding(cluster.observed(), cluster.job.status)
-    assert found and found.reason == terms.Reasons.NOTHING_SAVED
+    assert found and found.reason == Reasons.NOTHING_SAVED
 
 
 def test_a_node_alone_has_no_peer() -> None:

@@ -10,7 +10,7 @@ from convoy_controllers.plan import NodeView, SlotView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.plan import plan
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 OWN = {
     "engine": None,

@@ -9,7 +9,7 @@ import pytest
 
 from convoy_controllers.plan import Assign, ContainerEnd
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 SAVES = {"tiers": {"local": {}}}
 

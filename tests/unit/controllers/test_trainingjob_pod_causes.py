@@ -21,7 +21,7 @@ from convoy_controllers.testing.builders import ToyCluster, make_engine, make_jo
 from convoy_controllers.trainingjob.faults import pod_fault
 from convoy_controllers.trainingjob.finished import BESIDE_SECONDS, LET_GO_SECONDS
 from convoy_controllers.trainingjob.plan import plan
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 FETCH = ContainerEnd("fetch-data", 42, "Error", "fetch: no such bucket: traning-data\n")
 MISSING = PodWarning("FailedMount", 'MountVolume.SetUp failed for volume "s" : configmap "scritps" not found')

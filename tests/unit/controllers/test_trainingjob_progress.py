@@ -8,7 +8,7 @@ import pytest
 
 from convoy_controllers.plan import RankView, SlotView
 from convoy_controllers.trainingjob.progress import folded
-from convoy_crds.trainingjob import Progress
+from convoy_crds.trainingjob_status import Progress
 
 
 def told(*ranks: dict[str, Any], stored: Progress | None = None) -> Progress:

@@ -18,7 +18,8 @@ from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.promises import Promises
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 STEP_SECONDS = 0.1
 GRACE_SECONDS = 20

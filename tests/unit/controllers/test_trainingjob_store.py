@@ -11,7 +11,7 @@ from convoy_controllers.plan import Assign, StoreUse
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
 from convoy_controllers.trainingjob.formation import digest
 from convoy_crds import terms
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 REMOTE = {"store": "s3"}
 

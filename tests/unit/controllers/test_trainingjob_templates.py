@@ -13,7 +13,8 @@ from convoy_controllers.trainingjob.pods import born, pod
 from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_controllers.trainingjob.templates import clashes
 from convoy_crds.layout import slots
-from convoy_crds.trainingjob import Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import Phase
 
 WORKER: dict[str, Any] = {"name": "worker", "image": "a", "command": ["a"]}
 WHERE = "spec.roles[1].template"

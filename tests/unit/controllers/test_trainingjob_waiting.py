@@ -9,7 +9,7 @@ import pytest
 
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 
 def test_an_unknown_engine_is_named_and_heals() -> None:

@@ -10,7 +10,7 @@ from convoy_controllers.plan import PodView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.stderr import gist
 from convoy_controllers.trainingjob.waiting import broken, unplaced
-from convoy_crds.trainingjob import Phase
+from convoy_crds.trainingjob_status import Phase
 
 SAVES = {"tiers": {"local": {}}}
 

@@ -19,7 +19,7 @@ from convoy_controllers.simulate.truth import Truth
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob import goodput
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.trainingjob import TERMINAL
+from convoy_crds.trainingjob_status import TERMINAL
 
 SECONDS, SHARE = 0.5, 0.05
 """What a cause may be off by: the larger of the two."""

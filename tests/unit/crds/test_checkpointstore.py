@@ -11,7 +11,8 @@ from convoy.cli.manifest import broken_rules
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.generate import definition
 from convoy_crds.kinds import KINDS
-from convoy_crds.trainingjob import Tiers, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_checkpoint import Tiers
 
 
 def store(allowed: Any = ("*",), **s3: Any) -> CheckpointStore:

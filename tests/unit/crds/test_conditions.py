@@ -9,8 +9,9 @@ import pytest
 
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST
 from convoy_controllers.trainingjob.policy import POLICIES
-from convoy_crds.conditions import BREAKER, CARRIERS, EVENTS, HISTORY, catalogue, pages
+from convoy_crds.conditions import BREAKER, CARRIERS, EVENTS, HISTORY, pages
 from convoy_crds.kinds import KINDS
+from convoy_crds.reasons.catalogue import all_reasons
 from convoy_crds.terms import ConditionType
 
 RUNBOOKS = Path(__file__).parents[3] / "docs" / "runbooks" / "conditions"
@@ -25,7 +26,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def test_every_reason_stands_somewhere() -> None:
-    assert set(pages()) == {reason.name for reason in catalogue()}
+    assert set(pages()) == {reason.name for reason in all_reasons()}
 
 
 def test_every_condition_is_there_and_every_kind_is_one() -> None:

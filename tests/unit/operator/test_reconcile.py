@@ -9,17 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from convoy_operator.keys import TRAINING_JOB, Key
+from convoy_operator.resources import PODS, TRAINING_JOBS
 
 from convoy_controllers.plan import DeletePod, EndPod, Event, NodeView, PickPort, Plan, SlotView
 from convoy_controllers.trainingjob.refusal import Refusal
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
-from convoy_operator.resources import PODS, TRAINING_JOBS
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
 

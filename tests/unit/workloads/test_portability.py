@@ -12,7 +12,7 @@ import convoy_commands
 import convoy_workloads
 from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob.faults import pod_fault
-from convoy_crds.terms import Reasons
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_workloads.launcher import convoy_launch
 
 PACKAGE = Path(convoy_workloads.__file__).parent

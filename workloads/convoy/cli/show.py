@@ -12,7 +12,8 @@ from rich.text import Text
 from convoy.cli.cluster import Context, Namespace, connect
 from convoy.cli.table import fit, plain, room, show
 from convoy_crds.telling import age, step, trouble
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 COLOURS = {
     Phase.RUNNING: "green",

@@ -14,7 +14,8 @@ from convoy.client.reading import container_of
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.telling import NEW, age, in_the_way, restarts_in_window, straggler
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 NEWEST = 10
 """Events that are shown."""

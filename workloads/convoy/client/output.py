@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from convoy_crds.layout import Slot, present, slots, world_size
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 PREFIX = re.compile(r"^\[(\d+)/(\d+)\] ")
 MAX_PODS = 64

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 
 def refusal(job: TrainingJob, verb: str) -> str | None:

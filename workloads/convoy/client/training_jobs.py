@@ -17,7 +17,8 @@ from convoy.client.following import Follower, Seen
 from convoy.client.reading import Tell, log_lines, log_of, one_by_one
 from convoy.client.watch import follow as changes
 from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 WAIT_SECONDS = 3600.0
 EVENTS_PAGE, EVENT_PAGES = 500, 10

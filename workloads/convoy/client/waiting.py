@@ -5,7 +5,8 @@ from __future__ import annotations
 from convoy.client.errors import JobEnded, JobFailed
 from convoy_crds.suggest import suggestion
 from convoy_crds.terms import ConditionType
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 
 CONDITIONS = frozenset(
     {

@@ -10,9 +10,11 @@ from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.meta import Condition
 from convoy_crds.nodehealth import NodeHealth, State
+from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.telling import NEW, TROUBLE
-from convoy_crds.terms import ConditionType, Reasons
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.dashboard.core.jobs import ours, why
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone

@@ -9,7 +9,8 @@ from shlex import quote
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.telling import NEW, TROUBLE, age, restarts_in_window, step
 from convoy_crds.terms import MANAGED_BY
-from convoy_crds.trainingjob import TERMINAL, Phase, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import clock, job_link

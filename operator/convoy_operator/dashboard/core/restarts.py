@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import datetime
 
-from convoy_crds.trainingjob import LastRestart, TrainingJobStatus
+from convoy_crds.trainingjob_status import LastRestart, TrainingJobStatus
 from convoy_operator.dashboard.core.words import shortened
 
 MOST = 64

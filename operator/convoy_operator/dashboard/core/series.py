@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import nan
 
-from convoy_crds.trainingjob import Progress
+from convoy_crds.trainingjob_status import Progress
 
 POINTS = 600
 """Of one curve. When it is full every other one goes, so that it always reaches back to its beginning."""

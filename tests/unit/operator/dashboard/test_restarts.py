@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.operator.dashboard.builders import ago, kept, training
 
-from convoy_crds.trainingjob import TrainingJobStatus
+from convoy_crds.trainingjob_status import TrainingJobStatus
 from convoy_operator.dashboard.core.restarts import MOST, MOST_MESSAGE, Histories
 from convoy_operator.dashboard.feed import Feed
 from convoy_operator.dashboard.world import World

@@ -8,7 +8,7 @@ from math import isnan
 import pytest
 from tests.unit.operator.dashboard.builders import NOW
 
-from convoy_crds.trainingjob import Progress
+from convoy_crds.trainingjob_status import Progress
 from convoy_operator.dashboard.core import charts
 from convoy_operator.dashboard.core.series import POINTS, Curve, Curves
 

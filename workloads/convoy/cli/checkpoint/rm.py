@@ -21,7 +21,8 @@ from convoy.cli.checkpoint.reach import (
     every_job,
 )
 from convoy.cli.cluster import Context, Failure, Name, Namespace
-from convoy_crds.trainingjob import TERMINAL, TrainingJob
+from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob_status import TERMINAL
 
 
 def rm(

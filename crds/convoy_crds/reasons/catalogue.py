@@ -1,0 +1,41 @@
+"""Every reason of Convoy, each named once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convoy_crds.reasons.checkpointing import CheckpointingReasons
+from convoy_crds.reasons.common import CommonReasons
+from convoy_crds.reasons.faults import FaultReasons
+from convoy_crds.reasons.guarding import GuardingReasons
+from convoy_crds.reasons.lifecycle import LifecycleReasons
+from convoy_crds.reasons.nodehealth import NodeHealthReasons
+from convoy_crds.reasons.pods import PodReasons
+from convoy_crds.reasons.reason import Reason
+from convoy_crds.reasons.spec import SpecReasons
+from convoy_crds.reasons.stores import StoreReasons
+from convoy_crds.reasons.stragglers import StragglerReasons
+
+
+class Reasons(
+    CommonReasons,
+    SpecReasons,
+    StoreReasons,
+    PodReasons,
+    LifecycleReasons,
+    FaultReasons,
+    CheckpointingReasons,
+    StragglerReasons,
+    NodeHealthReasons,
+    GuardingReasons,
+):
+    """The catalogue. One reason, one meaning.
+
+    The message template of a reason gives the problem, its place (field path, node, rank) and the next step.
+    """
+
+
+def all_reasons() -> Iterator[Reason]:
+    """Yield every reason of the catalogue."""
+    for part in Reasons.__mro__:
+        yield from (one for one in vars(part).values() if isinstance(one, Reason))
