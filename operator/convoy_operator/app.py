@@ -14,6 +14,17 @@ from typing import Any
 import structlog
 from kubernetes.aio.client import ApiClient
 
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.keys import Key
+from convoy_controllers.resources import (
+    GUARD_POLICIES,
+    HARDWARE_CLASSES,
+    HEALTH_SWEEPS,
+    NODE_HEALTHS,
+    NODES,
+    PARENTS,
+    PODS,
+)
 from convoy_crds.terms import LABEL_JOB, LEASE_NAME
 from convoy_operator import catalogue, errors, http, shell, views
 from convoy_operator.client import KubernetesGateway
@@ -29,7 +40,6 @@ from convoy_operator.hub.ca import Authority
 from convoy_operator.hub.enrolment import Enrolment
 from convoy_operator.hub.server import HubServer
 from convoy_operator.hub.sessions import Sessions
-from convoy_operator.keys import Key
 from convoy_operator.leader import Elector, LeaseLock, Watchdog, identity_of
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
@@ -38,19 +48,9 @@ from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import (
-    GUARD_POLICIES,
-    HARDWARE_CLASSES,
-    HEALTH_SWEEPS,
-    NODE_HEALTHS,
-    NODES,
-    PARENTS,
-    PODS,
-)
 from convoy_operator.settings import Settings
 from convoy_operator.sweeping.sweeper import Sweeper
 from convoy_operator.together import together
-from convoy_operator.views import Node, Parent, Pod
 from convoy_operator.world import Triggers, World
 
 log = structlog.get_logger(__name__)

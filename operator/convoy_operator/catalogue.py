@@ -9,11 +9,11 @@ import structlog
 import yaml
 from pydantic import ValidationError
 
+from convoy_controllers.resources import ENGINES
 from convoy_crds.engine import Engine
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.limits import backoff
-from convoy_operator.resources import ENGINES
 
 log = structlog.get_logger(__name__)
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from convoy_controllers.resources import TRAINING_JOBS
 from convoy_crds.terms import ConditionType
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import TRAINING_JOBS
 from convoy_operator.settings import from_environment
 
 NAME = "convoy-test"

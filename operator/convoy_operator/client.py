@@ -17,13 +17,13 @@ import aiohttp
 import orjson
 from kubernetes.aio.client import ApiClient
 
+from convoy_controllers.resources import EVENTS, PODS, Resource
 from convoy_crds.terms import FIELD_MANAGER, OPERATOR
 from convoy_operator import errors
 from convoy_operator.decoding import loads
 from convoy_operator.gateway import Object, Page
 from convoy_operator.limits import FairLine, RetryBudget, TokenBucket, backoff
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import EVENTS, PODS, Resource
 from convoy_operator.settings import Settings
 
 MERGE_PATCH = "application/merge-patch+json"

@@ -10,13 +10,13 @@ from typing import Any
 
 import structlog
 
+from convoy_controllers.cached import Parent
+from convoy_controllers.resources import PODS
 from convoy_controllers.trainingjob.refusal import Refusal, findings, refusal
 from convoy_crds.terms import LABEL_ROLE
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.resources import PODS
-from convoy_operator.views import Parent
 
 log = structlog.get_logger(__name__)
 

@@ -13,11 +13,11 @@ from time import time
 import structlog
 
 from convoy_controllers.plan import Event
+from convoy_controllers.resources import EVENTS, Resource
 from convoy_crds.terms import OPERATOR
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import EVENTS, Resource
 
 log = structlog.get_logger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
+from convoy_controllers.resources import Resource
 from convoy_operator import errors
-from convoy_operator.resources import Resource
 
 Object = dict[str, Any]
 """One object, as JSON."""

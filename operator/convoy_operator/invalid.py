@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from convoy_controllers.plan import Event, Plan
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob_status import Phase
-from convoy_operator.keys import TRAINING_JOB
 
 
 def where_and_why(error: ValidationError) -> tuple[str, str]:
@@ -30,7 +30,7 @@ def plan(kind: str, raw: Mapping[str, Any], error: ValidationError, now: datetim
     reason, message = Reasons.INVALID_SPEC, Reasons.INVALID_SPEC.format(path=path, why=why)
     before: Mapping[str, Any] = raw.get("status") or {}
     generation = raw["metadata"].get("generation", 0)
-    kept = ConditionType.VALID if kind == TRAINING_JOB else ConditionType.READY
+    kept = ConditionType.VALID if kind == TRAINING_JOB.name else ConditionType.READY
     conditions = [dict(entry) for entry in before.get("conditions") or ()]
     old = next((entry for entry in conditions if entry.get("type") == kept), {})
     fresh = {
@@ -48,7 +48,7 @@ def plan(kind: str, raw: Mapping[str, Any], error: ValidationError, now: datetim
         "observedGeneration": generation,
         "conditions": [entry for entry in conditions if entry.get("type") != kept] + [fresh],
     }
-    if kind == TRAINING_JOB and not before.get("phase"):
+    if kind == TRAINING_JOB.name and not before.get("phase"):
         status |= {"phase": Phase.PENDING.value, "reason": reason.name, "message": message}
     return Plan(status=status, events=(Event(reason, message),))
 
@@ -58,6 +58,6 @@ def failed(kind: str, raw: Mapping[str, Any], why: str) -> Plan:
     reason, message = Reasons.RECONCILE_FAILED, Reasons.RECONCILE_FAILED.format(why=why)
     before: Mapping[str, Any] = raw.get("status") or {}
     status = None
-    if kind == TRAINING_JOB and not before.get("phase"):
+    if kind == TRAINING_JOB.name and not before.get("phase"):
         status = {**before, "phase": Phase.PENDING.value, "reason": reason.name, "message": message}
     return Plan(status=status, events=(Event(reason, message),))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.plan import plan as plan_store
 from convoy_controllers.engine.plan import plan as plan_engine
@@ -15,12 +16,13 @@ from convoy_controllers.plan import GuardView, NodeView, Plan, PodView, SlotView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.engine import KIND as ENGINE
 from convoy_crds.engine import Engine
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import invalid, views
-from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB
-from convoy_operator.views import Parent
 from convoy_operator.world import World
 
 
@@ -61,7 +63,7 @@ def training_job(world: World, hub: Hub, parent: Parent, refused: Refused, now: 
     try:
         job = TrainingJob.model_validate(parent.raw)
     except ValidationError as error:
-        return invalid.plan(TRAINING_JOB, parent.raw, error, now)
+        return invalid.plan(TRAINING_JOB.name, parent.raw, error, now)
     pods = tuple(pod.view for pod in world.pods.indexed((parent.namespace, parent.name)))
     own = tuple(pod for pod in pods if pod.owner_uid == parent.uid)
     stored, other = job.spec.checkpoint.tiers.store, job.spec.checkpoint.resume_from
@@ -89,7 +91,7 @@ def engine(world: World, hub: Hub, parent: Parent, refused: Refused, now: dateti
     try:
         model = Engine.model_validate(parent.raw)
     except ValidationError as error:
-        return invalid.plan(ENGINE, parent.raw, error, now)
+        return invalid.plan(ENGINE.name, parent.raw, error, now)
     return plan_engine(model, now)
 
 
@@ -98,7 +100,7 @@ def checkpoint_store(world: World, hub: Hub, parent: Parent, refused: Refused, n
     try:
         model = CheckpointStore.model_validate(parent.raw)
     except ValidationError as error:
-        return invalid.plan(CHECKPOINT_STORE, parent.raw, error, now)
+        return invalid.plan(CHECKPOINT_STORE.name, parent.raw, error, now)
     observed = hub.store(model)
     return plan_store(observed, now) if observed is not None else Plan()
 
@@ -144,7 +146,7 @@ def _engine(world: World, name: str) -> Engine | None:
 
 
 PLANNERS: Mapping[str, Planner] = {
-    TRAINING_JOB: training_job,
-    ENGINE: engine,
-    CHECKPOINT_STORE: checkpoint_store,
+    TRAINING_JOB.name: training_job,
+    ENGINE.name: engine,
+    CHECKPOINT_STORE.name: checkpoint_store,
 }

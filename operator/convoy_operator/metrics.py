@@ -14,13 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.guard.canary import Sight
-from convoy_controllers.trainingjob import attention
-from convoy_controllers.trainingjob.policy import POLICIES
-from convoy_controllers.trainingjob.timeline import RecoveryPhase
-from convoy_crds.goodput import Cause
-from convoy_crds.nodehealth import State, Verdict
-from convoy_crds.trainingjob_status import Phase
-from convoy_operator.resources import (
+from convoy_controllers.resources import (
     GUARD_POLICIES,
     HARDWARE_CLASSES,
     HEALTH_SWEEPS,
@@ -29,6 +23,12 @@ from convoy_operator.resources import (
     PARENTS,
     PODS,
 )
+from convoy_controllers.trainingjob import attention
+from convoy_controllers.trainingjob.policy import POLICIES
+from convoy_controllers.trainingjob.timeline import RecoveryPhase
+from convoy_crds.goodput import Cause
+from convoy_crds.nodehealth import State, Verdict
+from convoy_crds.trainingjob_status import Phase
 
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _RECOVERY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)

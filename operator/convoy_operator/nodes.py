@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import structlog
 
+from convoy_controllers.cached import Node
+from convoy_controllers.resources import NODES
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.presence import Presence
 from convoy_operator.limits import backoff
-from convoy_operator.resources import NODES
-from convoy_operator.views import Node
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

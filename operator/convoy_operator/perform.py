@@ -8,13 +8,13 @@ from typing import Any
 
 import structlog
 
+from convoy_controllers.cached import Parent
 from convoy_controllers.plan import DeletePod, EndPod
+from convoy_controllers.resources import PODS
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.terms import ANNOTATION_INTENT
 from convoy_operator import errors, mutated, views
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.resources import PODS
-from convoy_operator.views import Parent
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

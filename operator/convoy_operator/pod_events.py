@@ -18,12 +18,12 @@ from typing import Any, Protocol
 
 import structlog
 
+from convoy_controllers.cached import Pod
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import Inspect, PodWarning
 from convoy_operator import errors
 from convoy_operator.gateway import Object
-from convoy_operator.keys import Key
 from convoy_operator.limits import TokenBucket
-from convoy_operator.views import Pod
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

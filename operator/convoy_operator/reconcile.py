@@ -11,13 +11,17 @@ from typing import Protocol
 
 import structlog
 
+from convoy_controllers.cached import Parent
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import Command, Plan
+from convoy_controllers.resources import PARENTS
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, invalid, views
 from convoy_operator.dry_runs import DryRuns
 from convoy_operator.events import Recorder
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.keys import CHECKPOINT_STORE, TRAINING_JOB, Key
 from convoy_operator.kinds import PLANNERS, Hub, Planner
 from convoy_operator.limits import FLOW
 from convoy_operator.metrics import Metrics
@@ -26,10 +30,8 @@ from convoy_operator.pod_events import PodEvents
 from convoy_operator.queue import WorkQueue
 from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.refusals import Refusals
-from convoy_operator.resources import PARENTS
 from convoy_operator.settings import Settings
 from convoy_operator.status import ProgressThrottle, merge_patch
-from convoy_operator.views import Parent
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
@@ -155,7 +157,7 @@ class Reconciler:
             return None
         if unsettled := self._unsettled(key):
             return unsettled
-        if key.kind == CHECKPOINT_STORE:
+        if key.kind == CHECKPOINT_STORE.name:
             await self._agents.resolve(parent)
         plan = self._plan(key, parent)
         waits = [plan.requeue_after]
@@ -195,7 +197,7 @@ class Reconciler:
 
     def _unsettled(self, key: Key) -> float:
         """A new leader judges no job before the agents of its pods had time to say what they know."""
-        if key.kind != TRAINING_JOB:
+        if key.kind != TRAINING_JOB.name:
             return 0.0
         pods = self._world.pods.indexed((key.namespace, key.name))
         nodes = {pod.view.node for pod in pods if pod.view.node}

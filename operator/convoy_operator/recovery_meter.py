@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.plan import Plan, PodView, SlotView
 from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
@@ -21,7 +22,6 @@ from convoy_controllers.trainingjob.timeline import Placing, Timeline
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 from convoy_operator import views
 from convoy_operator.metrics import Metrics
-from convoy_operator.views import Parent, Pod
 from convoy_operator.world import World
 
 _OVER = frozenset({*TERMINAL, Phase.SUSPENDING, Phase.SUSPENDED})

@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from convoy_controllers.resources import Resource
 from convoy_operator import errors
 from convoy_operator.cache import Store, Versioned
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.limits import backoff
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import Resource
 
 log = structlog.get_logger(__name__)
 

@@ -14,11 +14,11 @@ from typing import Any
 import kopf
 import structlog
 
+from convoy_controllers.cached import Parent
+from convoy_controllers.resources import PARENTS
 from convoy_operator import views
 from convoy_operator.cache import Store
-from convoy_operator.resources import PARENTS
 from convoy_operator.settings import Settings
-from convoy_operator.views import Parent
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from convoy_operator.keys import Key
+from convoy_controllers.keys import Key
 
 PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
 """Fields that move while nothing else happens; they are written as rarely as etcd's budget asks."""

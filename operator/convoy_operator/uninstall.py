@@ -14,13 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from convoy_controllers.resources import NODES, PODS, TRAINING_JOBS, Resource
 from convoy_crds.terms import LABEL_NODE_HEALTH, OPERATOR, TAINTS
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import NODES, PODS, TRAINING_JOBS, Resource
 from convoy_operator.settings import from_environment
 
 WORKERS = f"app.kubernetes.io/part-of=convoy,app.kubernetes.io/managed-by={OPERATOR}"

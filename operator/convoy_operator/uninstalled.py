@@ -10,13 +10,13 @@ import asyncio
 import sys
 from contextlib import suppress
 
+from convoy_controllers.resources import LEASES, NODES
 from convoy_crds.terms import LABEL_AGENT_READY, LEASE_NAME
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import LEASES, NODES
 from convoy_operator.settings import from_environment
 
 SECONDS = 100.0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
-from convoy_controllers.plan import PodView
+from convoy_controllers.cached import Node, Parent, Pod
 from convoy_controllers.trainingjob import nodes
 from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB, MANAGED_BY, NODE_CONDITION_QUALIFIED
 from convoy_crds.trainingjob import TrainingJob
@@ -17,49 +16,6 @@ from convoy_operator.decoding import bounded
 from convoy_operator.pod_views import condition, controller_uid, pod_view
 
 __all__ = ["controller_uid", "pod_view"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A pod in the cache: where it is, its version, and the view that plans see."""
-
-    namespace: str
-    version: int
-    job: str
-    """Value of the job label."""
-    view: PodView
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.view.name
-
-    @property
-    def uid(self) -> str:
-        """Its uid."""
-        return self.view.uid
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node in the cache."""
-
-    name: str
-    uid: str
-    version: int
-    agent_ready: bool
-    """Whether it carries the agent-ready label."""
-    ready: bool = False
-    """Whether its Ready condition is True: its kubelet reports, and is well."""
-    cordoned: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
-    namespace: str = ""
-    created: datetime | None = None
-    machine_id: str = ""
-    boot_id: str = ""
-    taints: tuple[Mapping[str, Any], ...] = ()
-    qualified: Mapping[str, Any] = field(default_factory=dict)
-    """Convoy's own condition; empty while it has none."""
 
 
 def managed(job: Mapping[str, Any]) -> bool:
@@ -156,27 +112,6 @@ def pod(raw: Mapping[str, Any]) -> Pod:
         job=labels.get(LABEL_JOB, ""),
         view=pod_view(raw),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """A custom resource in the cache, as JSON without its managed fields."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: int
-    raw: Mapping[str, Any]
-
-    @property
-    def generation(self) -> int:
-        """Version of its spec."""
-        return int(self.raw["metadata"].get("generation", 0))
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        """Its stored status; empty before the first."""
-        return self.raw.get("status") or {}
 
 
 def parent(raw: Mapping[str, Any]) -> Parent:

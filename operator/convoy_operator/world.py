@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import ENDED_PHASES, PodWarning
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
+from convoy_crds.engine import KIND as ENGINE
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob_status import TERMINAL, Phase
 from convoy_operator.cache import Store
-from convoy_operator.keys import CHECKPOINT_STORE, ENGINE, TRAINING_JOB, Key
 from convoy_operator.queue import WorkQueue
-from convoy_operator.views import Node, Parent, Pod, source_of, store_of
+from convoy_operator.views import source_of, store_of
 
 T = TypeVar("T")
 
@@ -24,9 +28,9 @@ class World:
         self.engines: Store[Parent] = Store()
         self.checkpoint_stores: Store[Parent] = Store()
         self.by_kind: Mapping[str, Store[Parent]] = {
-            TRAINING_JOB: self.jobs,
-            ENGINE: self.engines,
-            CHECKPOINT_STORE: self.checkpoint_stores,
+            TRAINING_JOB.name: self.jobs,
+            ENGINE.name: self.engines,
+            CHECKPOINT_STORE.name: self.checkpoint_stores,
         }
         """Of the reconciled kinds."""
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
@@ -73,7 +77,7 @@ class World:
 
     def jobs_on(self, node: str) -> set[Key]:
         """Jobs of the pods that a node is needed for."""
-        return {Key(TRAINING_JOB, pod.namespace, pod.job) for pod in self.pods_on(node)}
+        return {Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in self.pods_on(node)}
 
     @property
     def active(self) -> int:
@@ -87,7 +91,7 @@ class World:
     def jobs_of_engine(self, name: str) -> list[Key]:
         """Jobs that name an Engine and are not over."""
         return [
-            Key(TRAINING_JOB, job.namespace, job.name)
+            Key(TRAINING_JOB.name, job.namespace, job.name)
             for job in self.jobs
             if (job.raw.get("spec", {}).get("engine") or {}).get("name") == name and not ended(job)
         ]
@@ -101,7 +105,7 @@ class World:
     def jobs_of_store(self, name: str) -> list[Key]:
         """Jobs that name a CheckpointStore and are not over."""
         return [
-            Key(TRAINING_JOB, job.namespace, job.name)
+            Key(TRAINING_JOB.name, job.namespace, job.name)
             for job in self.jobs
             if store_of(job.raw) == name and not ended(job)
         ]
@@ -118,7 +122,7 @@ class World:
 
     def active_jobs(self) -> list[Key]:
         """Jobs that are not over."""
-        return [Key(TRAINING_JOB, job.namespace, job.name) for job in self.jobs if not ended(job)]
+        return [Key(TRAINING_JOB.name, job.namespace, job.name) for job in self.jobs if not ended(job)]
 
     def _of_a_job(self, pod: Pod) -> bool:
         job = self.jobs.get(pod.namespace, pod.job)
@@ -133,11 +137,11 @@ class World:
     def _note_source(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (name := source_of(before.raw)):
             waiting = self._from.get((before.namespace, name), set())
-            waiting.discard(Key(TRAINING_JOB, before.namespace, before.name))
+            waiting.discard(Key(TRAINING_JOB.name, before.namespace, before.name))
             if not waiting:
                 self._from.pop((before.namespace, name), None)
         if after is not None and (name := source_of(after.raw)):
-            key = Key(TRAINING_JOB, after.namespace, after.name)
+            key = Key(TRAINING_JOB.name, after.namespace, after.name)
             self._from.setdefault((after.namespace, name), set()).add(key)
 
     def _place(self, before: Pod | None, after: Pod | None, own: bool) -> None:
@@ -190,7 +194,7 @@ class Triggers:
                 self._queue.add(waiting, self._debounce)
         if own:
             return
-        key = Key(TRAINING_JOB, item.namespace, item.name)
+        key = Key(TRAINING_JOB.name, item.namespace, item.name)
         if (
             before is None
             or after is None
@@ -207,9 +211,9 @@ class Triggers:
         if own:
             pass
         elif before is not None and after is not None and before.generation == after.generation:
-            self._queue.add(Key(ENGINE, "", item.name), self._debounce, high=False)
+            self._queue.add(Key(ENGINE.name, "", item.name), self._debounce, high=False)
         else:
-            self._queue.add(Key(ENGINE, "", item.name))
+            self._queue.add(Key(ENGINE.name, "", item.name))
         if before is None or after is None or before.raw != after.raw:
             for key in self._world.jobs_of_engine(item.name):
                 self._queue.add(key, self._debounce)
@@ -219,9 +223,9 @@ class Triggers:
         if own:
             pass
         elif before is not None and after is not None and before.generation == after.generation:
-            self._queue.add(Key(CHECKPOINT_STORE, "", item.name), self._debounce, high=False)
+            self._queue.add(Key(CHECKPOINT_STORE.name, "", item.name), self._debounce, high=False)
         else:
-            self._queue.add(Key(CHECKPOINT_STORE, "", item.name))
+            self._queue.add(Key(CHECKPOINT_STORE.name, "", item.name))
         if _worth(before) != _worth(after):
             for key in self._world.jobs_of_store(item.name):
                 self._queue.add(key, self._debounce)
@@ -230,7 +234,7 @@ class Triggers:
         if before is not None and after is not None and before.view == after.view:
             return
         item = _either(before, after)
-        key = Key(TRAINING_JOB, item.namespace, item.job)
+        key = Key(TRAINING_JOB.name, item.namespace, item.job)
         # An exit costs every other rank of the job its time; all else that pods tell comes in bursts.
         urgent = after is None or (
             after.view.phase in ENDED_PHASES and (before is None or before.view.phase != after.view.phase)

@@ -8,18 +8,18 @@ from typing import Any
 
 import aiohttp
 
-from convoy_operator import errors
-from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, _error
-from convoy_operator.dashboard.auth.identity import Identity
-from convoy_operator.dashboard.core.happenings import newest
-from convoy_operator.gateway import Object
-from convoy_operator.resources import (
+from convoy_controllers.resources import (
     GUARD_POLICIES,
     PODS,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     Resource,
 )
+from convoy_operator import errors
+from convoy_operator.client import CONNECT_SECONDS, KubernetesGateway, _error
+from convoy_operator.dashboard.auth.identity import Identity
+from convoy_operator.dashboard.core.happenings import newest
+from convoy_operator.gateway import Object
 
 MOST_EVENTS = 100
 """Of one object, the newest."""

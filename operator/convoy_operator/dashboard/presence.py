@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 
+from convoy_controllers.resources import Resource
 from convoy_operator import errors
 from convoy_operator.dashboard.core.words import shortened
 from convoy_operator.dashboard.gateway import DashboardGateway
 from convoy_operator.gateway import Object
-from convoy_operator.resources import Resource
 
 BEAT_SECONDS = 5.0
 """Between two questions while it answers."""

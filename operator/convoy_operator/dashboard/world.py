@@ -7,6 +7,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from convoy_controllers.cached import Node, Pod
+from convoy_controllers.resources import (
+    CHECKPOINT_STORES,
+    GUARD_POLICIES,
+    HARDWARE_CLASSES,
+    HEALTH_SWEEPS,
+    NODE_HEALTHS,
+    NODES,
+    PODS,
+    TRAINING_JOBS,
+)
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.hardwareclass import HardwareClass
@@ -25,17 +36,6 @@ from convoy_operator.dashboard.feed import Feed
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import (
-    CHECKPOINT_STORES,
-    GUARD_POLICIES,
-    HARDWARE_CLASSES,
-    HEALTH_SWEEPS,
-    NODE_HEALTHS,
-    NODES,
-    PODS,
-    TRAINING_JOBS,
-)
-from convoy_operator.views import Node, Pod
 
 
 class World:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from convoy_controllers.cached import Node
 from convoy_controllers.nodehealth.wanted import Marks, retainted
 from convoy_crds.meta import Condition
 from convoy_crds.terms import LABEL_NODE_HEALTH, NODE_CONDITION_QUALIFIED
-from convoy_operator.views import Node
 
 _TOLD = ("status", "reason", "message", "lastTransitionTime")
 

@@ -11,6 +11,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Node, Parent
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.nodehealth.seeing import Seen, SeenJob, SeenNode, results, see
@@ -20,7 +21,6 @@ from convoy_crds.layout import present, world_size
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import GuardAction, TrainingJob
 from convoy_operator.cache import Store
-from convoy_operator.views import Node, Parent
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

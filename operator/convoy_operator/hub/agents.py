@@ -20,11 +20,14 @@ from functools import partial
 import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Node, Parent
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.plan import Assign, Command, GuardView, NodeView, PodView, Shutdown, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import messages
@@ -37,12 +40,10 @@ from convoy_operator.hub.sweeps import Sweeps
 from convoy_operator.hub.warranting import WarrantOffice
 from convoy_operator.hub.watching import Watches
 from convoy_operator.hub.witness import Connect, answers
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
-from convoy_operator.views import Node, Parent
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
@@ -395,7 +396,7 @@ class Agents:
         """Has a pod's job looked at within so many seconds; None for its next turn to tell of progress."""
         pod = self._world.pods.by_uid(uid)
         if pod is not None and pod.view.node == node:
-            key = Key(TRAINING_JOB, pod.namespace, pod.job)
+            key = Key(TRAINING_JOB.name, pod.namespace, pod.job)
             self._queue.add(key, self._progress_delay(key) if delay is None else delay)
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:

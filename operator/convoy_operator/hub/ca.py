@@ -18,10 +18,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from convoy_agents.wire import warrants
 from convoy_agents.wire.warrants import PrivateKey, PublicKey, Warrant
+from convoy_controllers.resources import CONFIG_MAPS, SECRETS
 from convoy_crds.terms import CA_CONFIG_MAP, CA_SECRET, HUB_SERVER_NAME, agent_names
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
-from convoy_operator.resources import CONFIG_MAPS, SECRETS
 
 log = structlog.get_logger(__name__)
 

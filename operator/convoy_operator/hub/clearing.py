@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
+from convoy_controllers.cached import Parent
 from convoy_operator import views
 from convoy_operator.hub.known import Known
-from convoy_operator.views import Parent
 from convoy_operator.world import World, ended
 
 CLEAR_SECONDS = 10.0

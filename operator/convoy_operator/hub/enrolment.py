@@ -15,6 +15,7 @@ import structlog
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
+from convoy_controllers.resources import TOKEN_REVIEWS
 from convoy_crds.terms import HUB_AUDIENCE
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
@@ -22,7 +23,6 @@ from convoy_operator.hub.ca import Authority, BadRequest
 from convoy_operator.hub.reception import address
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import TOKEN_REVIEWS
 from convoy_operator.settings import Settings
 
 log = structlog.get_logger(__name__)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from convoy_controllers.cached import Node
 from convoy_controllers.plan import NodeView
 from convoy_operator.hub.witness import Case
-from convoy_operator.views import Node
 
 
 def node_view(

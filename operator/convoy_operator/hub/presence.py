@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
+from convoy_controllers.cached import Node
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import NodeView, PodView
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.node_views import node_view
 from convoy_operator.hub.vouches import Vouches
 from convoy_operator.hub.witness import Connect, Witness, answers
-from convoy_operator.keys import Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.settings import Settings
-from convoy_operator.views import Node
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

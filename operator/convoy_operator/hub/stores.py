@@ -17,17 +17,19 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import ENDED_PHASES
+from convoy_controllers.resources import SECRETS
 from convoy_crds import storekeys
+from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub import credentials
-from convoy_operator.keys import CHECKPOINT_STORE, TRAINING_JOB, Key
 from convoy_operator.queue import WorkQueue
-from convoy_operator.resources import SECRETS
-from convoy_operator.views import Parent
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
@@ -281,7 +283,7 @@ class Stores:
     def _used_on(self, node: str) -> Iterable[str]:
         """Stores of the jobs that have pods on a node and may use them."""
         pods = (pod for pod in self._world.members_on(node) if pod.view.phase not in ENDED_PHASES)
-        for key in sorted({Key(TRAINING_JOB, pod.namespace, pod.job) for pod in pods}):
+        for key in sorted({Key(TRAINING_JOB.name, pod.namespace, pod.job) for pod in pods}):
             job = self._world.jobs.get(key.namespace, key.name)
             name = views.store_of(job.raw) if job is not None else ""
             known = self._known.get(name)
@@ -290,7 +292,7 @@ class Stores:
             yield name
 
     def _wake(self, name: str) -> None:
-        self._queue.add(Key(CHECKPOINT_STORE, "", name))
+        self._queue.add(Key(CHECKPOINT_STORE.name, "", name))
 
     def _gone(self, before: Parent | None, after: Parent | None, own: bool) -> None:
         if before is not None and (after is None or after.uid != before.uid):

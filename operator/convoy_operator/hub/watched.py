@@ -17,10 +17,10 @@ from convoy_controllers.guard.placing import Standing
 from convoy_controllers.guard.state import State, begin
 from convoy_controllers.guard.suspicions import Held, held, noticeable
 from convoy_controllers.guard.telemetry import Window
+from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
 from convoy_controllers.plan import GuardView
-from convoy_operator.keys import Key
 from convoy_operator.limits import TokenBucket, Usage
 
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64

@@ -15,21 +15,22 @@ import structlog
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.guard.findings import Finding, Report, Verdict
 from convoy_controllers.guard.placing import standing
 from convoy_controllers.guard.suspicions import Held
 from convoy_controllers.guard.telemetry import Collective, Window, members
+from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
 from convoy_controllers.plan import GuardView, SlowView
 from convoy_crds.layout import present, world_size
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.hub.watched import WatchedJob
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.limits import TokenBucket
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
-from convoy_operator.views import Parent, Pod
 from convoy_operator.world import World, ended
 
 log = structlog.get_logger(__name__)
@@ -189,7 +190,7 @@ class Watches:
             return None  # a pod has gone, and so does this incarnation
         found = (self._world.nodes.get("", name) for name in set(nodes.values()))
         labels = {node.name: node.labels for node in found if node is not None}
-        key = Key(TRAINING_JOB, parent.namespace, parent.name)
+        key = Key(TRAINING_JOB.name, parent.namespace, parent.name)
         return WatchedJob(key, parent.uid, incarnation, standing(slots, nodes, labels), self._clock)
 
     def _changed(self, before: Parent | None, after: Parent | None, own: bool) -> None:

@@ -24,14 +24,14 @@ from itertools import islice
 
 import structlog
 
+from convoy_controllers.cached import Pod
 from convoy_controllers.plan import ENDED_PHASES
+from convoy_controllers.resources import LEASES
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.limits import FairLine, TokenBucket
-from convoy_operator.resources import LEASES
 from convoy_operator.settings import Settings
-from convoy_operator.views import Pod
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.resources import TRAINING_JOBS
 from convoy_operator.app import Operator
 from convoy_operator.client import KubernetesGateway
-from convoy_operator.resources import TRAINING_JOBS
 
 from .conftest import FakeAgent, Installation, eventually, running
 from .test_operator import JOBS, Kubelet, job

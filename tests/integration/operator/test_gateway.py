@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 import pytest
 from kubernetes.aio.client import ApiClient, Configuration
 
+from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.plan import DeletePod
+from convoy_controllers.resources import CONFIG_MAPS, PODS, TRAINING_JOBS
 from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.perform import Children
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import CONFIG_MAPS, PODS, TRAINING_JOBS
 from convoy_operator.settings import Settings
-from convoy_operator.views import Parent, Pod
 from convoy_operator.world import World
 
 from .conftest import eventually

@@ -8,10 +8,10 @@ from urllib.error import HTTPError
 import pytest
 from e2e import rights
 
+from convoy_controllers.resources import HARDWARE_CLASSES, NODE_HEALTHS, Resource
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.gateway import ensure
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import HARDWARE_CLASSES, NODE_HEALTHS, Resource
 from convoy_operator.settings import Settings
 
 from .conftest import Installation, client_of, eventually, running

@@ -16,18 +16,19 @@ import pytest
 from kubernetes.aio.client import ApiClient
 
 from convoy.cli.manifest import parse, problems
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import NodeView, SlotView
+from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.trainingjob.pods import born, pod
 from convoy_crds.layout import command, slots
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.events import Recorder
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
 from convoy_operator.reconcile import Reconciler
-from convoy_operator.resources import PODS, TRAINING_JOBS
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
 from convoy_workloads.engines.catalogue import catalogue
@@ -95,7 +96,7 @@ class Trial:
             return
         stored = views.parent(raw)
         self.world.jobs.upsert(stored)
-        await self.reconciler.handle(Key(TRAINING_JOB, self.namespace, stored.name))
+        await self.reconciler.handle(Key(TRAINING_JOB.name, self.namespace, stored.name))
         await self._judge(number, stored.name, found)
         await self._remove(stored)
 
@@ -156,7 +157,7 @@ async def test_no_template_stops_the_operator_or_stays_without_a_status(trial: T
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
     tried = trial.metrics.reconcile_errors
-    bugs = tried.labels(TRAINING_JOB, "bug")._value.get()
+    bugs = tried.labels(TRAINING_JOB.name, "bug")._value.get()
     answers = trial.metrics.api_requests
     refused = sum(answers.labels("dry_run", "pods", code)._value.get() for code in ("400", "403", "422"))
     print(f"{COUNT} templates: {dict(trial.outcomes.most_common())}; {refused:.0f} by a dry run")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from convoy.cli.manifest import parse, problems
+from convoy_controllers.resources import TRAINING_JOBS
 from convoy_controllers.trainingjob.pods import pod
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.dry_runs import DryRuns
-from convoy_operator.resources import TRAINING_JOBS
 
 WORKER: dict[str, Any] = {"name": "worker", "image": "example.com/a:1", "command": ["python", "a.py"]}
 DISK = {"name": "d", "emptyDir": {}}

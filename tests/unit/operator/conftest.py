@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pytest
 import structlog
 
+from convoy_controllers.resources import PODS, Resource
 from convoy_operator import errors
 from convoy_operator.gateway import Object, Page
-from convoy_operator.resources import PODS, Resource
 
 T = TypeVar("T")
 

@@ -12,12 +12,13 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.callers import Caller
+from convoy_controllers.keys import Key
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
 from convoy_operator.hub import sessions
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.ca import Authority, make_authority
 from convoy_operator.hub.sessions import Sessions
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -82,7 +83,7 @@ class Silent:
 class AgentsHarness:
     """Agents of a world with one job of one pod, under a clock that the test sets."""
 
-    KEY = Key(TRAINING_JOB, "ns", "job")
+    KEY = Key(TRAINING_JOB.name, "ns", "job")
 
     @pytest.fixture(autouse=True)
     async def hub(self, api: FakeApi) -> None:

@@ -26,6 +26,7 @@ from convoy_agents.channels import dial
 from convoy_agents.enrol import signing_request
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import node_of
+from convoy_controllers.resources import SECRETS
 from convoy_crds.terms import HUB_SERVER_NAME
 from convoy_operator import errors
 from convoy_operator.hub.ca import Authority, BadRequest, Identity, _pem, load_or_make, make_authority
@@ -33,7 +34,6 @@ from convoy_operator.hub.certificate import ServerCertificate
 from convoy_operator.hub.enrolment import _MOST_PEERS, Refused, Throttle, reviewed_node
 from convoy_operator.hub.server import HubServer
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import SECRETS
 from convoy_operator.settings import Settings
 
 from .conftest import FakeApi

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.resources import TRAINING_JOBS
 from convoy_controllers.trainingjob.pods import pod
 from convoy_crds.layout import slots
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import errors
 from convoy_operator.chart_test import NAME, Failed, manifest, outcome, standing, take_away, train
 from convoy_operator.gateway import Object
-from convoy_operator.resources import TRAINING_JOBS
 
 from .conftest import FakeApi
 

@@ -12,11 +12,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
+from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_operator import client as client_module
 from convoy_operator import errors
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import PODS, TRAINING_JOBS
 from convoy_operator.settings import Settings
 
 Handler = Callable[[web.Request], Any]

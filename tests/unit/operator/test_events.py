@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from convoy_operator.resources import ENGINES, TRAINING_JOBS
 
 from convoy_controllers.plan import Event
+from convoy_controllers.resources import ENGINES, TRAINING_JOBS
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_operator import errors
 from convoy_operator.events import PER_OBJECT, WINDOW, Recorder

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from convoy_controllers.cached import Parent
 from convoy_crds.goodput import Cause
 from convoy_crds.terms import MANAGED_BY
 from convoy_operator.goodput_meter import GoodputMeter
-from convoy_operator.views import Parent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,6 +13,7 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace, Slow
 from convoy_controllers.nodehealth.wanted import Marks
+from convoy_controllers.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
 from convoy_controllers.testing.builders import make_job
 from convoy_crds.meta import Condition
 from convoy_operator import errors, views
@@ -21,7 +22,6 @@ from convoy_operator.guarding.keeper import Keeper
 from convoy_operator.guarding.marks import patches
 from convoy_operator.guarding.seeing import Sight
 from convoy_operator.metrics import Metrics
-from convoy_operator.resources import GUARD_POLICIES, NODE_HEALTHS, NODES, PODS
 from convoy_operator.world import World
 
 from .conftest import FakeApi

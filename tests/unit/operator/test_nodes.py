@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from convoy_controllers.cached import Node
+from convoy_controllers.resources import NODES
 from convoy_operator import errors, views
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.nodes import Labeler, wanted
-from convoy_operator.resources import NODES
-from convoy_operator.views import Node
 from convoy_operator.world import World
 
 from .conftest import FakeApi

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import Inspect, PodWarning
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.pod_events import AT_ONCE, LEAST_SECONDS, PodEvents, same, warning
 from convoy_operator.world import World
 
-KEY = Key(TRAINING_JOB, "ns", "job")
+KEY = Key(TRAINING_JOB.name, "ns", "job")
 MISSING = 'MountVolume.SetUp failed for volume "scripts" : configmap "scritps" not found'
 TIMED_OUT = "Unable to attach or mount volumes: unmounted volumes=[scripts], unattached volumes=[]"
 SANDBOX = (
@@ -234,7 +235,9 @@ async def test_all_jobs_together_ask_so_often_and_no_more() -> None:
     bench = Bench()
     for number in range(200):
         bench.pod(str(number))
-        bench.events.request(Key(TRAINING_JOB, "ns", f"job-{number}"), Inspect(f"p-{number}", str(number)))
+        bench.events.request(
+            Key(TRAINING_JOB.name, "ns", f"job-{number}"), Inspect(f"p-{number}", str(number))
+        )
     task = asyncio.create_task(bench.events.run())
     for _ in range(400):
         await asyncio.sleep(0)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Node
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import NodeView, PodView
 from convoy_operator import views
 from convoy_operator.hub.node_views import node_view
 from convoy_operator.hub.presence import Presence
 from convoy_operator.hub.witness import Case
-from convoy_operator.keys import Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
-from convoy_operator.views import Node
 from convoy_operator.world import World
 
 from .conftest import FakeApi

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from convoy_operator.keys import TRAINING_JOB, Key
-from convoy_operator.resources import PODS, TRAINING_JOBS
 
+from convoy_controllers.keys import Key
 from convoy_controllers.plan import DeletePod, EndPod, Event, NodeView, PickPort, Plan, SlotView
+from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.reasons.catalogue import Reasons
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
 from convoy_operator.events import Recorder
 from convoy_operator.metrics import Metrics
@@ -25,7 +26,7 @@ from convoy_operator.world import World
 
 from .conftest import FakeApi
 
-KEY = Key(TRAINING_JOB, "ns", "job")
+KEY = Key(TRAINING_JOB.name, "ns", "job")
 
 
 class FakeAgents:
@@ -71,7 +72,9 @@ class Harness:
             agents=self.agents,
             metrics=self.metrics,
             settings=Settings(**settings),
-            planners={TRAINING_JOB: lambda world, slots, parent, refused, now: self.plan(parent, refused)},
+            planners={
+                TRAINING_JOB.name: lambda world, slots, parent, refused, now: self.plan(parent, refused)
+            },
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
             clock=lambda: self.time,
         )
@@ -102,7 +105,7 @@ class Harness:
         }
 
     def errors(self, cause: str) -> float:
-        return self.metrics.reconcile_errors.labels(TRAINING_JOB, cause)._value.get()
+        return self.metrics.reconcile_errors.labels(TRAINING_JOB.name, cause)._value.get()
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.plan import Plan, PodView, RankView, SlotView
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
 from convoy_crds.terms import ANNOTATION_BORN
 from convoy_operator.metrics import Metrics
 from convoy_operator.recovery_meter import RecoveryMeter
-from convoy_operator.views import Parent, Pod
 from convoy_operator.world import World
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Parent, Pod
 from convoy_controllers.plan import PodView
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
@@ -20,7 +21,6 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import views
 from convoy_operator.metrics import Metrics
 from convoy_operator.recovery_meter import RecoveryMeter
-from convoy_operator.views import Parent, Pod
 from convoy_operator.world import World
 
 OWN_IMAGE = {"spec": {"containers": [{"image": "mine", "command": ["python", "train.py"]}]}}

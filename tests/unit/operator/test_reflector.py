@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.cached import Node
+from convoy_controllers.resources import NODES
 from convoy_operator import errors, views
 from convoy_operator.cache import Store
 from convoy_operator.metrics import Metrics
 from convoy_operator.reflector import Reflector
-from convoy_operator.resources import NODES
-from convoy_operator.views import Node
 
 
 def node(name: str, version: int, **labels: str) -> dict[str, Any]:

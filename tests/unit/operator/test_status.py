@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convoy_controllers.keys import Key
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
-from convoy_operator.keys import Key
 from convoy_operator.status import ProgressThrottle, merge_patch
 
 from .conftest import merged

@@ -17,19 +17,19 @@ from convoy_controllers.healthsweep.observed import BANDWIDTH, INVENTORY, METRIC
 from convoy_controllers.healthsweep.plan import advance
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
-from convoy_operator import errors, views
-from convoy_operator.events import Recorder
-from convoy_operator.guarding.keeper import Keeper
-from convoy_operator.guarding.seeing import Sight
-from convoy_operator.hub.sweeps import AGAIN_SECONDS, Sweeps
-from convoy_operator.metrics import Metrics
-from convoy_operator.resources import (
+from convoy_controllers.resources import (
     GUARD_POLICIES,
     HARDWARE_CLASSES,
     HEALTH_SWEEPS,
     NODE_HEALTHS,
     NODES,
 )
+from convoy_operator import errors, views
+from convoy_operator.events import Recorder
+from convoy_operator.guarding.keeper import Keeper
+from convoy_operator.guarding.seeing import Sight
+from convoy_operator.hub.sweeps import AGAIN_SECONDS, Sweeps
+from convoy_operator.metrics import Metrics
 from convoy_operator.sweeping import sweeper
 from convoy_operator.sweeping.sweeper import Sweeper
 from convoy_operator.world import World

@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 import pytest
 
+from convoy_controllers.resources import NODES, TRAINING_JOBS
 from convoy_crds.terms import LABEL_NODE_HEALTH
 from convoy_operator import uninstall
-from convoy_operator.resources import NODES, TRAINING_JOBS
 from convoy_operator.uninstall import objection, settled
 
 from .conftest import FakeApi

@@ -8,15 +8,16 @@ import pytest
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.guard.canary import SETTLE, TABLES
+from convoy_controllers.keys import Key
 from convoy_controllers.testing.builders import make_job
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views
 from convoy_operator.hub import watched
 from convoy_operator.hub.watching import Watches
-from convoy_operator.keys import TRAINING_JOB, Key
 from convoy_operator.metrics import Metrics
 from convoy_operator.world import World
 
-KEY = Key(TRAINING_JOB, "default", "job")
+KEY = Key(TRAINING_JOB.name, "default", "job")
 RANKS = 6
 
 

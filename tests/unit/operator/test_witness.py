@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.resources import LEASES
 from convoy_operator import errors, views
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.vouches import Vouches
 from convoy_operator.hub.witness import ABSENT, Witness
-from convoy_operator.resources import LEASES
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.keys import Key
 from convoy_operator import views
-from convoy_operator.keys import Key
 from convoy_operator.world import Triggers, World
 
 JOB = Key("TrainingJob", "ns", "j")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from convoy_controllers.cached import Pod
 from convoy_controllers.trainingjob.pod_ends import how
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.layout import present
@@ -25,7 +26,6 @@ from convoy_operator.dashboard.core.words import (
     ranges,
     until,
 )
-from convoy_operator.views import Pod
 
 CONDITIONS = (
     Column("Condition"),

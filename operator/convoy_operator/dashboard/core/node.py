@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from convoy_controllers.cached import Node, Pod
 from convoy_controllers.nodehealth.people import left_alone_until
 from convoy_crds.healthsweep import HealthSweep, NodeVerdict
 from convoy_crds.nodehealth import EvidenceKind, NodeHealth, Verdict
@@ -15,7 +16,6 @@ from convoy_operator.dashboard.core.nodes import TONES
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import ago, clock, duration, figure, job_link, until
-from convoy_operator.views import Node, Pod
 
 HISTORY = (Column("When"), Column("Turn", badge=True), Column("Why", wide=True))
 EVIDENCE = (

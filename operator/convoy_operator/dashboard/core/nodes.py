@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from convoy_controllers.cached import Node
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy
 from convoy_crds.nodehealth import NodeHealth, State
 from convoy_crds.telling import age
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Cell, Column, Row, Tone
 from convoy_operator.dashboard.core.words import node_link
-from convoy_operator.views import Node
 
 UNGUARDED = "Unguarded"
 """State of a node that Convoy has no record of."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from convoy_controllers.cached import Node, Pod
 from convoy_controllers.plan import PodView
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core.objects import Kept, keeper
-from convoy_operator.views import Node, Pod
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, training
 
+from convoy_controllers.cached import Pod
 from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
 from convoy_crds.nodehealth import NodeHealth
@@ -15,7 +16,6 @@ from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core import charts, distribution, node
 from convoy_operator.dashboard.core.objects import keeper
 from convoy_operator.dashboard.core.words import clock
-from convoy_operator.views import Pod
 
 
 def hardware_class() -> HardwareClass:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.resources import NODE_HEALTHS
 from convoy_operator import errors
 from convoy_operator.dashboard.presence import LASTING_SECONDS, NotedGateway, Presence
-from convoy_operator.resources import NODE_HEALTHS
 
 FORBIDDEN = errors.Forbidden(403, "no right")
 BROKEN = errors.Unavailable(500, "broken")

@@ -1,10 +1,20 @@
-"""The resources of the API server that the operator speaks of, and where they are."""
+"""Resources of the API server, and their URL paths."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from convoy_crds.meta import GROUP, VERSION
+from convoy_crds import (
+    checkpointstore,
+    engine,
+    guardpolicy,
+    hardwareclass,
+    healthsweep,
+    nodehealth,
+    trainingjob,
+)
+from convoy_crds.kind import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +30,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it: `v1`, `convoy.dev/v1alpha1`."""
+        """The form that objects carry: `v1`, `convoy.dev/v1alpha1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(
@@ -34,8 +44,14 @@ class Resource:
         return "/" + "/".join(parts)
 
 
+def of(kind: Kind[Any]) -> Resource:
+    """Return the resource of one of Convoy's kinds."""
+    return Resource(kind.group, kind.version, kind.plural, kind.name, kind.namespaced)
+
+
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+SERVICES = Resource("", "v1", "services", "Service")
 EVENTS = Resource("", "v1", "events", "Event")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -44,13 +60,13 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-TRAINING_JOBS = Resource(GROUP, VERSION, "trainingjobs", "TrainingJob")
-ENGINES = Resource(GROUP, VERSION, "engines", "Engine", namespaced=False)
-CHECKPOINT_STORES = Resource(GROUP, VERSION, "checkpointstores", "CheckpointStore", namespaced=False)
-GUARD_POLICIES = Resource(GROUP, VERSION, "guardpolicies", "GuardPolicy", namespaced=False)
-NODE_HEALTHS = Resource(GROUP, VERSION, "nodehealths", "NodeHealth", namespaced=False)
-HEALTH_SWEEPS = Resource(GROUP, VERSION, "healthsweeps", "HealthSweep", namespaced=False)
-HARDWARE_CLASSES = Resource(GROUP, VERSION, "hardwareclasses", "HardwareClass", namespaced=False)
+TRAINING_JOBS = of(trainingjob.KIND)
+ENGINES = of(engine.KIND)
+CHECKPOINT_STORES = of(checkpointstore.KIND)
+GUARD_POLICIES = of(guardpolicy.KIND)
+NODE_HEALTHS = of(nodehealth.KIND)
+HEALTH_SWEEPS = of(healthsweep.KIND)
+HARDWARE_CLASSES = of(hardwareclass.KIND)
 
 PARENTS = {resource.kind: resource for resource in (TRAINING_JOBS, ENGINES, CHECKPOINT_STORES)}
 """The kinds that are reconciled."""

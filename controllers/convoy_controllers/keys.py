@@ -1,16 +1,12 @@
-"""What the work queue holds: the name of one object to reconcile."""
+"""The name of one object to reconcile."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-TRAINING_JOB = "TrainingJob"
-ENGINE = "Engine"
-CHECKPOINT_STORE = "CheckpointStore"
-
 
 class Key(NamedTuple):
-    """One parent object."""
+    """One object that a controller reconciles."""
 
     kind: str
     namespace: str
