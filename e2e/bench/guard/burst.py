@@ -10,10 +10,10 @@ import asyncio
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_crds.meta import API_VERSION
-from e2e.bench.audit import Entry
-from e2e.bench.figures import Figures, Metric
-from e2e.bench.guarded import API, PATIENCE, guarded, labelled
-from e2e.bench.rig import Rig, rig
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.rig.audit import Entry
+from e2e.bench.rig.guard_policy import API, PATIENCE, guarded, labelled
+from e2e.bench.rig.rig import Rig, rig
 from e2e.cluster.progress import Progress
 
 NODES, REPEATS = 200, 5

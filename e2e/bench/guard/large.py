@@ -10,10 +10,10 @@ import asyncio
 import time
 
 from convoy_crds.meta import API_VERSION
-from e2e.bench import kwok
-from e2e.bench.api import each
-from e2e.bench.figures import Figures, Metric
-from e2e.bench.rig import Rig, rig
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.rig import kwok
+from e2e.bench.rig.api import each
+from e2e.bench.rig.rig import Rig, rig
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import Progress
 

@@ -9,9 +9,9 @@ from convoy_controllers.guard.detector import advance
 from convoy_controllers.guard.findings import Cause
 from convoy_controllers.guard.state import State, begin
 from convoy_controllers.testing.traces import Trace, read
-from e2e.bench.figures import Figures, Metric
 from e2e.bench.guard import judges
 from e2e.bench.guard.judges import Judge
+from e2e.bench.kit.figures import Figures, Metric
 from e2e.cluster import files
 
 FOLDER = files.CHECKOUT / "tests" / "data" / "straggler"
@@ -25,6 +25,12 @@ _CASES = (
     ("SE", 1.2, 4, 1.0),
 )
 """Trace, factor, steps within which it is to be named, share of the ranks for which it must be."""
+
+
+def bench(figures: Figures) -> None:
+    """Replay the traces as they are, then with slowness put in."""
+    as_they_are(figures)
+    slowed(figures)
 
 
 def as_they_are(figures: Figures) -> None:

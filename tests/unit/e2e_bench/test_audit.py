@@ -7,10 +7,10 @@ from pathlib import Path
 
 import orjson
 import pytest
-from e2e.bench import audit
-from e2e.bench.audit import Entry, Log
-from e2e.bench.jobs import Shape
-from e2e.bench.rollout import rollout, running_since
+from e2e.bench.rig import audit
+from e2e.bench.rig.audit import Entry, Log
+from e2e.bench.rig.jobs import Shape
+from e2e.bench.rig.rollout import rollout, running_since
 
 OPERATOR = "operator"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from e2e.bench.fake_pod import FakePod
+from e2e.bench.rig.fake_pod import FakePod
 
 from convoy_agents.wire import hub_pb2 as wire
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.figures import Figures, Metric
+from e2e.bench.kit.figures import Figures, Metric
 
 
 def rows(*values, target=None, baseline=""):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from e2e.bench.figures import Figures
 from e2e.bench.guard.jobs import tell
 from e2e.bench.guard.judges import OTHERS, Judge
 from e2e.bench.guard.lives import UNCONFIRMED, Accused, Life, live
+from e2e.bench.kit.figures import Figures
 
 from convoy_controllers.guard.faults import Fault
 from convoy_controllers.guard.synthetic import Job, play

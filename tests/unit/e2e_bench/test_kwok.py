@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 import yaml
-from e2e.bench import kwok
+from e2e.bench.rig import kwok
 from e2e.cluster.addresses import Addresses
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.figures import Figures
-from e2e.bench.saving import rows
-from e2e.bench.saving.libraries import DLROVER, RESILIENCY
-from e2e.bench.saving.memory import ALL, CPU, FULL, Found
-from e2e.bench.saving.peer import Moved
-from e2e.bench.saving.steps import EACH, SPARSE, WITHOUT
-from e2e.bench.saving.upload import Uploads
-from e2e.bench.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
+from e2e.bench.kit.figures import Figures
+from e2e.bench.tiercheck.saving import rows
+from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
+from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Found
+from e2e.bench.tiercheck.saving.peer import Moved
+from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
+from e2e.bench.tiercheck.saving.upload import Uploads
+from e2e.bench.tiercheck.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
 
 
 def found(**changes):

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from e2e.bench.schedules import Tally, digest, read
+from e2e.bench.tiercheck.schedules import Tally, digest, read
 
 
 def test_a_tally_goes_on_with_the_same_code_and_begins_anew_with_other(tmp_path: Path) -> None:

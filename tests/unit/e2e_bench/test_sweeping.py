@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.figures import Figures, Metric
-from e2e.bench.guard_sweep import count
-from e2e.bench.sweeping.fleets import Case, Fleet, Noise
-from e2e.bench.sweeping.intervals import share
-from e2e.bench.sweeping.rules import RULES
+from e2e.bench.guard.sweep import count
+from e2e.bench.guard.sweeping.fleets import Case, Fleet, Noise
+from e2e.bench.guard.sweeping.intervals import share
+from e2e.bench.guard.sweeping.rules import RULES
+from e2e.bench.kit.figures import Figures, Metric
 
 QUIET = Noise(fleet=0.0, test=1e-6)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from e2e.bench.usage import Usage
+from e2e.bench.kit.usage import Usage
 
 PAGES = 256
 """Of a MiB."""

@@ -1,0 +1,1 @@
+"""The dashboard with 500 jobs in a real browser."""

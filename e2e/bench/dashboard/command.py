@@ -1,0 +1,19 @@
+"""`python -m e2e.bench dashboard`."""
+
+from __future__ import annotations
+
+import sys
+
+from e2e.bench.dashboard import bench
+from e2e.bench.kit import figures
+from e2e.cluster.errors import ClusterError
+
+
+def run() -> None:
+    """500 jobs in a real browser; written to docs/bench/dashboard.json."""
+    found = figures.Figures()
+    try:
+        bench.bench(found)
+    except ClusterError as error:
+        sys.exit(str(error))
+    figures.publish(found, bench.NAME, bench.COMMAND, whole=True)

@@ -1,0 +1,36 @@
+"""`python -m e2e.bench guard`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from e2e.bench.guard import burst, fleet, jobs, large, replay, speed, storm, telemetry
+from e2e.bench.kit import figures
+from e2e.bench.kit.options import require_known
+
+PARTS: dict[str, Callable[[int, figures.Figures], None]] = {
+    "replay": lambda _, found: replay.bench(found),
+    "jobs": jobs.bench,
+    "fleet": fleet.bench,
+    "storm": storm.bench,
+    "speed": lambda _, found: speed.bench(found),
+    "telemetry": lambda _, found: telemetry.bench(found),
+    "burst": lambda _, found: burst.bench(found),
+    "large": lambda _, found: large.bench(found),
+}
+"""Parts by name. Each takes the number of seeds and the figures to add to."""
+
+
+def run(
+    seeds: Annotated[int, typer.Option(min=1, help="Of every synthetic job.")] = 50,
+    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(PARTS)}; default: all.")] = None,
+) -> None:
+    """Who is slow and why, on public traces and synthetic jobs; written to docs/bench/guard.json."""
+    require_known(only, PARTS)
+    found = figures.Figures()
+    for name in only or PARTS:
+        PARTS[name](seeds, found)
+    figures.publish(found, "guard", "make bench-guard", whole=not only and seeds >= 50)

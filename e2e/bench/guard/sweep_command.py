@@ -1,0 +1,17 @@
+"""`python -m e2e.bench guard-sweep`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from e2e.bench.guard import sweep
+from e2e.bench.kit import figures
+
+
+def run(fleets: Annotated[int, typer.Option(min=1, help="Per seed.")] = sweep.FLEETS) -> None:
+    """Sweeps of made-up fleets, beside others' rules; written to docs/bench/guard_sweep.json."""
+    found = figures.Figures()
+    sweep.bench(sweep.SEEDS, fleets, found)
+    figures.publish(found, sweep.NAME, sweep.COMMAND, whole=fleets >= sweep.FLEETS)

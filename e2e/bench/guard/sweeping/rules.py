@@ -1,0 +1,104 @@
+"""How a sweep finds slow nodes: Convoy's, and others' by their published rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from convoy_controllers.guard.sweep import judging, pairs
+from convoy_controllers.guard.sweep.measuring import Better, Measured, Member, Pair
+from convoy_controllers.guard.sweep.state import PairState, Settings
+from convoy_controllers.guard.sweep.verdict import Outcome
+from e2e.bench.guard.sweeping.fleets import RACK, Fleet
+
+
+@dataclass(frozen=True)
+class Said:
+    """Of one fleet."""
+
+    failed: frozenset[int]
+    unknown: frozenset[int] = frozenset()
+    rounds: int = 0
+
+
+Rule = Callable[[Fleet, int], Said]
+
+
+def convoy(fleet: Fleet, seed: int) -> Said:
+    """Two matchings, confirmed by good partners; limits from the fleet itself."""
+    state, rounds = _begin(fleet, seed), 0
+    while todo := pairs.next_round(state):
+        rounds += 1
+        state = _run(fleet, state, todo)
+    said: dict[Outcome, set[int]] = {outcome: set() for outcome in Outcome}
+    for one in judging.verdicts(state)[: fleet.count]:
+        said[one.outcome].add(int(one.subject))
+    return Said(frozenset(said[Outcome.FAIL]), frozenset(said[Outcome.INCONCLUSIVE]), rounds)
+
+
+def unconfirmed(fleet: Fleet, seed: int) -> Said:
+    """Ablation of Convoy's: who is suspected after two matchings fails."""
+    state = _begin(fleet, seed)
+    for _ in range(2):
+        state = _run(fleet, state, pairs.next_round(state))
+    return Said(frozenset(int(one) for one in state.suspects), rounds=2)
+
+
+def _begin(fleet: Fleet, seed: int) -> PairState:
+    members = [Member(f"{at:04d}", f"rack-{at // RACK}") for at in range(fleet.count)]
+    return pairs.start(members, Settings(better=Better.LOWER), seed)
+
+
+def _run(fleet: Fleet, state: PairState, todo: Sequence[Pair]) -> PairState:
+    took = fleet.run([(int(one), int(other)) for one, other in todo])
+    return pairs.heard(state, [Measured(*one) for one in zip(todo, took, strict=True)])
+
+
+def second_pass(margin: float) -> Rule:
+    """A bound on a pair's time; both ends of a slow pair once more, each with one that passed.
+
+    As in GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
+    """
+
+    def rule(fleet: Fleet, _: int) -> Said:
+        first = fleet.matching()
+        suspects: list[int] = []
+        passed: list[int] = []
+        for one, took in zip(first, fleet.run(first), strict=True):
+            (suspects if took > 1 + margin else passed).extend(one)
+        if not passed or not suspects:
+            return Said(frozenset(), rounds=1)
+        again = fleet.run([(one, fleet.pick(passed)) for one in suspects])
+        return Said(
+            frozenset(one for one, value in zip(suspects, again, strict=True) if value > 1 + margin), rounds=2
+        )
+
+    return rule
+
+
+def twice_median(fleet: Fleet, _: int) -> Said:
+    """Two rounds, the second of the slowest with the fastest; a node's time is its lower one.
+
+    Slow above twice the median, as in intelligent-machine-learning/dlrover,
+    master/elastic_training/rdzv_manager.py.
+    """
+    first = fleet.matching()
+    best = np.full(fleet.count, np.inf)
+    for one, took in zip(first, fleet.run(first), strict=True):
+        best[list(one)] = took
+    order = [int(one) for one in np.argsort(best)]
+    second = [(order[at], order[-1 - at]) for at in range(fleet.count // 2)]
+    for one, took in zip(second, fleet.run(second), strict=True):
+        best[list(one)] = np.minimum(best[list(one)], took)
+    return Said(frozenset(int(one) for one in np.flatnonzero(best > 2 * np.median(best))), rounds=2)
+
+
+RULES: dict[str, Rule] = {
+    "Convoy": convoy,
+    "10 % margin and second pass": second_pass(0.10),
+    "30 % margin and second pass": second_pass(0.30),
+    "two rounds, 2 x median": twice_median,
+    "not confirmed": unconfirmed,
+}

@@ -1,0 +1,1 @@
+"""Figures, their files and options: the parts that all benches share."""

@@ -1,0 +1,227 @@
+"""One node's agent as the hub meets it: the real wire, a real certificate, fake pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from convoy_agents.backoff import Backoff
+from convoy_agents.channels import Identity, dial
+from convoy_agents.wire import hub_pb2 as wire
+from convoy_agents.wire import hub_pb2_grpc
+from convoy_crds.terms import HUB_SERVER_NAME
+from e2e.bench.rig.fake_pod import FakePod
+
+HEARTBEAT_SECONDS = 1.0
+_WELCOME_SECONDS = 5.0
+_VERSION = "bench"
+
+Call = grpc.aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
+Crews = dict[tuple[str, int], set[str]]
+"""By job uid and incarnation: the nodes whose agents were told of it. All agents share it."""
+
+
+@dataclass(eq=False)
+class FakeAgent:
+    """Dials, says Hello, beats once per second, reports what changed, does what it is told."""
+
+    node: str
+    hub: str
+    identity: Identity
+    crews: Crews
+    shut_down: Callable[[FakePod, int], None]
+    """A launcher was told to end with this exit code."""
+    progressing: Callable[[FakePod], bool]
+    pods: dict[str, FakePod] = field(default_factory=dict)
+    connected: bool = False
+    dead: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the node is gone: nothing is said, and nobody is told so."""
+    measure: Callable[[wire.SweepOrder, str], wire.SweepReport] | None = None
+    """What it reports when it is to measure itself; None while it does not."""
+    telemetry: bool = False
+    """Whether it passes on what ranks spend their steps on."""
+    _reports: list[wire.SweepReport] = field(default_factory=list)
+    _changed: dict[str, None] = field(default_factory=dict)
+    _gone: list[str] = field(default_factory=list)
+    _told: list[wire.PodTelemetry] = field(default_factory=list)
+    _held: dict[str, str] = field(default_factory=dict)
+    """By job that has checkpoints in this node's memory: the newest warrant."""
+    _held_anew: bool = False
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _boot: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def meet(self, pod: FakePod) -> None:
+        """A pod's launcher has connected."""
+        self.pods[pod.uid] = pod
+        self._tell(pod.uid)
+
+    def reboot(self) -> None:
+        """Nothing is left of what was in the node's memory."""
+        self.pods.clear()
+        self._told.clear()
+        self._held.clear()
+        self._held_anew = False
+
+    def unmount(self, uid: str) -> None:
+        """The pod has left the node."""
+        if self.pods.pop(uid, None) is not None:
+            self._changed.pop(uid, None)
+            self._gone.append(uid)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Holds a session until cancelled; dials again as agents do."""
+        backoff = Backoff()
+        while True:
+            while self.dead.is_set():  # noqa: ASYNC110 - a node that is gone waits for nothing
+                await asyncio.sleep(HEARTBEAT_SECONDS)
+            began = time.monotonic()
+            try:
+                await self._session()
+            except (grpc.aio.AioRpcError, TimeoutError, ConnectionError, asyncio.InvalidStateError):
+                # The last is what a write to a stream raises that has ended.
+                pass
+            except asyncio.CancelledError:
+                # gRPC raises it for a call that broke, too.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+            self.connected = False
+            if time.monotonic() - began > 10.0:
+                backoff.reset()
+            await asyncio.sleep(backoff.next())
+
+    async def _session(self) -> None:
+        async with dial(self.hub, HUB_SERVER_NAME, self.identity.authority, self.identity) as channel:
+            call: Call = hub_pb2_grpc.HubStub(channel).Session()
+            try:
+                async with asyncio.timeout(_WELCOME_SECONDS):
+                    await call.write(wire.AgentMessage(hello=self._hello()))
+                    first = await call.read()
+                if not isinstance(first, wire.HubMessage) or first.WhichOneof("body") != "welcome":
+                    raise ConnectionError("no leader there")
+                self.connected = True
+                await self._converse(call)
+            finally:
+                call.cancel()
+
+    def _hello(self) -> wire.Hello:
+        self._changed.clear()
+        self._gone.clear()
+        return wire.Hello(
+            node=self.node,
+            boot_id=self._boot,
+            peer_address=f"{self.node}:8472",
+            version=_VERSION,
+            pods=[pod.report() for pod in self.pods.values()],
+            holdings=self._holdings(),
+            hardware=wire.Hardware(known=True),
+        )
+
+    async def _converse(self, call: Call) -> None:
+        ends = [asyncio.create_task(self._read(call)), asyncio.create_task(self._write(call))]
+        try:
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in ends:
+                task.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _read(self, call: Call) -> None:
+        while isinstance(message := await call.read(), wire.HubMessage):
+            if not self.dead.is_set():
+                self._obey(message)
+
+    def _obey(self, message: wire.HubMessage) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "redirect":
+            raise ConnectionError("another leads")
+        if kind == "sweep_order" and self.measure is not None:
+            self._reports.append(self.measure(message.sweep_order, self.node))
+            self._wake.set()
+        if kind == "forget":
+            self._hold(message.forget.job_uid, None)
+        if kind not in ("assignment", "pick_port", "shutdown"):
+            return
+        told = getattr(message, kind)
+        pod = self.pods.get(told.pod_uid)
+        if pod is None:
+            return
+        if kind == "assignment":
+            crew = self.crews.setdefault((told.job_uid, told.incarnation), set())
+            crew.add(self.node)
+            pod.assign(told, crew, time.time())
+            if pod.interval:
+                self._hold(told.job_uid, told.warrant)
+        elif kind == "pick_port":
+            pod.pick(told)
+        else:
+            pod.ended = True
+            self.shut_down(pod, told.exit_code)
+        self._tell(pod.uid)
+
+    async def _write(self, call: Call) -> None:
+        beat = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
+        while True:
+            self._wake.clear()
+            if self.dead.is_set():
+                await asyncio.sleep(HEARTBEAT_SECONDS)
+                continue
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + HEARTBEAT_SECONDS
+                pulse = wire.Heartbeat(sent_unix_ms=int(time.time() * 1000))
+                await call.write(wire.AgentMessage(heartbeat=pulse))
+                self._progress()
+            if self._held_anew:
+                self._held_anew = False
+                await call.write(wire.AgentMessage(holdings=self._holdings()))
+            told, self._told = self._told, []
+            if told:
+                await call.write(wire.AgentMessage(telemetry=wire.Telemetry(pods=told)))
+            gone, self._gone = self._gone, []
+            for uid in gone:
+                await call.write(wire.AgentMessage(pod_gone=wire.PodGone(pod_uid=uid)))
+            reports, self._reports = self._reports, []
+            for report in reports:
+                await call.write(wire.AgentMessage(sweep=report))
+            changed, self._changed = self._changed, {}
+            for uid in changed:
+                if (pod := self.pods.get(uid)) is not None:
+                    await call.write(wire.AgentMessage(pod=pod.report()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, beat - time.monotonic())):
+                    await self._wake.wait()
+
+    def _progress(self) -> None:
+        """What real agents fold into one report a second and pod."""
+        now = time.time()
+        for pod in self.pods.values():
+            if pod.incarnation and not pod.ended and self.progressing(pod):
+                pod.advance(now)
+                self._changed[pod.uid] = None
+                if self.telemetry:
+                    self._told.append(pod.telemetry())
+
+    def _hold(self, job_uid: str, warrant: str | None) -> None:
+        """The node's memory has checkpoints of this job by this warrant; none of it without."""
+        if self._held.get(job_uid) != warrant:
+            self._held.pop(job_uid, None)
+            if warrant is not None:
+                self._held[job_uid] = warrant
+            self._held_anew = True
+            self._wake.set()
+
+    def _holdings(self) -> wire.Holdings:
+        return wire.Holdings(held=[wire.Held(job_uid=uid, warrant=one) for uid, one in self._held.items()])
+
+    def _tell(self, uid: str) -> None:
+        self._changed[uid] = None
+        self._wake.set()

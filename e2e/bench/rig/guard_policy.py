@@ -1,0 +1,35 @@
+"""A guard over all of a rig's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from convoy_crds.meta import API_VERSION
+from convoy_crds.terms import LABEL_NODE_HEALTH
+from e2e.bench.rig.rig import Rig
+
+API = f"/apis/{API_VERSION}"
+PATIENCE = 120.0
+_NAME = "all"
+
+
+@asynccontextmanager
+async def guarded(made: Rig) -> AsyncIterator[None]:
+    """A GuardPolicy that acts, once every node's hardware is known; afterwards nothing of it is left."""
+    policy = {"apiVersion": API_VERSION, "kind": "GuardPolicy", "metadata": {"name": _NAME}}
+    await made.api.create(f"{API}/guardpolicies", {**policy, "spec": {"mode": "Act"}})
+    try:
+        await made.until(lambda: labelled(made, "Unverified"), PATIENCE, "all hardware is known")
+        yield
+    finally:
+        await made.api.delete(f"{API}/guardpolicies/{_NAME}")
+        await made.until(lambda: labelled(made, None), PATIENCE, "nothing is left on nodes")
+        await made.api.delete(f"{API}/nodehealths")
+        await made.api.delete(f"{API}/hardwareclasses")
+
+
+async def labelled(made: Rig, state: str | None) -> bool:
+    """Whether the guard says this of every node; None: nothing."""
+    found = await made.api.get("/api/v1/nodes")
+    return {one["metadata"]["labels"].get(LABEL_NODE_HEALTH) for one in found["items"]} == {state}

@@ -1,0 +1,74 @@
+"""The jobs of the bench: so many of so many workers, as a TrainingJob and as a JobSet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convoy_crds.meta import API_VERSION
+from e2e.bench.rig.api import Object
+
+SPACE = "bench"
+PODS = f"/api/v1/namespaces/{SPACE}/pods"
+TRAINING_JOBS = f"/apis/{API_VERSION}/namespaces/{SPACE}/trainingjobs"
+JOBS = f"/apis/batch/v1/namespaces/{SPACE}/jobs"
+JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+JOBSETS = f"/apis/{JOBSET_API}/namespaces/{SPACE}/jobsets"
+ENGINE = "gpt"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Jobs times workers."""
+
+    jobs: int
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.jobs}x{self.workers}"
+
+    @property
+    def pods(self) -> int:
+        """Of all jobs."""
+        return self.jobs * self.workers
+
+    @property
+    def names(self) -> list[str]:
+        """Of the jobs."""
+        return [f"job-{self}-{index}" for index in range(self.jobs)]
+
+
+ONE_LARGE, HUNDRED, THOUSAND_SMALL = Shape(1, 1000), Shape(100, 10), Shape(1000, 1)
+
+
+def training_job(name: str, workers: int, *, checkpoints: bool = False) -> Object:
+    """A TrainingJob of an engine of the catalogue, with or without checkpoints in its nodes' memory."""
+    kept = {"checkpoint": {"interval": "10s", "tiers": {"local": {}, "peer": {"copies": 1}}}}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {
+            "engine": {"name": ENGINE, "params": {"steps": 10_000_000}},
+            "roles": [{"name": "worker", "replicas": workers}],
+            **(kept if checkpoints else {}),
+        },
+    }
+
+
+def job_set(name: str, workers: int) -> Object:
+    """The JobSet that its users would write for the same: one Job of so many indexed pods."""
+    container = {"name": "worker", "image": "convoy/workloads:bench", "command": ["train"]}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    job = {
+        "parallelism": workers,
+        "completions": workers,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": {"spec": pod},
+    }
+    return {
+        "apiVersion": JOBSET_API,
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}]},
+    }

@@ -1,0 +1,62 @@
+"""How much of the machine others use: figures of a shared machine are worth what is known of that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from pathlib import Path
+
+from e2e.bench.rig.programs import cpu_seconds
+from e2e.cluster.cluster import Cluster
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float:
+    """Processor time that all of the machine has used since it was started."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq = map(int, words[:7])
+    return (user + nice + system + irq + softirq) / _TICKS
+
+
+class Others:
+    """What the machine has done since `begin`, less what this process and the rig's have done."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.begin()
+
+    def begin(self) -> None:
+        """From now on."""
+        self._at, self._busy = time.monotonic(), busy_seconds()
+        self._alive, self._ended = self._rig(), _ended_seconds()
+        self._self = time.process_time()
+
+    def cores(self) -> float:
+        """Processors that others have kept busy."""
+        now = self._rig()
+        ours = time.process_time() - self._self
+        # The whole life of what has ended is in one sum; what it had used before is taken off again.
+        ours += sum(now.values()) - sum(self._alive.values()) + _ended_seconds() - self._ended
+        return max(0.0, (busy_seconds() - self._busy - ours) / (time.monotonic() - self._at))
+
+    async def gone(self, most: float, seconds: float, patience: float) -> None:
+        """Waits until they have used at most so many processors for so long, but not beyond our patience."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            self.begin()
+            await asyncio.sleep(seconds)
+            if self.cores() <= most:
+                return
+
+    def _rig(self) -> dict[int, float]:
+        living = [process for process in self._cluster.state().processes.values() if process.alive]
+        return {process.pid: cpu_seconds(process) for process in living}
+
+
+def _ended_seconds() -> float:
+    """Processor time of all our processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

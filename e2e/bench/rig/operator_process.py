@@ -1,0 +1,84 @@
+"""Convoy's operator as a cluster runs it: its own process, its chart's rights, its real hub."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from e2e.bench.rig.accounts import account_config
+from e2e.bench.rig.api import Api
+from e2e.bench.rig.plane import OPERATOR_USER, Plane
+from e2e.bench.rig.programs import Part
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.run import tail
+from e2e.install import NAMESPACE
+
+SESSION_PORT, METRICS_PORT = 8471, 8080
+_NAME = "operator"
+
+
+class OperatorProcess(Part):
+    """One replica, as the chart has it."""
+
+    def __init__(self, plane: Plane) -> None:
+        super().__init__(plane.programs, _NAME)
+        self._plane = plane
+        self._config = Path()
+
+    @property
+    def hub(self) -> str:
+        """Where agents dial it."""
+        return f"{self._plane.host}:{SESSION_PORT}"
+
+    async def prepare(self, api: Api) -> None:
+        """Gets it the rights of the chart's service account."""
+        self._config = await account_config(self._plane, api, OPERATOR_USER)
+
+    def start(self, qps: float) -> None:
+        """Starts it with a limit of requests per second, 0 for none; the burst is the chart's."""
+        plane = self._plane
+        environment = {
+            "KUBECONFIG": str(self._config),
+            "CONVOY_NAMESPACE": NAMESPACE,
+            "CONVOY_POD_NAME": _NAME,
+            "CONVOY_POD_IP": plane.host,
+            "CONVOY_HUB_BIND": plane.host,
+            "CONVOY_HTTP_BIND": plane.host,
+            "CONVOY_ENGINES_DIR": str(plane.engines),
+            "CONVOY_QPS": str(qps),
+            "CONVOY_LOG_LEVEL": "WARNING",
+        }
+        plane.programs.start(_NAME, [sys.executable, "-m", "convoy_operator"], environment)
+
+    async def ready(self, agents: int, deadline: float = 60.0) -> None:
+        """Waits until it leads and has so many agents' sessions."""
+        end = time.monotonic() + deadline
+        while True:
+            self._plane.programs.check(_NAME)
+            found = await asyncio.to_thread(self.metrics)
+            if found.get("convoy_leader") == 1 and found.get("convoy_agents_connected", 0) >= agents:
+                return
+            if time.monotonic() > end:
+                said = tail(self._plane.programs.log(_NAME), 1000)
+                raise ClusterError(f"the operator is not ready after {deadline:g} s: {found}\n{said}")
+            await asyncio.sleep(0.2)
+
+    def metrics(self) -> dict[str, float]:
+        """Its metrics that have no labels; none while it does not answer."""
+        try:
+            with urllib.request.urlopen(
+                f"http://{self._plane.host}:{METRICS_PORT}/metrics", timeout=5
+            ) as page:
+                lines = page.read().decode().splitlines()
+        except (urllib.error.URLError, OSError):
+            return {}
+        pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
+        return {name: float(value) for name, value in pairs}
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._plane.programs.kill(_NAME)

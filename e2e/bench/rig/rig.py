@@ -1,0 +1,228 @@
+"""Rig, operator and swarm together: what a scenario works with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from convoy_crds.terms import LABEL_AGENT_READY, LABEL_JOB
+from e2e.bench.rig.api import Api, ApiError, each
+from e2e.bench.rig.audit import Entry, Log
+from e2e.bench.rig.jobs import JOBS, JOBSETS, PODS, SPACE, TRAINING_JOBS, Shape, training_job
+from e2e.bench.rig.kwok import FALL
+from e2e.bench.rig.machine_use import Others
+from e2e.bench.rig.operator_process import OperatorProcess
+from e2e.bench.rig.plane import Plane
+from e2e.bench.rig.swarm import Swarm, identities
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.cluster.run import tail
+from e2e.install import NAMESPACE
+
+_CLEAR_SECONDS = 180.0
+_LOOK_SECONDS = 0.2
+# Processors that others may use for a machine to be called left alone, and for how long.
+_QUIET, _QUIET_SECONDS = 0.2, 3.0
+
+
+class Rig:
+    """Everything that runs, and the audit log of what it did."""
+
+    def __init__(
+        self, plane: Plane, api: Api, operator: OperatorProcess, progress: Progress, patience: float
+    ) -> None:
+        self.plane = plane
+        self.api = api
+        self.operator = operator
+        self.say = progress.say
+        self.log = Log(plane.control.audit_log)
+        self.disturbance = 0.0
+        """Processors that others used in the worst of the waits since this was set to 0."""
+        self.checkpoints = False
+        """Whether jobs are created with checkpoints in memory."""
+        self._others = Others(plane.cluster)
+        self._patience = patience
+        self._swarm: Swarm | None = None
+
+    @property
+    def swarm(self) -> Swarm:
+        """All nodes' agents."""
+        if self._swarm is None:
+            raise ClusterError("the operator has not been started")
+        return self._swarm
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The audit log since the last `forget`, as far as it is written by now."""
+        self.log.read()
+        return self.log.entries
+
+    @asynccontextmanager
+    async def operating(self, qps: float) -> AsyncIterator[None]:
+        """The operator leads, all agents have dialled, all nodes are labelled; afterwards nobody is there."""
+        self.operator.start(qps)
+        try:
+            await self.operator.ready(0)
+            if self._swarm is None:
+                certificates = await identities(self.api, NAMESPACE, self.plane.nodes)
+                self._swarm = Swarm(self.api, self.operator.hub, certificates)
+            await self.swarm.start()
+            await self.operator.ready(len(self.plane.nodes))
+            await self.until(self._labelled, 60, "all nodes labelled")
+            yield
+        finally:
+            if self._swarm is not None:
+                self._swarm.training = False
+                await self._swarm.stop()
+            await asyncio.to_thread(self.operator.stop)
+
+    async def _labelled(self) -> bool:
+        found = await self.api.get("/api/v1/nodes", labelSelector=f"{LABEL_AGENT_READY}=true")
+        return len(found["items"]) == len(self.plane.nodes)
+
+    async def until(
+        self, holds: Callable[[], Awaitable[bool]], seconds: float, what: str, every: float = 0.2
+    ) -> None:
+        """Waits until `holds`; ClusterError when it never does."""
+        deadline = time.monotonic() + seconds
+        while not await holds():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"not within {seconds:g} s: {what}")
+            await asyncio.sleep(every)
+
+    async def quiet(self) -> None:
+        """Waits, while there is patience, until others leave the machine alone; then measuring may begin."""
+        await self._others.gone(_QUIET, _QUIET_SECONDS, self._patience)
+        self._others.begin()
+
+    async def comes(self, holds: Callable[[], bool], seconds: float, program: str = "operator") -> bool:
+        """Whether it comes to hold in that time; not when the program it is up to ends before."""
+        deadline = time.monotonic() + seconds
+        try:
+            while not holds():
+                if self.plane.programs.get(program) is None:
+                    self.say(f"{program} has ended:\n{tail(self.plane.programs.log(program), 500)}")
+                    return False
+                if time.monotonic() > deadline:
+                    self.say(f"not within {seconds:g} s")
+                    return False
+                await asyncio.sleep(_LOOK_SECONDS)
+            return True
+        finally:
+            self.disturbance = max(self.disturbance, self._others.cores())
+
+    async def crash(self) -> None:
+        """Every node of the group that falls is gone: agent, kubelet, and the way to its pods."""
+        self.swarm.fall(self.plane.fall)
+        await asyncio.to_thread(self.plane.programs.kill, f"kwok-{FALL}")
+        await asyncio.to_thread(self.plane.cut, cut=True)
+
+    async def reboot(self) -> None:
+        """They are back, and nothing runs there that ran before."""
+        await asyncio.to_thread(self.plane.cut, cut=False)
+        await asyncio.to_thread(self.plane.start_kwok, FALL)
+        self.swarm.rise(self.plane.fall)
+
+    async def create(self, shape: Shape) -> None:
+        """Creates the TrainingJobs of a shape, as fast as the server takes them."""
+        await each(
+            shape.names,
+            lambda name: self.api.create(
+                TRAINING_JOBS, training_job(name, shape.workers, checkpoints=self.checkpoints)
+            ),
+        )
+
+    async def each_job(self, names: Iterable[str], patch: dict[str, object]) -> None:
+        """Patches the spec of all these jobs."""
+        await each(names, lambda name: self.api.patch(f"{TRAINING_JOBS}/{name}", {"spec": patch}))
+
+    async def clear(self) -> None:
+        """Deletes all jobs and pods, and returns when they are gone."""
+        background = {"propagationPolicy": "Background"}
+        for collection in (TRAINING_JOBS, JOBSETS):
+            try:
+                await self.api.delete(collection, **background)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+        deadline = time.monotonic() + _CLEAR_SECONDS
+        while True:
+            left = [
+                name for name in (PODS, JOBS, TRAINING_JOBS) if (await self.api.get(name, limit="1"))["items"]
+            ]
+            if not left:
+                break
+            if time.monotonic() > deadline:
+                raise ClusterError(f"still there after {_CLEAR_SECONDS:g} s: {', '.join(left)}")
+            # What a garbage collector would do in its own time.
+            await self.api.delete(PODS, gracePeriodSeconds="0")
+            await asyncio.sleep(0.5)
+        await self.api.delete(f"/api/v1/namespaces/{SPACE}/events")
+        # The last watch events of what is gone, and the operator's own look at it.
+        await asyncio.sleep(2.0)
+
+
+async def twins(api: Api) -> list[str]:
+    """Slots of jobs that have more than one pod."""
+    found = await api.get(PODS, labelSelector=LABEL_JOB)
+    seen: set[tuple[str, str]] = set()
+    doubled = []
+    for pod in found["items"]:
+        labels = pod["metadata"]["labels"]
+        slot = (labels[LABEL_JOB], labels["convoy.dev/index"])
+        if slot in seen:
+            doubled.append("/".join(slot))
+        seen.add(slot)
+    return doubled
+
+
+@asynccontextmanager
+async def rig(nodes: int, progress: Progress, patience: float) -> AsyncIterator[Rig]:
+    """Brings the rig up, and takes everything away in the end."""
+    plane = Plane(nodes, progress)
+    try:
+        await asyncio.to_thread(plane.up)
+        pki = plane.control.pki
+        async with Api(
+            plane.control.server, pki / "kubernetes-ca.crt", pki / "admin.crt", pki / "admin.key"
+        ) as api:
+            await _furnish(plane, api)
+            operator = OperatorProcess(plane)
+            await operator.prepare(api)
+            yield Rig(plane, api, operator, progress, patience)
+    finally:
+        # Not to be interrupted by a second signal half-way: `make clean` would still find the rest.
+        await asyncio.shield(asyncio.to_thread(plane.down))
+
+
+async def _furnish(plane: Plane, api: Api) -> None:
+    """The namespace of the jobs, and the nodes, ready."""
+    await api.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE}})
+    await each(plane.node_bodies(), lambda body: api.create("/api/v1/nodes", body))
+    deadline = time.monotonic() + 60
+    while True:
+        found = await api.get("/api/v1/nodes")
+        states = [
+            condition["status"]
+            for node in found["items"]
+            for condition in node["status"].get("conditions", ())
+            if condition["type"] == "Ready"
+        ]
+        if states.count("True") == len(plane.nodes):
+            break
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"{states.count('True')} of {len(plane.nodes)} fake nodes are ready after 60 s"
+            )
+        await asyncio.sleep(0.3)
+    account = f"/api/v1/namespaces/{SPACE}/serviceaccounts/default"
+    while True:
+        try:
+            await api.get(account)
+            return
+        except ApiError as error:
+            if error.status != 404 or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.1)

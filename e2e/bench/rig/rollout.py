@@ -1,0 +1,65 @@
+"""What the audit log says of a rollout: when the last pod was created, bound, up, at what price. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from e2e.bench.rig.audit import Entry, phases, writes
+from e2e.bench.rig.jobs import Shape
+
+RUNNING = "Running"
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Seconds from the first job's create request to the answer of the last request that counts.
+
+    None where not all pods or jobs came so far.
+    """
+
+    created: float | None
+    bound: float | None
+    up: float | None
+    """The kubelets said that the last pod runs."""
+    running: float | None
+    """The last job's status came to say Running; of a TrainingJob alone."""
+    writes_per_pod: float
+    surplus: int
+    """Pods created beyond those asked for."""
+
+
+def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection[str]) -> Rollout:
+    """Of jobs of this kind (their resource's name), brought up by these users."""
+    began = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
+    if began is None:
+        return Rollout(None, None, None, None, 0.0, 0)
+
+    def since(times: Collection[float], wanted: int) -> float | None:
+        return max(times) - began if len(times) >= wanted else None
+
+    created = [entry.answered for entry in entries if entry.is_a("create", "pods")]
+    bound = [entry.answered for entry in entries if entry.is_a("create", "pods", "binding")]
+    up: dict[str, float] = {}
+    for entry in entries:
+        if entry.is_a("patch", "pods", "status") and entry.name not in up:
+            up[entry.name] = entry.answered
+    running = running_since(entries)
+    return Rollout(
+        created=since(created, shape.pods),
+        bound=since(bound, shape.pods),
+        up=since(up.values(), shape.pods),
+        running=since(running.values(), shape.jobs),
+        writes_per_pod=len(writes(entries, users)) / shape.pods,
+        surplus=max(0, len(created) - shape.pods),
+    )
+
+
+def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
+    """By job, when it first came to be Running after that time, of those whose last word is Running."""
+    found = {}
+    for job, said in phases(entries).items():
+        first = next((at for at, phase in said if phase == RUNNING and at > after), None)
+        if first is not None and said[-1][1] == RUNNING:
+            found[job] = first
+    return found

@@ -1,0 +1,162 @@
+"""The agents of all fake nodes in one event loop: where kwok plays the kubelets, this plays Convoy's daemons.
+
+Certificates are signed with the hub's own CA, which the bench may read: buying a hundred of them from one
+address would be rationed by the hub to two a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from convoy_agents.channels import Identity
+from convoy_agents.enrol import signing_request
+from convoy_crds.terms import CA_SECRET, LABEL_JOB
+from convoy_operator.hub import ca
+from e2e.bench.rig.api import Api, ApiError, Object
+from e2e.bench.rig.fake_agent import Crews, FakeAgent
+from e2e.bench.rig.fake_pod import FakePod
+
+_PODS = "/api/v1/pods"
+_LIFE = timedelta(hours=24)
+
+
+async def identities(api: Api, namespace: str, nodes: Iterable[str]) -> dict[str, Identity]:
+    """A certificate for each node's agent, as Enrolment would have issued it."""
+    secret = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{CA_SECRET}")
+    pair = {name: base64.b64decode(text) for name, text in secret["data"].items()}
+    authority = ca.Authority(ca.Identity(pair["tls.key"], pair["tls.crt"]))
+    return {node: await asyncio.to_thread(_issue, authority, node) for node in nodes}
+
+
+def _issue(authority: ca.Authority, node: str) -> Identity:
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate, ends = authority.agent(signing_request(key, node), node, _LIFE)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Identity(node, certificate, pem, authority.certificate_pem, ends.timestamp())
+
+
+class Swarm:
+    """All agents, and one watch that tells them which of their pods run."""
+
+    def __init__(self, api: Api, hub: str, certificates: dict[str, Identity]) -> None:
+        self._api = api
+        crews: Crews = {}
+        self.agents = {
+            node: FakeAgent(node, hub, identity, crews, self._shut_down, self._progressing)
+            for node, identity in certificates.items()
+        }
+        self.training = False
+        """Whether the ranks of all pods make steps."""
+        self._dead: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """All nodes' agents dial."""
+        self._tasks = [asyncio.create_task(self._watch())]
+        self._tasks += [asyncio.create_task(agent.run()) for agent in self.agents.values()]
+
+    async def stop(self) -> None:
+        """They are gone, without a word."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
+        for agent in self.agents.values():
+            agent.reboot()
+
+    @property
+    def connected(self) -> int:
+        """Agents that hold a session."""
+        return sum(agent.connected for agent in self.agents.values())
+
+    def fall(self, nodes: Sequence[str]) -> None:
+        """These nodes crash."""
+        self._dead |= set(nodes)
+        for node in nodes:
+            self.agents[node].dead.set()
+
+    def rise(self, nodes: Sequence[str]) -> None:
+        """They are back after a reboot: nothing runs there that ran before."""
+        self._dead -= set(nodes)
+        for node in nodes:
+            self.agents[node].reboot()
+            self.agents[node].dead.clear()
+
+    def _progressing(self, pod: FakePod) -> bool:
+        # A collective waits for all its members.
+        return self.training and not (pod.crew & self._dead)
+
+    def _shut_down(self, pod: FakePod, exit_code: int) -> None:
+        task = asyncio.create_task(self._end(pod, exit_code))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, pod: FakePod, exit_code: int) -> None:
+        """What a kubelet says of a pod whose first process has ended."""
+        ended = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error"}}
+        status = {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "containerStatuses": [
+                {
+                    "name": "worker",
+                    "image": "",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": ended,
+                }
+            ],
+        }
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+            await self._api.patch(path, {"status": status})
+
+    async def _watch(self) -> None:
+        """Follows the pods that run; others are of no concern to an agent."""
+        which = {"labelSelector": LABEL_JOB, "fieldSelector": "status.phase=Running"}
+        while True:
+            with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError, OSError):
+                listed = await self._api.get(_PODS, **which)
+                self._replace(listed["items"] or [])
+                version = listed["metadata"]["resourceVersion"]
+                async for kind, raw in self._api.watch(_PODS, version, **which):
+                    self._take(kind, raw)
+            await asyncio.sleep(0.2)
+
+    def _replace(self, items: Sequence[Object]) -> None:
+        running = {raw["metadata"]["uid"] for raw in items}
+        for agent in self.agents.values():
+            for uid in [uid for uid in agent.pods if uid not in running]:
+                agent.unmount(uid)
+        for raw in items:
+            self._take("ADDED", raw)
+
+    def _take(self, kind: str, raw: dict[str, Any]) -> None:
+        metadata = raw["metadata"]
+        agent = self.agents.get(raw["spec"].get("nodeName", ""))
+        if agent is None or agent.node in self._dead:
+            return
+        if kind == "DELETED":
+            agent.unmount(metadata["uid"])
+        elif metadata["uid"] not in agent.pods:
+            agent.meet(
+                FakePod(
+                    uid=metadata["uid"],
+                    namespace=metadata["namespace"],
+                    name=metadata["name"],
+                    node=agent.node,
+                    job=metadata["labels"][LABEL_JOB],
+                )
+            )

@@ -1,0 +1,1 @@
+"""A thousand workers on fake nodes, beside JobSet."""

@@ -1,0 +1,50 @@
+"""What scenarios share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from e2e.bench.rig.audit import Entry, writes
+from e2e.bench.rig.jobs import Shape
+from e2e.bench.rig.plane import OPERATOR_USER
+from e2e.bench.rig.rig import Rig
+from e2e.bench.rig.rollout import running_since
+
+SETTLE_SECONDS = 3.0
+"""For what is still written once a job runs, such as Events."""
+ROLLOUT_SECONDS = 150.0
+"""Longest time for anything to come about."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many requests per second the operator may make; 0 for no limit."""
+
+    qps: float
+    words: str
+
+    def target(self, uncapped: float, capped: float) -> float:
+        """The one of this rate."""
+        return capped if self.qps else uncapped
+
+
+UNCAPPED, CAPPED = Rate(0.0, "uncapped"), Rate(100.0, "100 requests/s")
+
+
+def ours(entries: Sequence[Entry]) -> list[Entry]:
+    """What the operator wrote."""
+    return writes(entries, [OPERATOR_USER])
+
+
+def created(entries: Sequence[Entry]) -> int:
+    """Pods created."""
+    return sum(entry.is_a("create", "pods") for entry in entries)
+
+
+async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
+    """Creates the jobs of a shape, once the machine is left alone; whether all ran in time."""
+    await rig.quiet()
+    rig.log.forget()
+    await rig.create(shape)
+    return await rig.comes(lambda: len(running_since(rig.entries)) >= shape.jobs, seconds)

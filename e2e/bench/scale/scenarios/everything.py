@@ -1,0 +1,105 @@
+"""The same with all that a platform has on: guard, checkpoints, telemetry, Prometheus, dashboard, readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from tests.integration.dashboard.viewers import Viewers
+
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.rig import dashboard_process
+from e2e.bench.rig.dashboard_process import DashboardProcess
+from e2e.bench.rig.guard_policy import guarded
+from e2e.bench.rig.jobs import HUNDRED, ONE_LARGE, THOUSAND_SMALL
+from e2e.bench.rig.operator_process import METRICS_PORT
+from e2e.bench.rig.rig import Rig
+from e2e.bench.scale.scenarios.common import Rate
+from e2e.bench.scale.scenarios.growth import roll
+from e2e.bench.scale.scenarios.steady import look
+from e2e.drive.monitoring import alerts, monitored
+from e2e.drive.prometheus import prometheus
+from e2e.install import NAMESPACE
+
+T = TypeVar("T")
+_VIEWERS = 10
+"""Pages of the dashboard that are open."""
+_EVERY = "30s"
+"""For metrics to be scraped, as the chart has it, and for alerts to be evaluated."""
+
+
+@asynccontextmanager
+async def everything_on(rig: Rig, words: str, figures: Figures) -> AsyncIterator[DashboardProcess]:
+    """All of it, around an operator that operates. Whether the pages stayed open is a row."""
+    shown = DashboardProcess(rig.plane)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(guarded(rig))
+        stack.push_async_callback(asyncio.to_thread, shown.stop)
+        await shown.start(rig.api)
+        rules = await asyncio.to_thread(_rules, rig)
+        watching = prometheus(rig.plane.host, _scrapes(rig), rules, _EVERY)
+        await stack.enter_async_context(_aside(watching))
+        readers = await stack.enter_async_context(_aside(Viewers(shown.url, _VIEWERS)))
+        stack.callback(_telling, rig, on=False)
+        _telling(rig, on=True)
+        yield shown
+        figures.add(Metric(f"{words}: pages that lost the dashboard", "pages", 0), readers.lost)
+
+
+@asynccontextmanager
+async def _aside(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Entered and left in a thread: agents are played in this one, and must not fall silent."""
+    entering = asyncio.create_task(asyncio.to_thread(context.__enter__))
+    try:
+        yield await asyncio.shield(entering)
+    finally:
+        # Who is cancelled while it is entered still has to leave it.
+        await asyncio.wait([entering])
+        if entering.exception() is None:
+            await asyncio.to_thread(context.__exit__, None, None, None)
+
+
+def _telling(rig: Rig, *, on: bool) -> None:
+    """Jobs that are created from now on have checkpoints, and ranks tell what they spend their steps on."""
+    rig.checkpoints = on
+    for agent in rig.swarm.agents.values():
+        agent.telemetry = on
+
+
+def _scrapes(rig: Rig) -> list[dict[str, Any]]:
+    ports = {"operator": METRICS_PORT, "dashboard": dashboard_process.METRICS_PORT}
+    return [
+        {
+            "job_name": f"convoy-{name}",
+            "scrape_interval": _EVERY,
+            "static_configs": [
+                {"targets": [f"{rig.plane.host}:{port}"], "labels": {"namespace": NAMESPACE, "pod": name}}
+            ],
+        }
+        for name, port in ports.items()
+    ]
+
+
+def _rules(rig: Rig) -> list[dict[str, Any]]:
+    """The groups of the chart's alerts, as they are."""
+    groups: list[dict[str, Any]] = alerts(monitored(rig.plane.cluster.binaries, {}))["spec"]["groups"]
+    return groups
+
+
+async def rollouts(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """Each shape, from nothing to Running."""
+    of = f"everything on, {rate.words}"
+    async with rig.operating(rate.qps), everything_on(rig, of, figures):
+        for shape in (ONE_LARGE, HUNDRED, THOUSAND_SMALL):
+            words = f"{shape}, {rate.words}"
+            await roll(rig, shape, f"everything on, {words}", words, rate, figures)
+
+
+async def running(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """A thousand jobs that run."""
+    words = f"{THOUSAND_SMALL} Running, {rate.words}"
+    of = f"everything on, {words}"
+    async with rig.operating(rate.qps), everything_on(rig, of, figures) as dashboard:
+        await look(rig, of, words, figures, dashboard)

@@ -1,0 +1,37 @@
+"""Everybody's jobs are suspended at once, and resumed at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.rig.audit import phases
+from e2e.bench.rig.jobs import HUNDRED
+from e2e.bench.rig.rig import Rig
+from e2e.bench.scale.scenarios.common import ROLLOUT_SECONDS, SETTLE_SECONDS, Rate, bring_up, ours
+
+
+async def storm(rig: Rig, rate: Rate, figures: Figures) -> None:
+    """A hundred jobs of ten."""
+    async with rig.operating(rate.qps):
+        up = await bring_up(rig, HUNDRED)
+        for suspend, wanted in ((True, "Suspended"), (False, "Running")):
+            await rig.quiet()
+            rig.log.forget()
+            began = time.time()
+
+            def there(wanted: str = wanted) -> bool:
+                return sum(said[-1][1] == wanted for said in phases(rig.entries).values()) >= HUNDRED.jobs
+
+            await rig.each_job(HUNDRED.names, {"suspend": suspend})
+            up = await rig.comes(there, ROLLOUT_SECONDS) and up
+            await asyncio.sleep(SETTLE_SECONDS)
+            end = max((said[-1][0] for said in phases(rig.entries).values()), default=began)
+            words = f"{HUNDRED} {'suspended' if suspend else 'resumed'} at once, {rate.words}"
+            figures.add(Metric(f"{words}: all {wanted}", "seconds"), end - began if up else None)
+            figures.add(
+                Metric(f"{words}: objects written", "per pod"),
+                len(ours(rig.entries)) / HUNDRED.pods if up else None,
+            )
+        await rig.clear()

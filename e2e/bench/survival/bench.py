@@ -1,0 +1,162 @@
+"""How fast a job is back after each fault, on real nodes, and where the time goes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kubernetes import client
+
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.survival.surroundings import everything_on
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.progress import Progress
+from e2e.drive.cluster_state import leader, restore
+from e2e.drive.job_specs import apart
+from e2e.drive.jobs import Jobs, restricted_namespace
+from e2e.drive.recovery import Recovery
+from e2e.drive.struck_job import Subject, training
+from e2e.drive.torchrun_job import own_script
+from e2e.install import bring_up
+
+NAME = "survival"
+COMMAND = "make bench-survival"
+NODES = 3
+STOCK_SECONDS = 500.0
+
+STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "stepped")
+"""In which a recovery is told, in seconds after the fault (`e2e.drive.recovery.Recovery`)."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One fault."""
+
+    words: str
+    target: float | None
+    """Seconds to the end of the next step."""
+    strike: Callable[[Subject], Recovery]
+    own: bool = False
+    """The unmodified script of examples/torchrun.yaml instead of the engine with its state in memory."""
+    elastic: bool = False
+    restores: bool = False
+    """The target is for all but the reading of the checkpoint."""
+
+
+def _kill_node(job: Subject) -> Recovery:
+    """Kills the node of a worker, where no leader is: that one is a scenario of its own."""
+    node = leader(job.cluster)[1]
+    pods = list(enumerate(job.pods))
+    return job.kill_node(next(number for number, pod in reversed(pods) if pod.spec.node_name != node))
+
+
+def _kill_leader(job: Subject) -> Recovery:
+    """Kills the node of the leading operator, where a worker is as well."""
+    node = leader(job.cluster)[1]
+    index = next(number for number, pod in enumerate(job.pods) if pod.spec.node_name == node)
+    return job.kill_node(index, 120)
+
+
+SCENARIOS = {
+    "rank": Scenario("SIGKILL of a rank, state restored", 1.0, lambda job: job.kill_rank(), restores=True),
+    "rank-script": Scenario(
+        "SIGKILL of a rank, unmodified script", 1.0, lambda job: job.kill_rank(), own=True
+    ),
+    "pod": Scenario("a pod is deleted", 6.0, lambda job: job.delete_pod()),
+    "node": Scenario("kill -9 of a node, Commit", 10.0, _kill_node),
+    "node-elastic": Scenario("kill -9 of a node, the job may shrink", 7.0, _kill_node, elastic=True),
+    "node-strict": Scenario("kill -9 of a node, Strict", 30.0, _kill_node, own=True),
+    "node-leader": Scenario("kill -9 of the node that the leader is on too, Commit", 20.0, _kill_leader),
+}
+
+
+def bench(only: list[str], repeats: int, stock: bool, found: Figures) -> None:
+    """Brings a cluster up, deals every blow `repeats` times in turns, and takes the cluster down."""
+    cluster = bring_up(NAME, NODES, Progress())
+    try:
+        jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
+        with everything_on(cluster, jobs.namespace):
+            for repeat in range(repeats):
+                for name in only:
+                    came = _one(cluster, jobs, f"{name}-{repeat}", SCENARIOS[name])
+                    cluster.progress.say(f"{name} {repeat + 1}/{repeats}: {came}")
+                    _record(found, SCENARIOS[name], came)
+        if stock:
+            words = "kill -9 of a node, a pod of a plain Kubernetes Job runs elsewhere"
+            found.add(Metric(words, "seconds"), _stock(cluster, jobs))
+    finally:
+        cluster.down()
+
+
+def _one(cluster: Cluster, jobs: Jobs, name: str, scenario: Scenario) -> Recovery:
+    with ExitStack() as stack:
+        spec = stack.enter_context(own_script(jobs, name)) if scenario.own else {}
+        if scenario.elastic:
+            role = {"name": "worker", "replicas": NODES, "minReplicas": 2, "template": apart(name)}
+            spec["roles"] = [role]
+        elif scenario.strike is _kill_leader:
+            role = {"name": "worker", "replicas": 2, "template": apart(name, beside=leader(cluster)[1])}
+            spec["roles"] = [role]
+        job = stack.enter_context(training(cluster, jobs, name, **spec))
+        came = scenario.strike(job)
+        return replace(came, restored=_restored(jobs.log(job.pods[0].metadata.name)))
+
+
+def _restored(log: str) -> float | None:
+    """For how long rank 0 has read its checkpoint, as it says itself."""
+    said: list[str] = re.findall(r"continues after step .* restored in ([0-9.]+) s", log)
+    return float(said[-1]) if said else None
+
+
+def _record(found: Figures, scenario: Scenario, came: Recovery) -> None:
+    for stage in STAGES:
+        value = getattr(came, stage)
+        if value is not None:
+            target = scenario.target if stage == "stepped" and not scenario.restores else None
+            found.add(Metric(f"{scenario.words}: {stage}", "seconds", target), value)
+    if came.restored is not None:
+        found.add(Metric(f"{scenario.words}: of it, reading the checkpoint", "seconds"), came.restored)
+        if scenario.restores:
+            words = f"{scenario.words}: stepped, but for reading the checkpoint"
+            found.add(Metric(words, "seconds", scenario.target), came.stepped - came.restored)
+
+
+def _stock(cluster: Cluster, jobs: Jobs) -> float | None:
+    """Seconds until Kubernetes alone runs the pod of a Job again after its node died; None if too long."""
+    container = {
+        "name": "sleep",
+        "image": "convoy/torch:dev",
+        "command": ["python3", "-c", "import time; time.sleep(86400)"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "stock"}}
+    body: Any = {**manifest, "spec": {"template": {"spec": pod}, "backoffLimit": 10}}
+
+    def running(besides: str = "") -> Any:
+        listed = jobs.core.list_namespaced_pod(jobs.namespace, label_selector="job-name=stock").items
+        return next((p for p in listed if p.status.phase == "Running" and p.metadata.uid != besides), None)
+
+    client.BatchV1Api(jobs.core.api_client).create_namespaced_job(jobs.namespace, body)
+    first = jobs.wait(running, 60, "the stock pod runs")
+    try:
+        cluster.node(first.spec.node_name).kill()
+        died = time.monotonic()
+        jobs.wait(lambda: running(first.metadata.uid), STOCK_SECONDS, "Kubernetes runs it again")
+        return time.monotonic() - died
+    except AssertionError:
+        return None
+    finally:
+        restore(cluster)

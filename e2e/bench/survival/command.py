@@ -1,0 +1,31 @@
+"""`python -m e2e.bench survival`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from e2e.bench.kit import figures
+from e2e.bench.kit.options import require_known
+from e2e.bench.survival import bench
+from e2e.cluster.errors import ClusterError
+
+
+def run(
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(bench.SCENARIOS)}; default: all.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Of each fault.")] = 5,
+    stock: Annotated[bool, typer.Option(help="Also Kubernetes' own path, once (6 minutes).")] = True,
+) -> None:
+    """Faults on real nodes; a run of everything is written to docs/bench/survival.json."""
+    require_known(only, bench.SCENARIOS)
+    found = figures.Figures()
+    try:
+        bench.bench(only or list(bench.SCENARIOS), repeats, stock, found)
+    except ClusterError as error:
+        sys.exit(str(error))
+    finally:
+        figures.publish(found, bench.NAME, bench.COMMAND, whole=not only and repeats >= 5)

@@ -1,0 +1,311 @@
+"""Half an hour of jobs that come and go while everything around them fails: what is left in the end?"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from kubernetes import client
+from urllib3.exceptions import HTTPError
+
+from convoy_crds.meta import GROUP, VERSION
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.kit.usage import Usage, Watch
+from e2e.bench.survival.surroundings import everything_on
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+from e2e.drive.cluster_state import leader, restore
+from e2e.drive.faults import kill_named, kill_rank
+from e2e.drive.job_specs import SMALL, memory
+from e2e.drive.jobs import PLURAL, Jobs, restricted_namespace
+from e2e.drive.pod_traces import traces
+from e2e.drive.s3_server import STORE, checkpoint_store, objects
+from e2e.drive.torchrun_job import EXAMPLES
+from e2e.install import bring_up
+
+NAME = "soak"
+COMMAND = "make soak"
+NODES = 3
+AT_ONCE = 3
+"""Jobs that run beside one another: as many as two cores move at all."""
+CALM_SECONDS = 300.0
+"""Within which every job has to end once nothing fails any more."""
+REST_SECONDS, _AT_REST = 120.0, 6
+"""Before the first job, and samples of a process in it that say what it takes at rest."""
+RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job, and how it ends."""
+
+    spec: dict[str, Any]
+    ends: tuple[str, str]
+    """Phase and reason; two empty texts when it is deleted before."""
+
+
+def _gpt(steps: int, **role: Any) -> dict[str, Any]:
+    return {
+        "engine": {"name": "gpt", "params": {**SMALL, "steps": steps}},
+        "roles": [{"name": "worker", "replicas": 2, **role}],
+        "checkpoint": memory("3s", remote={"store": STORE, "every": "10s"}),
+        "recovery": RECOVERY,
+    }
+
+
+def _script() -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "torchrun.yaml").read_text())["spec"]
+    pod = spec["roles"][0]["template"]["spec"]
+    pod["containers"][0]["env"].append({"name": "STEPS", "value": "1500"})
+    pod["volumes"][0]["configMap"]["name"] = NAME
+    return {"engine": None, "recovery": RECOVERY, **spec}
+
+
+def _crash() -> dict[str, Any]:
+    container = {"image": "convoy/torch:dev", "command": ["python", "-c", "raise SystemExit('broken')"]}
+    role = {"name": "worker", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+    return {"engine": None, "roles": [role], "recovery": {"maxRestarts": 2}}
+
+
+KINDS = {
+    "trains": Kind(_gpt(200), ("Succeeded", "Completed")),
+    "elastic": Kind(_gpt(150, replicas=3, minReplicas=2), ("Succeeded", "Completed")),
+    "script": Kind(_script(), ("Succeeded", "Completed")),
+    "crashes": Kind(_crash(), ("Failed", "MaxRestartsExceeded")),
+    "rests": Kind(_gpt(150), ("Succeeded", "Completed")),
+    "deleted": Kind(_gpt(1_000_000), ("", "")),
+}
+
+
+@dataclass
+class Life:
+    """One job of the soak."""
+
+    name: str
+    kind: str
+    uid: str
+    made: float
+    deleted: bool = False
+    over: bool = False
+    """It has ended, and is gone with its pods."""
+    right: bool = False
+    """As its spec says."""
+    rested: bool = False
+
+
+@dataclass
+class Soak:
+    """What goes on, and what has been so far."""
+
+    cluster: Cluster
+    jobs: Jobs
+    chance: random.Random
+    progress: Progress
+    lives: list[Life] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
+    pods: set[str] = field(default_factory=set)
+    """Uids of all pods that were ever seen."""
+
+    def tend(self, more: bool) -> None:
+        """Looks at every job, and makes the next ones while there shall be `more`."""
+        try:
+            for life in self.lives:
+                if not life.over:
+                    self._look(life)
+            self._fill(more)
+        except (client.ApiException, HTTPError) as error:
+            self.progress.say(f"no answer: {type(error).__name__}")
+
+    def _fill(self, more: bool) -> None:
+        while more and sum(not life.over for life in self.lives) < AT_ONCE:
+            number = len(self.lives)
+            kind = list(KINDS)[number % len(KINDS)]
+            name = f"{kind}-{number}"
+            made = self.jobs.create(name, **KINDS[kind].spec)
+            self.lives.append(Life(name, kind, made["metadata"]["uid"], time.monotonic()))
+
+    def _look(self, life: Life) -> None:
+        status = self.jobs.status(life.name)
+        self.pods |= {pod.metadata.uid for pod in self.jobs.pods(life.name)}
+        age = time.monotonic() - life.made
+        if life.deleted:
+            life.over = self.jobs.get(life.name) is None and not self.jobs.pods(life.name)
+        elif life.kind == "deleted" and age > 40:
+            life.right = True
+            self._delete(life)
+        elif life.kind == "rests" and not life.rested and status.get("progress"):
+            self.jobs.patch(life.name, suspend=True)
+            life.rested = True
+        elif life.rested and status.get("phase") == "Suspended":
+            self.jobs.patch(life.name, suspend=False)
+        elif status.get("phase") in ("Succeeded", "Failed"):
+            life.right = (status["phase"], status["reason"]) == KINDS[life.kind].ends
+            if not life.right:
+                self.progress.say(f"{life.name} ended otherwise: {status['reason']}: {status['message']}")
+            self._delete(life)
+
+    def _delete(self, life: Life) -> None:
+        self.jobs.custom.delete_namespaced_custom_object(
+            GROUP, VERSION, self.jobs.namespace, PLURAL, life.name
+        )
+        life.deleted = True
+
+    def strike(self, calm: bool) -> None:
+        """One blow at random; `calm` spares the processes whose memory is watched."""
+        # A leader that cannot renew its Lease ends itself, too.
+        blows = ["rank", "pod", "node", "cut", "drain"] + ([] if calm else ["agent", "operator", "api"])
+        blow = self.chance.choice(blows)
+        self.progress.say(f"fault: {blow}; {sum(not life.over for life in self.lives)} jobs run")
+        try:
+            getattr(self, f"_{blow}")()
+        except (AssertionError, ClusterError, client.ApiException, HTTPError) as error:
+            # Whom it was meant for has gone meanwhile.
+            self.progress.say(f"no {blow}: {str(error)[:200]}")
+            return
+        finally:
+            restore(self.cluster)
+        self.faults[blow] = self.faults.get(blow, 0) + 1
+
+    def _worker(self) -> Any:
+        running = [pod for life in self.lives if not life.over for pod in self.jobs.pods(life.name)]
+        placed = [pod for pod in running if pod.spec.node_name and pod.status.phase == "Running"]
+        if not placed:
+            raise AssertionError("no pod runs")
+        return self.chance.choice(placed)
+
+    def _rank(self) -> None:
+        pod = self._worker()
+        index = int(pod.metadata.labels["convoy.dev/index"])
+        kill_rank(self.cluster, pod.spec.node_name, pod.metadata.uid, index)
+
+    def _pod(self) -> None:
+        self.jobs.core.delete_namespaced_pod(self._worker().metadata.name, self.jobs.namespace)
+
+    def _agent(self) -> None:
+        kill_named(self.chance.choice(self.cluster.nodes), "convoy-agent")
+
+    def _operator(self) -> None:
+        kill_named(self.cluster.node(leader(self.cluster)[1]), "convoy-operator")
+
+    def _node(self) -> None:
+        self.chance.choice(self._quiet_nodes()).kill()
+        self._last(25)
+
+    def _cut(self) -> None:
+        self.chance.choice(self._quiet_nodes()).cut()
+        self._last(35)
+
+    def _quiet_nodes(self) -> list[Any]:
+        """Nodes without the leader: what happens to that is the operator's own blow."""
+        leads = leader(self.cluster)[1]
+        return [node for node in self.cluster.nodes if node.name != leads]
+
+    def _api(self) -> None:
+        self.cluster.components.stop("kube-apiserver")
+        time.sleep(10)  # the outage itself; then all is restored
+
+    def _drain(self) -> None:
+        node = self._worker().spec.node_name
+        arguments = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s"]
+        try:
+            self.cluster.kubectl("drain", node, *arguments, "--pod-selector=convoy.dev/job", deadline=70)
+        finally:
+            self.cluster.kubectl("uncordon", node)
+
+    def _last(self, seconds: float) -> None:
+        """Lets a fault last, and goes on tending meanwhile."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.tend(more=True)
+            time.sleep(1)
+
+
+def bench(minutes: float, seed: int, found: Figures) -> None:
+    """Brings a cluster up, keeps it busy and failing for so long, and takes stock."""
+    progress = Progress()
+    cluster = bring_up(NAME, NODES, progress)
+    try:
+        jobs = Jobs.of(cluster, restricted_namespace(cluster, NAME))
+        with (
+            objects(cluster) as server,
+            checkpoint_store(cluster, server),
+            everything_on(cluster, jobs.namespace),
+            _script_file(jobs),
+        ):
+            soak = Soak(cluster, jobs, random.Random(seed), progress)
+            with Watch(cluster) as resting:
+                time.sleep(REST_SECONDS)
+            with Watch(cluster) as watch:
+                _churn(soak, minutes * 60)
+                missing = _calm_down(soak)
+            _record(soak, resting.seen, watch.seen, missing, found)
+    finally:
+        cluster.down()
+
+
+@contextmanager
+def _script_file(jobs: Jobs) -> Iterator[None]:
+    body = {"metadata": {"name": NAME}, "data": {"ddp.py": (EXAMPLES / "ddp.py").read_text()}}
+    jobs.core.create_namespaced_config_map(jobs.namespace, body)
+    yield
+
+
+def _churn(soak: Soak, seconds: float) -> None:
+    """Operators and agents are killed in the first third alone: afterwards their memory is watched."""
+    began = time.monotonic()
+    due = began + 20
+    while (now := time.monotonic()) < began + seconds:
+        soak.tend(more=True)
+        if now >= due:
+            soak.strike(calm=now > began + seconds / 3)
+            due = time.monotonic() + soak.chance.uniform(5, 25)
+        time.sleep(1)
+
+
+def _calm_down(soak: Soak) -> list[str]:
+    """Nothing fails any more; who has not ended within the time given."""
+    restore(soak.cluster)
+    until = time.monotonic() + CALM_SECONDS
+    while time.monotonic() < until and not all(life.over for life in soak.lives):
+        soak.tend(more=False)
+        time.sleep(1)
+    return [life.name for life in soak.lives if not life.over]
+
+
+def _left(soak: Soak) -> list[str]:
+    """Objects and traces on nodes that nobody needs any more."""
+    soak.jobs.delete_all()
+    objects = soak.cluster.get("-n", soak.jobs.namespace, "pods,trainingjobs")["items"]
+    uids = soak.pods | {life.uid for life in soak.lives}
+    until = time.monotonic() + 90
+    while any((found := traces(soak.cluster, uids)).values()) and time.monotonic() < until:
+        time.sleep(2)
+    names = [f"{one['kind']} {one['metadata']['name']}" for one in objects]
+    return names + [line for lines in found.values() for line in lines]
+
+
+def _record(soak: Soak, atrest: Usage, loaded: Usage, missing: list[str], found: Figures) -> None:
+    wrong = [life.name for life in soak.lives if life.over and not life.right]
+    left = _left(soak)
+    for name in (*missing, *wrong, *left):
+        soak.progress.say(f"not as it should be: {name}")
+    found.add(Metric("jobs that came and went", "jobs"), len(soak.lives))
+    found.add(Metric("pods that were made for them", "pods"), len(soak.pods))
+    for blow, count in sorted(soak.faults.items()):
+        found.add(Metric(f"faults: {blow}", "faults"), count)
+    found.add(Metric("jobs that did not end as their spec says", "jobs", 0), len(missing) + len(wrong))
+    found.add(Metric("objects, mounts, cgroups, processes left", "traces", 0), len(left))
+    for name, verdict in atrest.verdicts(_AT_REST).items():
+        found.add(Metric(f"{name} at rest: memory", "MiB"), verdict.most)
+        found.add(Metric(f"{name} at rest: processors", "cores"), verdict.cores)
+    for name, verdict in loaded.verdicts().items():
+        found.add(Metric(f"{name}: resident memory, last third, the largest", "MiB", 300), verdict.most)
+        words = f"{name}: growth of memory, last third of its samples over the first, the most"
+        found.add(Metric(words, "ratio", 1.1), verdict.growth)
+        found.add(Metric(f"{name}: processors, the most", "cores"), verdict.cores)

@@ -1,0 +1,1 @@
+"""Checkpoints: costs of saving and restoring, and the protocol under random schedules."""

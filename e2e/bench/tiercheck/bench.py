@@ -1,0 +1,54 @@
+"""`make bench-tiercheck`: what saving and restoring cost, beside plain copies and what others do."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.bench.kit.figures import Figures
+from e2e.bench.tiercheck.saving import memory, peer, rows, upload
+from e2e.cluster.progress import Progress
+
+NAME, COMMAND = "tiercheck", "make bench-tiercheck"
+PARAMETERS = 90_000_000
+"""With AdamW's two moments in fp32: 1.08 GB."""
+ROUNDS = 10
+STEP_SECONDS = (0.5, 2.0, 5.0)
+"""Of matrix products that a step consists of besides the optimizer's own."""
+ALL = ("memory", "steps", "peer", "upload")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured, and with how much of it."""
+
+    only: Collection[str] = ALL
+    parameters: int = PARAMETERS
+    rounds: int = ROUNDS
+    lengths: Sequence[float] = STEP_SECONDS
+
+
+def bench(options: Options, figures: Figures) -> None:
+    """Runs it on this machine: real agents, a rank in a process of its own. Wants root."""
+    asyncio.run(_bench(options, figures, Progress()))
+
+
+async def _bench(options: Options, figures: Figures, progress: Progress) -> None:
+    size = 12 * options.parameters
+    with tempfile.TemporaryDirectory(prefix="cv-") as name:
+        root = Path(name)
+        if {"memory", "steps"} & set(options.only):
+            lengths = options.lengths if "steps" in options.only else ()
+            ways = "memory" in options.only
+            found = await memory.measured(root, options.parameters, options.rounds, lengths, ways, progress)
+            rows.of_memory(found, figures)
+        times = max(2, options.rounds // 3)
+        if "peer" in options.only:
+            progress.say("restoring from another node")
+            rows.of_peer(await peer.measured(root / "peer", size, times), figures)
+        if "upload" in options.only:
+            progress.say("uploading")
+            rows.of_upload(await upload.measured(root / "upload", size, times, progress), figures)

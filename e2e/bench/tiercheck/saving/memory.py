@@ -1,0 +1,178 @@
+"""Saves in a node's memory and restores from it: a real agent in this process, the rank in another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.integration.agents.harness import Authority, FakeHub, Host
+from tests.integration.agents.memory_job import MemoryJob
+
+from convoy_agents.csi import mounts
+from convoy_agents.tiercheck.memory import used
+from e2e.bench.tiercheck.saving.libraries import LIBRARIES, installed
+from e2e.bench.tiercheck.saving.rank import SPACE, Task
+from e2e.cluster import files
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import Progress
+
+UID = "bench-0000"
+LOOPBACK = "127.0.0.1"
+RESTORES = 3
+CPU, FULL, ALL = "agent's processor time", "space of full saves", "space of all"
+_SECONDS = 1500.0
+"""For one incarnation of the rank."""
+
+
+@dataclass
+class Found:
+    """What was measured, by kind, and why something could not be."""
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kind: str, value: float) -> None:
+        """One more."""
+        self.values.setdefault(kind, []).append(value)
+
+
+async def measured(
+    root: Path, parameters: int, rounds: int, lengths: Sequence[float], ways: bool, progress: Progress
+) -> Found:
+    """All of it. `ways`: also the other ways to save, and restores."""
+    folder = root / "saves"
+    folder.mkdir()
+    found = Found()
+    # Before there are agents: it takes a while, and this process is theirs.
+    libraries = {name: _folder_or_why(name) for name in LIBRARIES} if ways else {}
+    async with hub_at() as hub, node(root / "nodes", hub, 28 * parameters * 3) as host:
+        job = MemoryJob(hub, root)
+        await job.form(1, [(UID, host)])
+        progress.say("saving in every way, in turns, and beside steps")
+        parts = ["ways", "journal"] if ways else []
+        begun: list[float] = []
+
+        def on(kind: str) -> None:
+            if kind == "bytes":
+                begun.append(_processor_seconds())
+            elif kind == SPACE:
+                found.add(CPU, _processor_seconds() - begun[0])
+                found.add(FULL, float(_taken(host)))
+
+        try:
+            await _rank(
+                root, 1, Task(parameters, rounds, str(folder), libraries, list(lengths), parts), found, on
+            )
+        finally:
+            _sweep(root.name)
+        found.add(ALL, float(_taken(host)))
+        for incarnation in range(2, 2 + RESTORES * ways):
+            progress.say("restoring")
+            await job.form(incarnation, [(UID, host)])
+            await _rank(root, incarnation, Task(parameters, 0, str(folder), parts=["restore"]), found)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def hub_at(address: str = LOOPBACK) -> AsyncIterator[FakeHub]:
+    """What agents are led by."""
+    hub = FakeHub(Authority(), address)
+    await hub.start()
+    try:
+        yield hub
+    finally:
+        await hub.stop()
+
+
+@contextlib.asynccontextmanager
+async def node(root: Path, hub: FakeHub, memory: int) -> AsyncIterator[Host]:
+    """A node with an agent in this process, which has said hello; nothing stays mounted."""
+    host = Host(root, "one", hub, memory, hub.address)
+    await host.start()
+    try:
+        await hub.until(lambda name, said: name == host.node and said.HasField("hello"))
+        yield host
+    finally:
+        await host.stop()
+        unmount(root)
+
+
+def unmount(root: Path) -> None:
+    """All that is mounted in a folder."""
+    for mount in mounts.table():
+        if Path(mount.target).is_relative_to(root):
+            mounts.unmount(Path(mount.target))
+
+
+async def _rank(
+    root: Path, incarnation: int, task: Task, found: Found, on: Callable[[str], None] = lambda kind: None
+) -> None:
+    """Runs the rank's program; RuntimeError when it fails, TimeoutError when it does not end."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{files.CHECKOUT}:{files.CHECKOUT / 'workloads'}",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "CONVOY_INCARNATION": str(incarnation),
+        "CONVOY_CHECKPOINT_SECONDS": "3600",
+        "CONVOY_CHECKPOINT_TIERS": "local",
+        "CONVOY_SOCKET": str(root / f"{UID[:8]}-{incarnation}" / "agent.sock"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "e2e.bench.tiercheck.saving.rank", task.text()),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(_SECONDS):
+            assert process.stdout is not None
+            async for line in process.stdout:
+                one = json.loads(line)
+                if "why" in one:
+                    found.missing[one["kind"]] = one["why"]
+                    continue
+                on(one["kind"])
+                found.add(one["kind"], one["value"])
+            if await process.wait():
+                raise RuntimeError(f"the rank ended with {process.returncode}")
+    finally:
+        # And whatever the libraries have forked.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _folder_or_why(name: str) -> str:
+    try:
+        return str(installed(name))
+    except ClusterError as error:
+        return f"not installed: {str(error).strip().splitlines()[-1]}"
+
+
+def _sweep(name: str) -> None:
+    """What libraries leave in memory when their process is killed."""
+    for path in Path("/dev/shm").glob(f"{name}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    # Where DLRover has its sockets.
+    shutil.rmtree(Path("/tmp/ckpt_sock") / name, ignore_errors=True)
+
+
+def _taken(host: Host) -> int:
+    """Bytes of the node's memory that the job has."""
+    shares = [Path(one.target) for one in mounts.table()]
+    return sum(used(one) for one in shares if one.is_relative_to(host.settings.run_dir / "memory"))
+
+
+def _processor_seconds() -> float:
+    now = resource.getrusage(resource.RUSAGE_SELF)
+    return now.ru_utime + now.ru_stime

@@ -1,0 +1,111 @@
+"""A node that has lost its memory gets its job's state from another one, over a link of 1 Gbit/s."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.agents.harness import FakeHub, Host
+from tests.integration.agents.memory_job import MemoryJob, Rank
+
+from convoy_controllers.checkpoint.generation import Tier
+from e2e.bench.tiercheck.saving import bulk
+from e2e.bench.tiercheck.saving.link import Link, link
+from e2e.bench.tiercheck.saving.memory import hub_at, node, unmount
+from e2e.cluster import files
+
+BITS_PER_SECOND = 10**9
+PORT = 8472
+"""Of the far agent, which has its addresses for itself."""
+NEAR_UID = "aaaa-1111"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One restore."""
+
+    seconds: float
+    link_seconds: float
+    """In which the link passes as many bytes."""
+
+
+class FarHost(Host):
+    """A node at the far end: its agent is a process of its own, which SIGKILL ends as a node's death does."""
+
+    def __init__(self, root: Path, name: str, hub: FakeHub, memory: int, cable: Link) -> None:
+        super().__init__(root, name, hub, memory, cable.far)
+        self.settings = dataclasses.replace(self.settings, peer_port=PORT)
+        self._hub, self._cable = hub, cable
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def peer_address(self) -> str:
+        """At the far end."""
+        return f"{self._cable.far}:{PORT}"
+
+    async def start(self) -> None:
+        """Until its agent has said hello."""
+        settings = {
+            one.metadata["env"]: str(getattr(self.settings, one.name))
+            for one in dataclasses.fields(self.settings)
+        }
+        with (self.root / "log").open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(*self._cable.prefix, sys.executable, "-m", "convoy_agents"),
+                env={**os.environ, **settings, "PYTHONPATH": str(files.CHECKOUT / "agents")},
+                stdout=log,
+            )
+        await self._hub.until(lambda name, said: name == self.node and said.HasField("hello"))
+
+    async def stop(self) -> None:
+        """All of it goes, with what was in its memory."""
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+            self._process = None
+        unmount(self.root)
+        shutil.rmtree(self.root)
+
+
+async def measured(root: Path, size: int, times: int) -> list[Moved]:
+    """`size`: bytes of a generation of two ranks on two nodes, of which one is lost as often as asked."""
+    half = size // 2
+    found: list[Moved] = []
+    with link(BITS_PER_SECOND) as cable:
+        async with hub_at(cable.near) as hub, node(root, hub, 8 * half) as one:
+            job = MemoryJob(hub, root)
+            for number in range(times + 1):
+                far = FarHost(root, f"far-{number}", hub, 8 * half, cable)
+                try:
+                    await far.start()
+                    uid = f"bbbb-{number}"
+                    ranks = await job.form(number + 1, [(NEAR_UID, one), (uid, far)])
+                    if number:
+                        found.append(await _restored(ranks, 2 * half))
+                    else:
+                        await bulk.begin(ranks, half)
+                        for rank in ranks:
+                            await bulk.seal(rank, await bulk.fill(rank, half), 1, half, len(ranks))
+                        for rank in ranks:
+                            await rank.stands(Tier.PEER, 1, 1, bulk.PATIENCE)
+                finally:
+                    await far.stop()
+    return found
+
+
+async def _restored(ranks: list[Rank], size: int) -> Moved:
+    """The far rank needs both halves, and has none."""
+    near, far = ranks
+    began = time.monotonic()
+    _, answer = await asyncio.gather(near.restore(), far.restore())
+    for shard in answer["shards"]:
+        given = await far.ask(type="shard", shard=shard)
+        if given["type"] == "broken":
+            raise RuntimeError(f"shard {shard} is not whole: {given.said}")
+    return Moved(time.monotonic() - began, 8 * size / BITS_PER_SECOND)

@@ -1,0 +1,153 @@
+"""The rows of docs/bench/tiercheck.json. Ratios are of values of the same round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.bench.tiercheck.saving.libraries import DLROVER, RESILIENCY
+from e2e.bench.tiercheck.saving.memory import ALL, CPU, FULL, Found
+from e2e.bench.tiercheck.saving.peer import Moved
+from e2e.bench.tiercheck.saving.rank import RESERVED
+from e2e.bench.tiercheck.saving.steps import EACH, SPARSE, WITHOUT
+from e2e.bench.tiercheck.saving.upload import Uploads
+from e2e.bench.tiercheck.saving.ways import COPY, OURS, PROCESS, SYNC, THREAD
+
+SHARDS = "all shards of another node brought and looked at"
+PLAIN = "copy of the state into warm memory"
+STALL = "full save, stall"
+NAMES = {
+    COPY: PLAIN,
+    OURS: STALL,
+    f"first {OURS}": "first full save, stall",
+    RESERVED: "memory made ready before the first save, beside the training",
+    "committed": "full save, until it is committed",
+    SYNC: "torch.distributed.checkpoint save",
+    THREAD: "torch.distributed.checkpoint async_save, thread, stall",
+    PROCESS: "torch.distributed.checkpoint async_save, process, stall",
+    DLROVER: f"{DLROVER}, stall",
+    f"first {DLROVER}": f"first {DLROVER}, stall",
+    RESILIENCY: f"{RESILIENCY}, stall",
+    f"first {RESILIENCY}": f"first {RESILIENCY}, stall",
+    "copy at the restore": "copy of the state at the restore",
+    "fresh copy at the restore": "copy of the state into fresh memory at the restore",
+    "restore from memory": "restore from local memory",
+}
+"""What is told in seconds, by its kind."""
+RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
+    ("full save, stall / copy", OURS, COPY, 1.15),
+    ("full save, stall / torch save", OURS, SYNC, None),
+    ("full save, stall / async_save thread", OURS, THREAD, 0.25),
+    ("full save, stall / async_save process", OURS, PROCESS, 0.5),
+    (f"full save, stall / {DLROVER}", OURS, DLROVER, 1.0),
+    (f"first full save, stall / first {DLROVER}", f"first {OURS}", f"first {DLROVER}", 0.1),
+    (f"full save, stall / {RESILIENCY}", OURS, RESILIENCY, 1.0),
+    (f"first full save, stall / first {RESILIENCY}", f"first {OURS}", f"first {RESILIENCY}", 0.1),
+    ("restore from local memory / copy", "restore from memory", "copy at the restore", 1.3),
+    (
+        "restore from local memory / copy into fresh memory",
+        "restore from memory",
+        "fresh copy at the restore",
+        None,
+    ),
+)
+"""Name, what is held against what, and the target."""
+LONG_SECONDS = 5.0
+"""Steps for which there is a target last as long at least."""
+
+
+def of_memory(found: Found, figures: Figures) -> None:
+    """Saves in memory, and what they cost."""
+    figures.add(Metric("size of the state", "GB"), found.values["bytes"][0] / 1e9)
+    for kind, name in NAMES.items():
+        for value in found.values.get(kind, ()):
+            figures.add(Metric(name, "s", baseline=PLAIN if kind != COPY else ""), value)
+    for name, one, other, target in RATIOS:
+        missing = found.missing.get(other.removeprefix("first "))
+        if missing is not None:
+            figures.miss(Metric(name, "x", target), missing)
+        elif one in found.values:
+            _ratios(figures, Metric(name, "x", target), found.values[one], found.values[other])
+    if OURS in found.values:
+        _journal(found, figures)
+        _memory(found, figures)
+    _steps(found, figures)
+
+
+def of_peer(found: Sequence[Moved], figures: Figures) -> None:
+    """A node that has lost its memory and restores over a link."""
+    for one in found:
+        figures.add(Metric(SHARDS, "s"), one.seconds)
+    metric = Metric(f"{SHARDS}, link's time for the bytes / time", "x", 0.8, least=True)
+    for one in found:
+        figures.add(metric, one.link_seconds / one.seconds)
+
+
+def of_upload(found: Uploads, figures: Figures) -> None:
+    """A generation brought to an S3 server."""
+    plain = "boto3 upload_file of the same bytes"
+    for ours, theirs in zip(found.ours, found.theirs, strict=True):
+        figures.add(Metric("upload of a generation", "s", baseline=plain), ours)
+        figures.add(Metric(plain, "s"), theirs)
+        metric = Metric("upload of a generation, speed / boto3 upload_file", "x", 0.8, least=True)
+        figures.add(metric, theirs / ours)
+
+
+def _journal(found: Found, figures: Figures) -> None:
+    stall = "journal of one step, stall"
+    whole = statistics.median(found.values[OURS])
+    for value in journalled(found.values):
+        figures.add(Metric(stall, "s", baseline=PLAIN), value)
+        figures.add(Metric(f"{stall} / full save, stall", "x", 1 / 3), value / whole)
+    for kind, target in (("", 0.3), (" of bf16 values", 0.12)):
+        name = f"journal segment of one step{' with gradients' if kind else ''}{kind} / full save, bytes"
+        if why := found.missing.get(f"segment bytes{kind}"):
+            figures.miss(Metric(name, "x", target), why)
+        for value in found.values.get(f"segment bytes{kind}", ()):
+            figures.add(Metric(name, "x", target), value / found.values["full save bytes"][0])
+        for encoded in found.values.get(f"encoded gradients{kind} / raw", ()):
+            share = statistics.median(found.values[f"segment bytes{kind}"]) * encoded
+            figures.add(
+                Metric(f"{name}, as it travels encoded", "x"), share / found.values["full save bytes"][0]
+            )
+
+
+def _memory(found: Found, figures: Figures) -> None:
+    (size,) = found.values["bytes"]
+    (seconds,) = found.values[CPU]
+    saves = len(found.values[OURS]) + len(found.values[f"first {OURS}"])
+    figures.add(Metric("agent, processor time per GB saved", "s"), seconds / saves / size * 1e9)
+    figures.add(Metric("node's memory with full saves alone / state", "x"), found.values[FULL][0] / size)
+    figures.add(Metric("node's memory with the journal too / state", "x"), found.values[ALL][0] / size)
+
+
+def _steps(found: Found, figures: Figures) -> None:
+    names = [name for name in found.values if name.startswith("steps of ") and name.endswith(WITHOUT)]
+    for steps in (name.removesuffix(f" {WITHOUT}") for name in names):
+        seconds = {kind: found.values[f"{steps} {kind}"] for kind in (WITHOUT, EACH, SPARSE)}
+        for kind, values in seconds.items():
+            for value in values:
+                figures.add(Metric(f"{steps} {kind}", "s"), value)
+        plain = seconds[WITHOUT]
+        # A turn's blocks without saves lie before and behind the others.
+        beside = [statistics.mean(pair) for pair in zip(plain[::2], plain[1::2], strict=True)]
+        targeted = float(steps.split()[2]) >= LONG_SECONDS
+        for kind, target in ((EACH, 1.03), (SPARSE, 1.01)):
+            metric = Metric(f"{steps}, {kind} / without", "x", target if targeted else None)
+            _ratios(figures, metric, seconds[kind], beside)
+            made = found.values[f"{steps} {kind}: saves"]
+            figures.add(Metric(f"{steps}, {kind}: saves that had where to go", "x"), statistics.mean(made))
+
+
+def journalled(values: dict[str, list[float]]) -> list[float]:
+    """What each step that is journalled and saved takes longer than one that is neither."""
+    plain = statistics.median(values["step"])
+    steps, saves = values.get("step with its gradients written", ()), values.get("segment", ())
+    return [step - plain + save for step, save in zip(steps, saves, strict=False)]
+
+
+def _ratios(figures: Figures, metric: Metric, ones: Sequence[float], others: Sequence[float]) -> None:
+    # Not all ways are taken in every round; those that are, in the first.
+    for one, other in zip(ones, others, strict=False):
+        figures.add(metric, one / other)

@@ -1,0 +1,131 @@
+"""The checkpoint protocol under a hundred thousand random schedules, and with each of its rules broken.
+
+It takes hours, and need not be done at one go: what was played is written down, and counts for as long as
+the code that it was played with stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from convoy_controllers.simulate.checkpoints.schedule import play
+from convoy_controllers.simulate.checkpoints.truth import Broken
+from convoy_controllers.simulate.checkpoints.vaults import Rules
+from e2e.bench.kit.figures import Figures, Metric
+from e2e.cluster import files, machine
+from e2e.cluster.progress import Progress
+
+NAME, COMMAND = "schedules", "make bench-schedules"
+COUNT = 100_000
+TALLY = files.CHECKOUT / "docs" / "bench" / "schedules.tally.json"
+_CODE = ("checkpoint/*.py", "simulate/checkpoints/*.py", "simulate/kernel.py")
+"""Of convoy_controllers: what the schedules try, and with what."""
+_AT_ONCE = 100
+_STORED = 1_000
+"""Schedules after which the tally is written."""
+_PATIENCE = 20_000
+"""Schedules after which a broken rule counts as not found."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What came of the schedules from seed 0 on."""
+
+    code: str
+    """Digest of the code that they were played with."""
+    played: int = 0
+    committed: int = 0
+    restores: int = 0
+    violated: tuple[str, ...] = ()
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.code,
+            self.played + other.played,
+            self.committed + other.committed,
+            self.restores + other.restores,
+            (*self.violated, *other.violated),
+        )
+
+
+def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
+    """Plays `count` schedules, those that the tally has not, and each broken rule until it is found."""
+    progress = Progress()
+    tally = read(path, digest())
+    if tally.played:
+        progress.say(f"{tally.played} schedules of before count, {len(tally.violated)} violated")
+    with ProcessPoolExecutor(machine.cores()) as pool:
+        for share in pool.map(_share, range(tally.played, count, _AT_ONCE)):
+            for words in share.violated:
+                progress.say(words)
+            tally += share
+            if tally.played % _STORED == 0:
+                files.write(path, json.dumps(asdict(tally), indent=2) + "\n")
+                progress.say(f"{tally.played} schedules, {len(tally.violated)} violated")
+        found = {rule: pool.submit(_found, rule) for rule in broken()}
+        figures.add(_metric("random schedules played", "schedules"), tally.played)
+        figures.add(_metric("generations committed", "generations"), tally.committed)
+        figures.add(_metric("restores judged", "restores"), tally.restores)
+        figures.add(_metric("schedules that break a promise", "schedules", 0), len(tally.violated))
+        for rule, future in found.items():
+            figures.add(
+                _metric(f"broken on purpose, {rule}: found after", "schedules", _PATIENCE), future.result()
+            )
+
+
+def digest() -> str:
+    """Of the code that schedules try, and that plays them."""
+    root = files.CHECKOUT / "controllers" / "convoy_controllers"
+    paths = sorted(path for pattern in _CODE for path in root.glob(pattern))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def read(path: Path, code: str) -> Tally:
+    """The tally that is written down, if it is of this code; else an empty one."""
+    try:
+        body = json.loads(path.read_text())
+    except FileNotFoundError:
+        return Tally(code)
+    tally = Tally(**{**body, "violated": tuple(body["violated"])})
+    return tally if tally.code == code else Tally(code)
+
+
+def _metric(name: str, unit: str, target: float | None = None) -> Metric:
+    return Metric(name, unit, target, kind="simulated")
+
+
+def broken() -> dict[str, Rules]:
+    """The protocol with one of its rules broken, by the rule's name."""
+    return {
+        one.name: Rules(**{one.name: 1 if one.name == "absent" else False})  # type: ignore[arg-type]
+        for one in fields(Rules)
+    }
+
+
+def _share(first: int) -> Tally:
+    restores = committed = 0
+    violated = []
+    for seed in range(first, first + _AT_ONCE):
+        try:
+            truth = play(seed)
+        except AssertionError as error:
+            violated.append(f"seed {seed}: {error}")
+        else:
+            restores, committed = restores + truth.restores, committed + truth.committed
+    return Tally("", _AT_ONCE, committed, restores, tuple(violated))
+
+
+def _found(rule: str) -> int | None:
+    rules = broken()[rule]
+    for seed in range(_PATIENCE):
+        try:
+            play(seed, rules)
+        except Broken:
+            return seed + 1
+        except AssertionError:
+            continue
+    return None
