@@ -316,6 +316,6 @@ def strike_once(cluster: Cluster, jobs: Jobs, name: str) -> None:
 def held_out(log: str) -> dict[int, str]:
     """Held-out loss by step, as printed; of a step made twice both must agree."""
     found: dict[int, str] = {}
-    for step, loss in re.findall(r"step (\d+)/\d+.*held-out ([0-9.]+)", log):
+    for step, loss in re.findall(r"step (\d+)/\d+.*held_out_loss ([0-9.]+)", log):
         assert found.setdefault(int(step), loss) == loss
     return found

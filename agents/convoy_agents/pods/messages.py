@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convoy_agents.pods.fields import MessageError, flag, number, show, text, whole
+from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MAX_INCARNATION = 2**31
 """Far beyond any real count, and small enough that no sum downstream overflows."""
@@ -79,6 +80,17 @@ class RankUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """The newest value of a figure that the rank's program measures itself."""
+
+    name: str
+    value: float | None
+    """None for NaN and infinity."""
+    step: int
+    """The step at which the program reported the value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Where a rank stands; `time_ms` is Unix time in milliseconds by the pod's clock."""
 
@@ -86,7 +98,8 @@ class Progress:
     total_steps: int = 0
     samples_per_second: float = 0.0
     loss: float | None = None
-    held_out_loss: float | None = None
+    metrics: tuple[Metric, ...] = ()
+    """At most `MAX_METRICS`, each name once."""
     time_ms: int = 0
     first_step_ms: int = 0
     checkpoint_ms: int = 0
@@ -132,7 +145,7 @@ def parse_progress(frame: Mapping[str, Any]) -> Progress:
         total_steps=whole(frame, "totalSteps", MAX_STEP, 0),
         samples_per_second=number(frame, "samplesPerSecond") or 0.0,
         loss=number(frame, "loss"),
-        held_out_loss=number(frame, "heldOutLoss"),
+        metrics=_metrics(frame),
         time_ms=whole(frame, "timeMs", MAX_STEP, 0),
         first_step_ms=whole(frame, "firstStepMs", MAX_STEP, 0),
         checkpoint_ms=whole(frame, "checkpointMs", MAX_STEP, 0),
@@ -141,6 +154,28 @@ def parse_progress(frame: Mapping[str, Any]) -> Progress:
         restore_ms=whole(frame, "restoreMs", MAX_STEP, 0),
         diverged=flag(frame, "diverged"),
     )
+
+
+def _metrics(frame: Mapping[str, Any]) -> tuple[Metric, ...]:
+    found = frame.get("metrics")
+    if found is None:
+        return ()
+    if not isinstance(found, dict):
+        raise MessageError(f"metrics: {show(found)} is no object")
+    if len(found) > MAX_METRICS:
+        raise MessageError(f"metrics: {len(found)} names, at most {MAX_METRICS} are allowed")
+    return tuple(_metric(name, one) for name, one in found.items())
+
+
+def _metric(name: str, found: object) -> Metric:
+    if not is_metric_name(name):
+        raise MessageError(f"metrics: {show(name)} is no metric's name")
+    if not isinstance(found, dict):
+        raise MessageError(f"metrics.{name}: {show(found)} is no object")
+    try:
+        return Metric(name, number(found, "value"), whole(found, "step", MAX_STEP))
+    except MessageError as error:
+        raise MessageError(f"metrics.{name}.{error}") from error
 
 
 def _port_picked(frame: Mapping[str, Any]) -> PortPicked:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from convoy_agents.pods.assignment import Assignment, Place
 from convoy_agents.pods.messages import Progress
 from convoy_agents.pods.state import PodState, RankState
 from convoy_agents.wire import hub_pb2, warrants
+from convoy_crds.metric_names import MAX_METRICS
 
 MAX_TROUBLE = 1024
 """Characters of what is said of one kind."""
@@ -37,7 +40,7 @@ def to_wire(state: PodState) -> hub_pb2.PodReport:
         report.interval_seconds = state.assignment.interval_seconds
         report.authority = warrants.signer(state.assignment.warrant)
     if informed == state.current:
-        report.ranks.extend(_rank(state.ranks[rank]) for rank in sorted(state.ranks))
+        report.ranks.extend(_ranks(state))
     for tier, commit in state.committed.items():
         report.committed.add(
             incarnation=commit.generation.incarnation,
@@ -57,6 +60,23 @@ def _asks(plan: Assignment) -> list[hub_pb2.Place]:
     if plan.memory:
         places += [*plan.memory.hosts, *plan.memory.holders]
     return [hub_pb2.Place(node=one.node, peer_address=one.peer_address) for one in places]
+
+
+def _ranks(state: PodState) -> Iterator[hub_pb2.RankReport]:
+    """Yield the pod's ranks in order.
+
+    Most programs report the same figures from each rank. Of each name the report has the lowest rank's, and
+    of all ranks together at most `MAX_METRICS` names.
+    """
+    names: set[str] = set()
+    for number in sorted(state.ranks):
+        rank = state.ranks[number]
+        report = _rank(rank)
+        for metric in rank.progress.metrics if rank.progress else ():
+            if metric.name not in names and len(names) < MAX_METRICS:
+                names.add(metric.name)
+                report.progress.metrics.add(name=metric.name, value=metric.value, step=metric.step)
+        yield report
 
 
 def _rank(rank: RankState) -> hub_pb2.RankReport:
@@ -87,7 +107,6 @@ def _progress(progress: Progress) -> hub_pb2.Progress:
         total_steps=progress.total_steps,
         samples_per_second=progress.samples_per_second,
         loss=progress.loss,
-        held_out_loss=progress.held_out_loss,
         time_unix_ms=progress.time_ms,
         checkpoint_ms=progress.checkpoint_ms,
         save_ms=progress.save_ms,

@@ -764,19 +764,18 @@ class Progress(_message.Message):
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     SAMPLES_PER_SECOND_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
-    HELD_OUT_LOSS_FIELD_NUMBER: _builtins.int
     TIME_UNIX_MS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_MS_FIELD_NUMBER: _builtins.int
     SAVE_MS_FIELD_NUMBER: _builtins.int
     COPY_MS_FIELD_NUMBER: _builtins.int
     RESTORE_MS_FIELD_NUMBER: _builtins.int
     DIVERGED_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     total_steps: _builtins.int
     """0 when unknown"""
     samples_per_second: _builtins.float
     loss: _builtins.float
-    held_out_loss: _builtins.float
     time_unix_ms: _builtins.int
     checkpoint_ms: _builtins.int
     """for which saving has held up the steps of this incarnation, in total"""
@@ -788,6 +787,10 @@ class Progress(_message.Message):
     """for which it read what this incarnation goes on from; 0 when it read nothing"""
     diverged: _builtins.bool
     """its loss is no number: NaN or infinite"""
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Metric]:
+        """Figures of the program's own. Of each name the report of a pod has the lowest rank's; at most 64 names."""
+
     def __init__(
         self,
         *,
@@ -795,28 +798,55 @@ class Progress(_message.Message):
         total_steps: _builtins.int = ...,
         samples_per_second: _builtins.float = ...,
         loss: _builtins.float | None = ...,
-        held_out_loss: _builtins.float | None = ...,
         time_unix_ms: _builtins.int = ...,
         checkpoint_ms: _builtins.int = ...,
         save_ms: _builtins.int = ...,
         copy_ms: _builtins.int = ...,
         restore_ms: _builtins.int = ...,
         diverged: _builtins.bool = ...,
+        metrics: _abc.Iterable[Global___Metric] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "held_out_loss", b"held_out_loss", "loss", b"loss"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "loss", b"loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss", "_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "diverged", b"diverged", "held_out_loss", b"held_out_loss", "loss", b"loss", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loss", b"_loss", "checkpoint_ms", b"checkpoint_ms", "copy_ms", b"copy_ms", "diverged", b"diverged", "loss", b"loss", "metrics", b"metrics", "restore_ms", b"restore_ms", "samples_per_second", b"samples_per_second", "save_ms", b"save_ms", "step", b"step", "time_unix_ms", b"time_unix_ms", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__held_out_loss: _TypeAlias = _typing.Literal["held_out_loss"]  # noqa: Y015
-    _WhichOneofArgType__held_out_loss: _TypeAlias = _typing.Literal["_held_out_loss", b"_held_out_loss"]  # noqa: Y015
     _WhichOneofReturnType__loss: _TypeAlias = _typing.Literal["loss"]  # noqa: Y015
     _WhichOneofArgType__loss: _TypeAlias = _typing.Literal["_loss", b"_loss"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__held_out_loss) -> _WhichOneofReturnType__held_out_loss | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class Metric(_message.Message):
+    """The newest value of a figure that a rank's program measures itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """^[a-z][a-z0-9_]*$, at most 63 characters"""
+    value: _builtins.float
+    """absent for NaN and infinity"""
+    step: _builtins.int
+    """at which the program reported the value"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float | None = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "name", b"name", "step", b"step", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___Metric: _TypeAlias = Metric  # noqa: Y015
 
 @_typing.final
 class Committed(_message.Message):

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.warrants import Warrant
-from convoy_controllers.plan import (
-    Assign,
-    Command,
-    CommitView,
-    MemoryTiers,
-    MetricView,
-    PickPort,
-    RankView,
-    SlotView,
-    StoreUse,
-)
+from convoy_controllers.commands import Assign, Command, MemoryTiers, PickPort, StoreUse
+from convoy_controllers.plan import MetricView
+from convoy_controllers.views import CommitView, RankView, SlotView
+from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MOST_RANKS = 64
 """Ranks of one pod that are looked at: processesPerReplica is no more."""
@@ -27,6 +21,7 @@ MOST_TROUBLES = 8
 """Of one pod; one of each kind comes."""
 _STDERR = 2048
 _MOST_SECONDS = 2**32 - 1
+_MAX_STEP = 2**53
 
 _STATES = {
     wire.RankReport.State.STARTING: "STARTING",
@@ -56,9 +51,7 @@ def rank_view(report: wire.RankReport) -> RankView:
         total_steps=progress.total_steps or None if progress else None,
         samples_per_second=progress.samples_per_second if progress else None,
         loss=progress.loss if progress and progress.HasField("loss") else None,
-        metrics=(MetricView("held_out_loss", progress.held_out_loss, progress.step),)
-        if progress and progress.HasField("held_out_loss")
-        else (),
+        metrics=_metrics(progress) if progress and progress.metrics else (),
         diverged=bool(progress and progress.diverged),
         time=seconds(progress.time_unix_ms) if progress else 0.0,
         checkpoint_seconds=progress.checkpoint_ms / 1000 if progress else 0.0,
@@ -70,6 +63,19 @@ def rank_view(report: wire.RankReport) -> RankView:
         ended=seconds(report.ended_unix_ms),
         finished=seconds(report.finished_unix_ms),
         asked=report.asked,
+    )
+
+
+def _metrics(progress: wire.Progress) -> tuple[MetricView, ...]:
+    """The figures that an agent may report: names by the rule, finite values, and no more than the limit."""
+    return tuple(
+        MetricView(
+            one.name,
+            one.value if one.HasField("value") and math.isfinite(one.value) else None,
+            min(one.step, _MAX_STEP),
+        )
+        for one in progress.metrics[:MAX_METRICS]
+        if is_metric_name(one.name)
     )
 
 

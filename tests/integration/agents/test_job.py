@@ -73,7 +73,16 @@ async def test_ranks_and_their_exits_are_reported(make_host: HostMaker, hub: Fak
     rank = report.ranks[0]
     assert (rank.rank, rank.state) == (2, hub_pb2.RankReport.RUNNING)
     assert (rank.progress.total_steps, rank.progress.samples_per_second, rank.progress.loss) == (9, 3.5, 0.25)
-    assert not rank.progress.HasField("held_out_loss")
+    assert not rank.progress.metrics
+    figures = {"held_out_loss": {"value": 0.5, "step": 4}, "ratio": {"value": None, "step": 5}}
+    ranks[2].say(type="progress", step=6, metrics=figures)
+    report = await hub.report(B, lambda report: bool(report.ranks) and report.ranks[0].progress.step == 6)
+    assert [
+        (one.name, one.HasField("value"), one.value, one.step) for one in report.ranks[0].progress.metrics
+    ] == [
+        ("held_out_loss", True, 0.5, 4),
+        ("ratio", False, 0.0, 5),
+    ]
     launchers[1].say(
         type="rank", incarnation=1, rank=2, state="EXITED", exitCode=0, signal=9, oom=True, stderr="x" * 5000
     )
@@ -82,7 +91,8 @@ async def test_ranks_and_their_exits_are_reported(make_host: HostMaker, hub: Fak
     )
     assert (report.ranks[0].signal, report.ranks[0].oom) == (9, True)
     assert len(report.ranks[0].stderr_tail) == 2048
-    assert report.ranks[0].progress.step == 5
+    assert report.ranks[0].progress.step == 6
+    assert len(report.ranks[0].progress.metrics) == 2
 
 
 async def test_it_commits_while_the_hub_is_away(make_host: HostMaker, hub: FakeHub, job: MemoryJob) -> None:

@@ -77,7 +77,7 @@ def test_gpt_runs_from_its_manifest_and_shows_how_it_learns(run: Run, tmp_path: 
     text = out.getvalue()
     assert "incarnation 1: 2 ranks" in text
     assert "step 20/20  loss " in text
-    assert "held-out" in text
+    assert "held_out_loss" in text
     assert "loss by step" in text
     assert (tmp_path / "ck" / "gen-1-20" / "COMMIT.json").exists()
 

@@ -276,11 +276,13 @@ async def test_gpt_trains_on_two_ranks_and_its_held_out_loss_falls(
     launcher = launch(torch=True, **environment_)
     await connected(agent)
     await agent.form(["python", "-m", "convoy_workloads.engines.gpt.engine"])
-    first = await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and "heldOutLoss" in m)
+    first = await agent.hears(lambda m: m["type"] == "progress" and m["from"] == 0 and "metrics" in m)
     last = await agent.hears_step(60)
     assert [(await agent.hears_exit(rank))["exitCode"] for rank in (0, 1)] == [0, 0]
     assert last["totalSteps"] == 60
-    assert last["heldOutLoss"] < min(4.0, first["heldOutLoss"]), "a uniform guess over bytes has 5.55"
+    before, after = first["metrics"]["held_out_loss"], last["metrics"]["held_out_loss"]
+    assert after["step"] == 60
+    assert after["value"] < min(4.0, before["value"]), "a uniform guess over bytes has 5.55"
     assert "[1/0] --- the model writes ---" in launcher.log
     assert committed(tmp_path) == ["gen-1-60"]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from convoy_agents.pods.messages import (
     LauncherHello,
     MessageError,
+    Metric,
     PortPicked,
     Progress,
     RankHello,
@@ -31,6 +32,7 @@ TIMES = {
     "checkpointMs": 1,
     "finishedMs": 7,
 }
+GOOD = {"value": 0.5, "step": 3}
 RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCode": 1}
 
 
@@ -55,9 +57,13 @@ RANK = {"type": "rank", "incarnation": 2, "rank": 3, "state": "EXITED", "exitCod
         (
             parse_progress,
             {"type": "progress", "step": 4, "totalSteps": 9, "samplesPerSecond": 2, "loss": None,
-             "heldOutLoss": 0.5, "timeMs": 7, "firstStepMs": 6, "checkpointMs": 250, "saveMs": 12,
-             "copyMs": 70, "restoreMs": 33, "diverged": True},
-            Progress(4, 9, 2.0, None, 0.5, 7, 6, 250, 12, 70, 33, True),
+             "metrics": {"held_out_loss": GOOD, "ratio": {"value": None, "step": 4}}, "timeMs": 7,
+             "firstStepMs": 6, "checkpointMs": 250, "saveMs": 12, "copyMs": 70, "restoreMs": 33,
+             "diverged": True},
+            Progress(
+                4, 9, 2.0, None, (Metric("held_out_loss", 0.5, 3), Metric("ratio", None, 4)), 7, 6, 250, 12,
+                70, 33, True,
+            ),
         ),
         (parse_from_launcher, {"type": "of a later version"}, None),
     ],
@@ -97,6 +103,27 @@ def test_messages_are_read(parse: Any, frame: dict[str, Any], message: Any) -> N
         (parse_progress, {"type": "progress", "step": 1, "loss": 10**400}, "loss"),
         (parse_progress, {"type": "progress", "step": 1, "loss": float("inf")}, "loss"),
         (parse_progress, {"type": "progress", "step": 1, "diverged": 1}, "diverged"),
+        (parse_progress, {"type": "progress", "step": 1, "metrics": [1]}, "metrics"),
+        (parse_progress, {"type": "progress", "step": 1, "metrics": {"": GOOD}}, "metrics: ''"),
+        (parse_progress, {"type": "progress", "step": 1, "metrics": {"Loss": GOOD}}, "metrics: 'Loss'"),
+        (parse_progress, {"type": "progress", "step": 1, "metrics": {"a\n": GOOD}}, "metrics: "),
+        (parse_progress, {"type": "progress", "step": 1, "metrics": {"a" * 64: GOOD}}, "metrics: 'aaa"),
+        (parse_progress, {"type": "progress", "step": 1, "metrics": {"a": 1.0}}, r"metrics\.a"),
+        (
+            parse_progress,
+            {"type": "progress", "step": 1, "metrics": {"a": {"value": 1}}},
+            r"metrics\.a\.step",
+        ),
+        (
+            parse_progress,
+            {"type": "progress", "step": 1, "metrics": {"a": {**GOOD, "value": float("nan")}}},
+            r"metrics\.a\.value: not finite",
+        ),
+        (
+            parse_progress,
+            {"type": "progress", "step": 1, "metrics": {f"m{number}": GOOD for number in range(65)}},
+            "metrics: 65 names",
+        ),
     ],
 )
 def test_a_bad_field_is_named(parse: Any, frame: dict[str, Any], field: str) -> None:
@@ -110,13 +137,20 @@ values = st.recursive(
     max_leaves=5,
 )
 launcher_fields = ["pid", "python", "port", "state", "exitCode", "signal", "oom", "hung", "asked", "stderr"]
-rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "heldOutLoss", "checkpointMs", "diverged"]
+rank_fields = ["step", "totalSteps", "samplesPerSecond", "loss", "metrics", "checkpointMs", "diverged"]
 times = ["timeMs", "startedMs", "endedMs", "firstStepMs", "stepMs", "finishedMs"]
 names = st.sampled_from(["role", "incarnation", "rank", *launcher_fields, *rank_fields, *times])
+metrics = st.dictionaries(
+    st.sampled_from(["a", "held_out_loss", "B"]) | st.text(max_size=3),
+    st.fixed_dictionaries({"value": values, "step": values}) | values,
+    max_size=3,
+)
 types = st.sampled_from(["hello", "rank", "portPicked", "progress", "?"])
 
 
-@given(types, st.dictionaries(names, values))
+@given(
+    types, st.dictionaries(names, values) | st.fixed_dictionaries({"step": st.just(1), "metrics": metrics})
+)
 def test_any_frame_is_a_message_that_the_wire_can_carry_or_an_error(kind: str, body: dict[str, Any]) -> None:
     for parse in (parse_hello, parse_from_launcher, parse_progress):
         try:

@@ -13,6 +13,7 @@ from convoy_agents.pods.assignment import Assignment, Member, MemoryTiers
 from convoy_agents.pods.messages import (
     RANK_STATES,
     LauncherHello,
+    Metric,
     PortPicked,
     Progress,
     RankUpdate,
@@ -36,6 +37,7 @@ from convoy_agents.pods.state import (
 from convoy_agents.wire import hub_pb2
 from convoy_controllers.checkpoint.commit import Verdict
 from convoy_controllers.checkpoint.generation import Generation, Tier
+from convoy_crds.metric_names import MAX_METRICS
 
 UID = "pod"
 
@@ -334,6 +336,28 @@ class TestRanks:
         for diverged in (True, False):
             [report] = to_wire(run(says(0, Progress(5, diverged=diverged)), state=UP).state).ranks
             assert (report.progress.diverged, report.progress.HasField("loss")) == (diverged, False)
+
+    def test_of_each_figure_the_report_has_the_lowest_rank_s(self) -> None:
+        both = Progress(5, metrics=(Metric("ratio", None, 5), Metric("rate", 2.0, 4)))
+        other = Progress(6, metrics=(Metric("rate", 3.0, 6), Metric("last_stage", 0.25, 6)))
+        state = run(says(1, other), says(0, both), state=UP).state
+        first, second = to_wire(state).ranks
+        assert [(one.name, one.HasField("value"), one.value, one.step) for one in first.progress.metrics] == [
+            ("ratio", False, 0.0, 5),
+            ("rate", True, 2.0, 4),
+        ]
+        assert [(one.name, one.value) for one in second.progress.metrics] == [("last_stage", 0.25)]
+
+    def test_a_pod_reports_a_bounded_number_of_figures(self) -> None:
+        events = [
+            says(
+                rank,
+                Progress(5, metrics=tuple(Metric(f"m{rank}_{one}", 1.0, 5) for one in range(MAX_METRICS))),
+            )
+            for rank in range(2)
+        ]
+        first, second = to_wire(run(*events, state=UP).state).ranks
+        assert (len(first.progress.metrics), len(second.progress.metrics)) == (MAX_METRICS, 0)
 
 
 class TestGenerations:

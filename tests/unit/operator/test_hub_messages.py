@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,10 @@ from tests.unit.operator.hub_agents import STATE, rank, report
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.warrants import Warrant
-from convoy_controllers.plan import Assign, CommitView, Member, MemoryTiers, PickPort, Shutdown
+from convoy_controllers.commands import Assign, Member, MemoryTiers, PickPort, Shutdown
+from convoy_controllers.plan import MetricView
+from convoy_controllers.views import CommitView
+from convoy_crds.metric_names import MAX_METRICS
 from convoy_operator.hub import messages
 
 
@@ -61,6 +65,29 @@ class TestMessages:
         assert (one.started, one.first_step, one.ended, one.checkpoint_seconds) == (0.5, 1.25, 1.75, 2.25)
         assert one.finished == 1.5
         assert view.committed == {"remote": CommitView(1, 8, 2.5)}
+
+    def test_figures_are_read_as_from_a_stranger(self) -> None:
+        given = [
+            wire.Metric(name="held_out_loss", value=1.5, step=2),
+            wire.Metric(name="ratio", step=3),
+            wire.Metric(name="broken", value=math.inf, step=2**64 - 1),
+            wire.Metric(name="Loss\n", value=1.0),
+            wire.Metric(name="a" * 64, value=1.0),
+            *(wire.Metric(name=f"m{number}") for number in range(MAX_METRICS)),
+        ]
+        view = messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3, metrics=given))]), "n0")
+        (one,) = view.ranks
+        assert one.metrics[:4] == (
+            MetricView("held_out_loss", 1.5, 2),
+            MetricView("ratio", None, 3),
+            MetricView("broken", None, 2**53),
+            MetricView("m0", None, 0),
+        )
+        assert len(one.metrics) == MAX_METRICS - 2
+        # They move with every step, or nearly so.
+        assert messages.skeleton(view) == messages.skeleton(
+            messages.slot_view(report(ranks=[rank(progress=wire.Progress(step=3))]), "n0")
+        )
 
     def test_all_troubles_are_looked_at_and_a_kind_that_is_not_known_is_the_gravest(self) -> None:
         told = [

@@ -11,12 +11,12 @@ def test_the_newest_value_of_each_quantity_is_told() -> None:
     meter = Meter(total=9)
     meter.first_step_ms, meter.checkpoint_seconds = 70, 0.2504
     meter.save_seconds, meter.copy_seconds, meter.restore_seconds = 0.0002, 0.75, 1.5
-    meter.observe(1, 0.0, loss=3.0, samples=8, held_out_loss=4.0)
+    meter.observe(1, 0.0, loss=3.0, samples=8, metrics={"held_out_loss": 4.0})
     meter.observe(2, 2.0, loss=2.5, samples=8)
     assert meter.message(77) == {
         "type": "progress", "step": 2, "totalSteps": 9, "timeMs": 77, "samplesPerSecond": 4.0, "loss": 2.5,
-        "heldOutLoss": 4.0, "firstStepMs": 70, "checkpointMs": 250, "saveMs": 1, "copyMs": 750,
-        "restoreMs": 1500,
+        "metrics": {"held_out_loss": {"value": 4.0, "step": 1}}, "firstStepMs": 70, "checkpointMs": 250,
+        "saveMs": 1, "copyMs": 750, "restoreMs": 1500,
     }  # fmt: skip
 
 
@@ -42,9 +42,9 @@ def test_a_line_for_the_log_says_what_is_known() -> None:
     meter.observe(1, 0.0)
     assert meter.line() == "step 1"
     meter.total = 9
-    meter.observe(2, 1.0, loss=2.5, samples=8, held_out_loss=3.25)
+    meter.observe(2, 1.0, loss=2.5, samples=8, metrics={"held_out_loss": 3.25})
     meter.observe(3, 2.0, samples=8)
-    assert meter.line() == "step 3/9  loss 2.5000  held-out 3.2500  8.0 samples/s"
+    assert meter.line() == "step 3/9  loss 2.5000  held_out_loss 3.25  8.0 samples/s"
 
 
 def test_the_rate_forgets_what_is_older_than_the_window() -> None:

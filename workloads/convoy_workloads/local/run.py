@@ -22,6 +22,7 @@ from convoy_workloads.local.environment import GRACE_SECONDS, pod_environment
 from convoy_workloads.local.pod import Pod
 from convoy_workloads.local.screen import Screen
 from convoy_workloads.plot import curve
+from convoy_workloads.runtime import metrics
 from convoy_workloads.runtime.errors import (
     BAD_DATA,
     BAD_PARAMS,
@@ -272,8 +273,8 @@ class _Run:
             self._curve.append((message["step"], message["loss"]))
         if message.get("diverged"):
             words.append("loss nan")
-        if "heldOutLoss" in message:
-            words.append(f"held-out {message['heldOutLoss']:.4f}")
+        figures: Mapping[str, Mapping[str, Any]] = message.get("metrics", {})
+        words += metrics.words({name: one["value"] for name, one in figures.items()})
         if "samplesPerSecond" in message:
             words.append(f"{message['samplesPerSecond']:.1f} samples/s")
         self._screen.progress("  ".join(words))

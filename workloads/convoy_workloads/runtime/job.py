@@ -253,30 +253,28 @@ class Job(Generic[P]):
         step: int,
         loss: float | None = None,
         samples: int | None = None,
-        held_out_loss: float | None = None,
+        metrics: Mapping[str, Any] | None = None,
         tokens: int | None = None,
     ) -> None:
         """Tells the agent, at most once a second, how far the training is.
 
         `samples`: samples of all ranks in this step. `tokens`: what this rank alone worked through in it,
-        where that differs from rank to rank. Losses may be tensors of one element.
+        where that differs from rank to rank. `metrics`: figures of the program's own by name, such as
+        `{"held_out_loss": 1.9}`; each keeps its newest value, with the step, until it is reported again, and
+        of two ranks that report one name the lower one counts. A name has at most 63 lower-case letters,
+        digits and `_`, and a rank at most 64 names: ValueError otherwise, TypeError for what is no number.
+        Loss and metrics may be tensors of one element.
         """
         if tokens is not None:
             self._recorder.tokens(tokens)
-        # What is said of the restored state, such as its held-out loss, is no step of this incarnation.
+        # A figure of the restored state, such as its held-out loss, is no step of this incarnation.
         first = step > self.restored.step and self._beat.step(step)
         now = time.monotonic()
-        self._meter.observe(
-            step,
-            now,
-            None if loss is None else float(loss),
-            samples,
-            None if held_out_loss is None else float(held_out_loss),
-        )
+        rare = self._meter.observe(step, now, None if loss is None else float(loss), samples, metrics)
         self._tell(urgent=first)
         pause = PRINT_SECONDS if self._link is not None else 1.0
-        told = held_out_loss is not None or step == self._meter.total
-        if self.rank == 0 and (told or now - self._printed >= pause):
+        due = rare or step == self._meter.total
+        if self.rank == 0 and (due or now - self._printed >= pause):
             self._printed = now
             print(self._meter.line(), file=sys.stderr, flush=True)
 

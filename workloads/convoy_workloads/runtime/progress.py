@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
+
+from convoy_workloads.runtime.metrics import Metrics
 
 RATE_WINDOW = 10.0
 """Samples per second are taken over this many seconds."""
@@ -20,7 +23,8 @@ class Meter:
         self.total = total
         self.step = 0
         self.loss: float | None = None
-        self.held_out_loss: float | None = None
+        self.metrics = Metrics()
+        """The program's own figures."""
         self.first_step_ms = 0
         """When the first step of this incarnation ended, in Unix milliseconds; 0 before."""
         self.checkpoint_seconds = 0.0
@@ -40,19 +44,23 @@ class Meter:
         now: float,
         loss: float | None = None,
         samples: int | None = None,
-        held_out_loss: float | None = None,
-    ) -> None:
-        """Takes in one report; a quantity left out keeps its last value."""
+        metrics: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Record one report; a quantity left out keeps its last value.
+
+        Return True if the report has a figure of the program that the step before did not have. ValueError or
+        TypeError names a figure that cannot be reported.
+        """
+        rare = bool(metrics) and self.metrics.record(step, metrics or {})
         self.step = step
         if loss is not None:
             self.loss = loss
-        if held_out_loss is not None:
-            self.held_out_loss = held_out_loss
         if samples is not None:
             self._samples += samples
             self._marks.append((now, self._samples))
             while len(self._marks) > 2 and now - self._marks[1][0] >= RATE_WINDOW:
                 self._marks.popleft()
+        return rare
 
     def samples_per_second(self) -> float | None:
         """The rate over the window; None before two reports."""
@@ -66,7 +74,7 @@ class Meter:
         rate = self.samples_per_second()
         words = [f"step {self.step}" + (f"/{self.total}" if self.total else "")]
         words += [] if self.loss is None else [f"loss {self.loss:.4f}"]
-        words += [] if self.held_out_loss is None else [f"held-out {self.held_out_loss:.4f}"]
+        words += self.metrics.words()
         words += [] if rate is None else [f"{rate:.1f} samples/s"]
         return "  ".join(words)
 
@@ -77,7 +85,7 @@ class Meter:
             "totalSteps": self.total,
             "samplesPerSecond": None if rate is None else round(rate, 3),
             "loss": _finite(self.loss),
-            "heldOutLoss": _finite(self.held_out_loss),
+            "metrics": self.metrics.message() or None,
             "diverged": True if self.loss is not None and _finite(self.loss) is None else None,
             "firstStepMs": self.first_step_ms or None,
             "checkpointMs": int(self.checkpoint_seconds * 1000) or None,

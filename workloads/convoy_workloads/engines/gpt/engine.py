@@ -62,10 +62,10 @@ def train(job: convoy.Job[Params]) -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        held_out = None
+        metrics = {}
         if step % params.held_out_every == 0 or step == params.steps:
-            held_out = measure(job, plain, corpus)
-        job.report(step, loss=loss.item(), samples=params.batch * job.world, held_out_loss=held_out)
+            metrics["held_out_loss"] = measure(job, plain, corpus)
+        job.report(step, loss=loss.item(), samples=params.batch * job.world, metrics=metrics)
         job.checkpoint(step)
 
     if job.rank == 0:

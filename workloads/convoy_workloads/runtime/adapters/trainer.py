@@ -137,9 +137,9 @@ class Follower:
             self._job.report(state.global_step)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
-        """Passes the held-out loss on."""
+        """Reports the loss of the evaluation set as the metric `held_out_loss`."""
         if self._steps is not None and "eval_loss" in (metrics or {}):
-            self._job.report(state.global_step, held_out_loss=metrics["eval_loss"])
+            self._job.report(state.global_step, metrics={"held_out_loss": metrics["eval_loss"]})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Saves what the job ends with, unless the training was stopped early."""

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convoy_agents.pods.messages import parse_progress
+from convoy_crds.engine import EngineMetric, EngineSpec
+from convoy_workloads.runtime.metrics import MOST_METRICS, MOST_NAME, MOST_PRINTED, Metrics, words
+from convoy_workloads.runtime.progress import Meter
+
+
+class OneElement:
+    """As a tensor: a float by conversion."""
+
+    def __float__(self) -> float:
+        return 0.5
+
+
+class ManyElements:
+    def __float__(self) -> float:
+        raise RuntimeError("a Tensor with 3 elements cannot be converted to Scalar")
+
+
+def test_each_figure_keeps_its_newest_value_and_step() -> None:
+    metrics = Metrics()
+    metrics.record(1, {"held_out_loss": 4.0, "padding_ratio": OneElement()})
+    metrics.record(2, {"padding_ratio": 1})
+    assert metrics.message() == {
+        "held_out_loss": {"value": 4.0, "step": 1},
+        "padding_ratio": {"value": 1.0, "step": 2},
+    }
+
+
+def test_the_step_of_a_rare_figure_is_remarkable_and_that_of_a_steady_one_is_not() -> None:
+    metrics = Metrics()
+    assert metrics.record(1, {"steady": 1.0}), "the first one"
+    assert not metrics.record(2, {"steady": 1.0})
+    assert metrics.record(3, {"steady": 1.0, "rare": 1.0})
+    assert not metrics.record(3, {"rare": 2.0}), "twice in one step"
+    assert metrics.record(5, {"rare": 2.0})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_what_is_no_finite_number_travels_as_null(value: Any) -> None:
+    metrics = Metrics()
+    metrics.record(3, {"ratio": value})
+    assert metrics.message() == {"ratio": {"value": None, "step": 3}}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", "''"),
+        ("Loss", "'Loss'"),
+        ("held-out", "'held-out'"),
+        ("1st", "'1st'"),
+        ("_ratio", "'_ratio'"),
+        ("ratio\n", r"'ratio\\n'"),
+        ("é", "'é'"),
+        ("a" * (MOST_NAME + 1), "'a{64}'"),
+        (3, "3"),
+    ],
+)
+def test_a_bad_name_is_refused_by_name(name: Any, error: str) -> None:
+    metrics = Metrics()
+    with pytest.raises(ValueError, match=rf"^metrics\[{error}"):
+        metrics.record(1, {"fine": 1.0, name: 1.0})
+    assert not metrics.message(), "nothing of such a report counts"
+
+
+@pytest.mark.parametrize("value", ["1.5", b"1", None, [1.0, 2.0], {}, 1j, ManyElements()])
+def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^metrics\['ratio'\]: .* is no number"):
+        Metrics().record(1, {"ratio": value})
+
+
+def test_a_rank_has_a_bounded_number_of_names() -> None:
+    metrics = Metrics()
+    metrics.record(1, {f"m{number}": 1.0 for number in range(MOST_METRICS)})
+    metrics.record(2, {"m0": 2.0})
+    with pytest.raises(ValueError, match=r"^metrics\['one_more'\]: .* at most 64"):
+        metrics.record(3, {"m1": 2.0, "one_more": 1.0})
+    assert len(metrics.message()) == MOST_METRICS
+
+
+def test_a_line_for_people_has_a_bounded_number_of_figures() -> None:
+    assert words({f"m{number}": 0.5 for number in range(MOST_PRINTED + 2)})[-2:] == ["m7 0.5", "(2 more)"]
+    assert words({"rate": 1234567.0, "small": 1e-9}) == ["rate 1.23457e+06", "small 1e-09"]
+
+
+reports = st.lists(
+    st.tuples(st.integers(0, 2**53), st.dictionaries(st.text(max_size=5), st.floats() | st.integers())),
+    max_size=6,
+)
+
+
+@given(reports)
+def test_what_the_door_lets_through_every_later_check_lets_through(
+    found: list[tuple[int, dict[str, Any]]],
+) -> None:
+    meter = Meter()
+    for step, values in found:
+        try:
+            meter.observe(step, 0.0, metrics=values)
+        except ValueError:
+            continue
+    progress = parse_progress(json.loads(json.dumps(meter.message(0), allow_nan=False)))
+    assert {one.name for one in progress.metrics} == set(meter.message(0).get("metrics", {}))
+    EngineSpec(image="i", command=["c"], metrics=[EngineMetric(name=one.name) for one in progress.metrics])

@@ -1,0 +1,98 @@
+"""Figures that a training program measures itself, checked where the program reports them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_METRICS = 64
+"""Names that one rank may report. The same limit holds for `spec.metrics` of an Engine."""
+MOST_NAME = 63
+MOST_PRINTED = 8
+"""Figures in one line of a log; the line counts the others."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A value and the step at which the program reported it."""
+
+    value: float
+    """NaN and infinity are values: a figure may have no number at some step."""
+    step: int
+
+
+class Metrics:
+    """The newest measurement of each figure, in the order in which the names first came."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Measurement] = {}
+
+    def record(self, step: int, values: Mapping[str, Any]) -> bool:
+        """Record the values of one report. Return True if the step before had none of some figure.
+
+        ValueError or TypeError names the figure at fault; nothing of the report is then recorded.
+        """
+        checked = {_checked_name(name): _checked_value(name, value) for name, value in values.items()}
+        if len(self._newest.keys() | checked.keys()) > MOST_METRICS:
+            extra = next(name for name in reversed(checked) if name not in self._newest)
+            raise ValueError(f"metrics[{extra!r}]: a rank may report at most {MOST_METRICS} names")
+        rare = any((before := self._newest.get(name)) is None or step - before.step > 1 for name in checked)
+        self._newest.update((name, Measurement(value, step)) for name, value in checked.items())
+        return rare
+
+    def message(self) -> dict[str, dict[str, Any]]:
+        """Return the figures as the `progress` message has them. JSON has no NaN: `value` is then null."""
+        return {
+            name: {"value": one.value if math.isfinite(one.value) else None, "step": one.step}
+            for name, one in self._newest.items()
+        }
+
+    def words(self) -> list[str]:
+        """Return the figures for a line of the log."""
+        return words({name: one.value for name, one in self._newest.items()})
+
+
+def words(values: Mapping[str, float | None]) -> list[str]:
+    """Return each name with its value, for people; None stands for NaN.
+
+    >>> words({"held_out_loss": 1.25, "padding_ratio": None})
+    ['held_out_loss 1.25', 'padding_ratio nan']
+    """
+    shown = [
+        f"{name} {'nan' if value is None else format(value, '.6g')}"
+        for name, value in list(values.items())[:MOST_PRINTED]
+    ]
+    more = len(values) - len(shown)
+    return [*shown, f"({more} more)"] if more else shown
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > MOST_NAME or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"metrics[{_quoted(name)}]: a name has at most {MOST_NAME} lower-case letters, digits and _, "
+            "and begins with a letter"
+        )
+    return name
+
+
+def _checked_value(name: Any, value: Any) -> float:
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError  # "1.5" converts, but a program that reports text has mixed something up
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError, RuntimeError):  # the last one: a tensor with more than one element
+        raise TypeError(
+            f"metrics[{_quoted(name)}]: {_quoted(value)} is no number and no tensor of one element"
+        ) from None
+
+
+def _quoted(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
