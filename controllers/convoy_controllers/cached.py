@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from convoy_controllers.plan import PodView
+from convoy_controllers.views import PodView
 
 
 @dataclass(frozen=True, slots=True)

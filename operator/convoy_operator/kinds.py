@@ -12,10 +12,11 @@ from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.plan import plan as plan_store
 from convoy_controllers.engine.plan import plan as plan_engine
-from convoy_controllers.plan import GuardView, NodeView, Plan, PodView, SlotView
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as plan_training_job
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import GuardView, NodeView, PodView, SlotView
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import KIND as ENGINE

@@ -20,7 +20,8 @@ import structlog
 
 from convoy_controllers.cached import Pod
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import Inspect, PodWarning
+from convoy_controllers.plan import Inspect
+from convoy_controllers.views import PodWarning
 from convoy_operator import errors
 from convoy_operator.gateway import Object
 from convoy_operator.limits import TokenBucket

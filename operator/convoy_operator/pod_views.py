@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from convoy_controllers.plan import ContainerEnd, PodView
+from convoy_controllers.views import ContainerEnd, PodView
 from convoy_crds import containers
 
 Raw = Mapping[str, Any]

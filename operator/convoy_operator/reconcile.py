@@ -12,8 +12,9 @@ from typing import Protocol
 import structlog
 
 from convoy_controllers.cached import Parent
+from convoy_controllers.commands import Command
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import Command, Plan
+from convoy_controllers.plan import Plan
 from convoy_controllers.resources import PARENTS
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE

@@ -14,11 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from convoy_controllers.cached import Parent, Pod
-from convoy_controllers.plan import Plan, PodView, SlotView
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import timeline
 from convoy_controllers.trainingjob.losses import lost
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.timeline import Placing, Timeline
+from convoy_controllers.views import PodView, SlotView
 from convoy_crds.trainingjob_status import TERMINAL, Phase, TrainingJobStatus
 from convoy_operator import views
 from convoy_operator.metrics import Metrics

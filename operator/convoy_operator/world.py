@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from convoy_controllers.cached import Node, Parent, Pod
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import ENDED_PHASES, PodWarning
+from convoy_controllers.views import ENDED_PHASES, PodWarning
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.engine import KIND as ENGINE
 from convoy_crds.trainingjob import KIND as TRAINING_JOB

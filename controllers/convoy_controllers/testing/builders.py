@@ -7,16 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from convoy_controllers.plan import (
-    Command,
-    CommitView,
-    GuardView,
-    NodeView,
-    Plan,
-    PodView,
-    PodWarning,
-    SlotView,
-)
+from convoy_controllers.commands import Command
+from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import Node
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.kernel import EPOCH
@@ -27,6 +19,7 @@ from convoy_controllers.simulate.sight import Sight
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import CommitView, GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.layout import slots
@@ -192,7 +185,15 @@ class ToyCluster:
             left[0] = left[0] - 1 if left[0] is not None else None
 
         kernel, latencies = self._cluster.kernel, self._cluster.latencies
-        hands = Hands(kernel, latencies, self._api, self._obey, self._sight, self._cluster.tell, begin=begin)
+        hands = Hands(
+            kernel=kernel,
+            latencies=latencies,
+            api=self._api,
+            send=self._obey,
+            sight=self._sight,
+            tell=self._cluster.tell,
+            before_effect=begin,
+        )
         with contextlib.suppress(Crash):
             for _ in hands.carry_out(self._api.jobs[self._name], made, kernel.now):
                 pass

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from convoy_controllers.plan import Command, DeletePod, Plan, PodView
+from convoy_controllers.commands import Command
+from convoy_controllers.plan import DeletePod, Plan
 from convoy_controllers.trainingjob import (
     checkpointing,
     ending,
@@ -22,6 +23,7 @@ from convoy_controllers.trainingjob.children import Children, children
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.status import Draft, is_up
 from convoy_controllers.trainingjob.validity import Violation, violation
+from convoy_controllers.views import PodView
 from convoy_crds.layout import Slot, present, slots, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType

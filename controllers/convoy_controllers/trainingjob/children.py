@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from convoy_controllers.plan import DeletePod, NodeView, PodView
+from convoy_controllers.liveness.fence import REPLACE_SECONDS
+from convoy_controllers.plan import DeletePod
 from convoy_controllers.trainingjob import nodes, offenders
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed
 from convoy_controllers.trainingjob.pods import birth, born, pod
 from convoy_controllers.trainingjob.validity import Violation
+from convoy_controllers.views import NodeView, PodView
 from convoy_crds.layout import Slot, present
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ANNOTATION_INTENT
@@ -194,7 +196,7 @@ def _fencing(node: NodeView, one: PodView, others: Mapping[str, NodeView]) -> Vi
         reason = Reasons.FENCING_ANSWERED
     elif nodes.company(node, others):
         reason = Reasons.FENCING_COMPANY
-    limit = round(nodes.FENCE_SECONDS + nodes.STOP_SECONDS)
+    limit = round(REPLACE_SECONDS)
     return Violation(reason, reason.format(pod=one.name, node=node.name, seconds=limit))
 
 

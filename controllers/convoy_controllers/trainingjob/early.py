@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from convoy_controllers.plan import PodView, RankView
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving
+from convoy_controllers.views import PodView, RankView
 from convoy_crds.layout import Slot
 from convoy_crds.trainingjob import ALL_ROLES_COMPLETE
 

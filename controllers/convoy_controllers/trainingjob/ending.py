@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.plan import Plan, PodView, RankView
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import finished
 from convoy_controllers.trainingjob.goodput import Blow
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, failed, leaving, overdue
 from convoy_controllers.trainingjob.status import Draft
+from convoy_controllers.views import PodView, RankView
 from convoy_crds.layout import Slot
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from convoy_controllers.plan import NodeView, PodView, PodWarning, RankView, SlotView
 from convoy_controllers.trainingjob.pod_ends import PodEnd, failed, idle_end, pod_end
 from convoy_controllers.trainingjob.policy import Policy, policy
 from convoy_controllers.trainingjob.stderr import gist, lost_peer, main_thread, timed_out, waits_for_others
+from convoy_controllers.views import NodeView, PodView, PodWarning, RankView, SlotView
 from convoy_crds.layout import Slot
 from convoy_crds.nodehealth import State
 from convoy_crds.reasons.catalogue import Reasons

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from convoy_controllers.plan import ENDED_PHASES, DeletePod, EndPod, Event, Plan, PodView, Shutdown
+from convoy_controllers.commands import Shutdown
+from convoy_controllers.plan import DeletePod, EndPod, Event, Plan
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import overdue
+from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import Phase, TrainingJobStatus
 

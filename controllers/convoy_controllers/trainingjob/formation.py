@@ -9,20 +9,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from convoy_controllers.checkpoint.placement import Host, place
-from convoy_controllers.plan import (
-    Assign,
-    Command,
-    Member,
-    MemoryTiers,
-    PickPort,
-    PodView,
-    SlotView,
-    StoreUse,
-)
+from convoy_controllers.commands import Assign, Command, Member, MemoryTiers, PickPort, StoreUse
 from convoy_controllers.trainingjob import interval, nodes
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
+from convoy_controllers.views import PodView, SlotView
 from convoy_crds.layout import Slot, command, present, without, world_size
 from convoy_crds.meta import in_bytes, seconds
 from convoy_crds.reasons.catalogue import Reasons

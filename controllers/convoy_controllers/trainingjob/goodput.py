@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.plan import RankView, SlotView
+from convoy_controllers.views import RankView, SlotView
 from convoy_crds.goodput import Cause, split, totals
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob_status import TERMINAL, Goodput, Phase, TrainingJobStatus

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from convoy_controllers.checkpoint.interval import choose, failure_rate
-from convoy_controllers.plan import SlotView
+from convoy_controllers.views import SlotView
 from convoy_crds.goodput import Cause, totals
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_checkpoint import UNMEASURED_SECONDS

@@ -4,28 +4,28 @@ A node is lost when its agent is silent and a second witness agrees: no pod on i
 stopped reporting as well. A step that the job made since then is the proof of the contrary: a synchronous
 step needs every rank.
 
-Fencing `Strict` mirrors the agents' own rule (convoy_agents.fence): an agent that for FENCE_SECONDS has
-reached neither the hub, nor the API server, nor a majority of the job's other agents stops the job. The
-operator waits until none of the three can have heard of it for that long, and a margin for the stopping.
+Fencing `Strict` rests on the agents' rule (convoy_controllers.liveness.fence): an agent that for
+FENCE_SECONDS has reached neither the hub, nor the API server, nor a majority of the job's other agents stops
+the job. The operator waits until none of the three can have heard of it for that long, and a margin for the
+stopping.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from convoy_controllers.plan import NodeView, SlotView
+from convoy_controllers.liveness.fence import REPLACE_SECONDS
+from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS, REPORT_SECONDS
 from convoy_controllers.trainingjob.observed import Observed
+from convoy_controllers.views import NodeView, SlotView
 from convoy_crds.layout import present
 from convoy_crds.trainingjob import Fencing, TrainingJob
 
-FENCE_SECONDS = 20.0
-STOP_SECONDS = 4.0
-"""For an agent's look at its clock, the launcher's kill and the difference between two clocks' pace."""
 STEP_SECONDS = 5.0
 """For which a step is proof that every node it needed lives."""
-DOUBT_SECONDS = 3.0
-"""A step reported so soon after the last sign of an agent may be older than its silence: agents beat once a
-second, fold progress for another, and networks take their time."""
+DOUBT_SECONDS = HEARTBEAT_SECONDS + REPORT_SECONDS + 1.0
+"""A step reported so soon after the last sign of an agent may be older than its silence: the sign may be a
+heartbeat old, progress is gathered before it is reported, and networks may take a second."""
 
 
 def why_lost(node: NodeView, views: Iterable[SlotView]) -> str:
@@ -98,6 +98,6 @@ def unfenced_seconds(node: NodeView, others: Mapping[str, NodeView]) -> float:
         return 0.0
     if node.answered or company(node, others):
         # Whoever answers runs; its agent may still reach whom it needs to go on.
-        return FENCE_SECONDS + STOP_SECONDS
+        return REPLACE_SECONDS
     heard = min(node.silent_seconds, node.lease_seconds)
-    return max(0.0, FENCE_SECONDS + STOP_SECONDS - heard)
+    return max(0.0, REPLACE_SECONDS - heard)

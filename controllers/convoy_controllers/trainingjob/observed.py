@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from convoy_controllers.plan import GuardView, NodeView, PodView, PodWarning, SlotView
+from convoy_controllers.liveness.timings import SILENT_SECONDS
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import GuardView, NodeView, PodView, PodWarning, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import TrainingJob
@@ -32,6 +33,8 @@ class Observed:
     """By pod uid, as far as agents have reported."""
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
     """By name, the nodes that hold these pods."""
+    silent_seconds: float = SILENT_SECONDS
+    """Silence after which the operator counts an agent as absent."""
     agent_nodes: int = 0
     """Nodes that carry the agent-ready label."""
     holders: tuple[str, ...] = ()

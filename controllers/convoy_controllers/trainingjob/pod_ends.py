@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from convoy_controllers.plan import ENDED_PHASES, ContainerEnd, PodView, PodWarning
+from convoy_controllers.views import ENDED_PHASES, ContainerEnd, PodView, PodWarning
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from convoy_controllers.plan import PodView
 from convoy_controllers.trainingjob.users import container_security, pod_security
+from convoy_controllers.views import PodView
 from convoy_crds import terms
 from convoy_crds.containers import UNNAMED
 from convoy_crds.engine import Engine

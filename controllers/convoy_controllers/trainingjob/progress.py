@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.plan import SlotView
+from convoy_controllers.views import SlotView
 from convoy_crds.trainingjob_status import CheckpointStatus, Progress, Watermark, Watermarks
 
 TIERS = ("local", "peer", "remote")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from convoy_controllers.plan import Plan, PodView, SlotView
+from convoy_controllers.liveness.timings import verdict_seconds
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob import budget, escalation, formation, offenders
 from convoy_controllers.trainingjob.blame import primary
 from convoy_controllers.trainingjob.early import early_ends
@@ -25,6 +26,7 @@ from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, leaving, overdue
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
+from convoy_controllers.views import PodView, SlotView
 from convoy_crds.layout import Slot, world_size
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
@@ -38,8 +40,6 @@ HANG_SECONDS = 3.0
 """And that of a rank that hangs, or gave up a peer: the watchdogs of all ranks strike within that time."""
 CONTAINER_SECONDS = 4.0
 """And where a launcher has gone: its container has ended, and its kubelet says why within seconds."""
-VERDICT_SECONDS = 7.0
-"""How long after an error a node's loss may come to be known: the silence of its agent, and the witnesses."""
 STEADY_SECONDS = 30.0
 """How long absent pods must be up before a job restarts for them: a node that comes and goes is not back."""
 
@@ -208,9 +208,10 @@ def _verdict_seconds(observed: Observed, fault: Fault, now: datetime) -> float:
     nodes_used = {pod.node for pod in observed.pods if pod.node}
     if not fault.at or len(nodes_used) < 2 or not (fault.echo or fault.policy.user_error):
         return 0.0
-    left = fault.at + VERDICT_SECONDS - now.timestamp()
+    wait = verdict_seconds(observed.silent_seconds)
+    left = fault.at + wait - now.timestamp()
     # More than that is the other clock's doing.
-    return left if 0 < left <= 2 * VERDICT_SECONDS else 0.0
+    return left if 0 < left <= 2 * wait else 0.0
 
 
 def regrowth(observed: Observed, draft: Draft, layout: tuple[Slot, ...], missing: int) -> Fault | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from convoy_controllers.plan import GuardView, SlowView
 from convoy_controllers.trainingjob.status import Draft
+from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob_status import Straggler

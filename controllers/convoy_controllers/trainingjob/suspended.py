@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from convoy_controllers.plan import DeletePod, Plan, PodView
+from convoy_controllers.plan import DeletePod, Plan
 from convoy_controllers.trainingjob import checkpointing, formation, nodes
 from convoy_controllers.trainingjob.children import off_lost_node, stranded, unfenced_seconds
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended
 from convoy_controllers.trainingjob.pods import birth
 from convoy_controllers.trainingjob.status import Draft
+from convoy_controllers.views import PodView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason
 from convoy_crds.terms import ConditionType

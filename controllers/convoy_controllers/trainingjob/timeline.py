@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from convoy_controllers.plan import RankView, SlotView
+from convoy_controllers.views import RankView, SlotView
 
 
 class RecoveryPhase(StrEnum):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from convoy_controllers.plan import Inspect, PodView, SlotView
+from convoy_controllers.plan import Inspect
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.pod_ends import ended, how, last_words
 from convoy_controllers.trainingjob.validity import Violation
+from convoy_controllers.views import PodView, SlotView
 from convoy_crds.layout import Slot
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.reasons.reason import Reason

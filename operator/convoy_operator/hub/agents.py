@@ -22,10 +22,11 @@ import structlog
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Node, Parent
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
+from convoy_controllers.commands import Assign, Command, Shutdown
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
-from convoy_controllers.plan import Assign, Command, GuardView, NodeView, PodView, Shutdown, SlotView
+from convoy_controllers.views import GuardView, NodeView, PodView, SlotView
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import views

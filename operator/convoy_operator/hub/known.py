@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import warrants
-from convoy_controllers.plan import SlotView
+from convoy_controllers.views import SlotView
 from convoy_operator.hub.messages import MOST_NAME, MOST_RANKS
 from convoy_operator.hub.streams import Stream
 from convoy_operator.limits import TokenBucket

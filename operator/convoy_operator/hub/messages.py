@@ -8,8 +8,7 @@ from collections.abc import Callable
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.warrants import Warrant
 from convoy_controllers.commands import Assign, Command, MemoryTiers, PickPort, StoreUse
-from convoy_controllers.plan import MetricView
-from convoy_controllers.views import CommitView, RankView, SlotView
+from convoy_controllers.views import CommitView, MetricView, RankView, SlotView
 from convoy_crds.metric_names import MAX_METRICS, is_metric_name
 
 MOST_RANKS = 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convoy_controllers.cached import Node
-from convoy_controllers.plan import NodeView
+from convoy_controllers.views import NodeView
 from convoy_operator.hub.witness import Case
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from convoy_controllers.cached import Node
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import NodeView, PodView
+from convoy_controllers.views import NodeView, PodView
 from convoy_operator.gateway import ApiGateway
 from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.node_views import node_view

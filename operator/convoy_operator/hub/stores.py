@@ -20,8 +20,8 @@ from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.cached import Parent
 from convoy_controllers.checkpointstore.observed import Observed, Probe, Secret
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import ENDED_PHASES
 from convoy_controllers.resources import SECRETS
+from convoy_controllers.views import ENDED_PHASES
 from convoy_crds import storekeys
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
 from convoy_crds.checkpointstore import CheckpointStore, CheckpointStoreSpec

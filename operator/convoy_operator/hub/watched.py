@@ -20,7 +20,7 @@ from convoy_controllers.guard.telemetry import Window
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import FEWEST_WINDOWS, JobPace, Slow, error
-from convoy_controllers.plan import GuardView
+from convoy_controllers.views import GuardView
 from convoy_operator.limits import TokenBucket, Usage
 
 _TABLES_PER_SECOND, _TABLES_AT_ONCE = 2.0, 64

@@ -23,7 +23,7 @@ from convoy_controllers.guard.telemetry import Collective, Window, members
 from convoy_controllers.keys import Key
 from convoy_controllers.nodehealth.observed import Suspicion
 from convoy_controllers.nodehealth.pacing import JobPace
-from convoy_controllers.plan import GuardView, SlowView
+from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.layout import present, world_size
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob

@@ -25,8 +25,8 @@ from itertools import islice
 import structlog
 
 from convoy_controllers.cached import Pod
-from convoy_controllers.plan import ENDED_PHASES
 from convoy_controllers.resources import LEASES
+from convoy_controllers.views import ENDED_PHASES
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
 from convoy_operator.hub.liveness import Liveness

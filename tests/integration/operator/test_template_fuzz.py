@@ -17,9 +17,9 @@ from kubernetes.aio.client import ApiClient
 
 from convoy.cli.manifest import parse, problems
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import NodeView, SlotView
 from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.trainingjob.pods import born, pod
+from convoy_controllers.views import NodeView, SlotView
 from convoy_crds.layout import command, slots
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_crds.trainingjob import TrainingJob

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from convoy_controllers.plan import RankView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.views import RankView
 from convoy_crds.trainingjob_status import LastRestart
 
 from .conftest import Agent, Launcher, Message

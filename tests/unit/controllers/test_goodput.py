@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convoy_controllers.plan import GuardView, SlowView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
+from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.goodput import totals
 from convoy_crds.trainingjob import TrainingJob
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import RankView, SlotView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.losses import Loss, lost
 from convoy_controllers.trainingjob.timeline import Placing, Timeline, begin, lengths, placed, seen
+from convoy_controllers.views import RankView, SlotView
 from convoy_crds.trainingjob_status import CheckpointStatus, Progress, TrainingJobStatus
 
 IN_PLACE = Timeline(2, decided=100.0, struck=99.5, since=99.5, started=100.25, stepped=101.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convoy_controllers.plan import Assign
+from convoy_controllers.commands import Assign
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_crds.trainingjob_status import Phase
 

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_controllers.checkpoint.interval import LEAST_SECONDS, MOST_SECONDS
-from convoy_controllers.plan import Assign, RankView, SlotView
+from convoy_controllers.commands import Assign
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.happenings import Happening, Paused
 from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.interval import UNMEASURED, decided, seconds, told, words
+from convoy_controllers.views import RankView, SlotView
 from convoy_crds import terms
 from convoy_crds.trainingjob_status import (
     CheckpointStatus,

@@ -10,9 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from convoy_agents.wire import hub_pb2
-from convoy_controllers.plan import Assign, MemoryTiers, NodeView
+from convoy_controllers.commands import Assign, MemoryTiers
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job, make_store
 from convoy_controllers.trainingjob.checkpointing import GRAVEST_FIRST, TROUBLES, finding, overdue
+from convoy_controllers.views import NodeView
 from convoy_crds import terms
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import TrainingJob

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from convoy_controllers.plan import NodeView, SlotView
 from convoy_controllers.testing.builders import NOW, ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob import nodes
 from convoy_controllers.trainingjob.plan import plan
+from convoy_controllers.views import NodeView, SlotView
 from convoy_crds.trainingjob_status import Phase
 
 OWN = {

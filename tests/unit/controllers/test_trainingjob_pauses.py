@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import Assign, ContainerEnd
+from convoy_controllers.commands import Assign
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.views import ContainerEnd
 from convoy_crds.trainingjob_status import Phase
 
 SAVES = {"tiers": {"local": {}}}

@@ -7,20 +7,12 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import (
-    ContainerEnd,
-    EndPod,
-    Inspect,
-    NodeView,
-    Plan,
-    PodView,
-    PodWarning,
-    RankView,
-)
+from convoy_controllers.plan import EndPod, Inspect, Plan
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.faults import pod_fault
 from convoy_controllers.trainingjob.finished import BESIDE_SECONDS, LET_GO_SECONDS
 from convoy_controllers.trainingjob.plan import plan
+from convoy_controllers.views import ContainerEnd, NodeView, PodView, PodWarning, RankView
 from convoy_crds.trainingjob_status import Phase
 
 FETCH = ContainerEnd("fetch-data", 42, "Error", "fetch: no such bucket: traning-data\n")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import RankView, SlotView
 from convoy_controllers.trainingjob.progress import folded
+from convoy_controllers.views import RankView, SlotView
 from convoy_crds.trainingjob_status import Progress
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import Assign, StoreUse
+from convoy_controllers.commands import Assign, StoreUse
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job, make_store
 from convoy_controllers.trainingjob.formation import digest
 from convoy_crds import terms

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from convoy_controllers.plan import GuardView, SlowView
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
+from convoy_controllers.views import GuardView, SlowView
 from convoy_crds.meta import Condition
 
 SLOW = SlowView("Compute", "rank", (3,), ("node-1",), since=40, slowdown=0.42)

@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 from convoy_agents.wire import hub_pb2 as wire
+from convoy_controllers.commands import Assign, MemoryTiers, StoreUse
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import Assign, MemoryTiers, StoreUse
 from convoy_controllers.resources import CHECKPOINT_STORES, SECRETS
 from convoy_controllers.testing.builders import make_job, make_store
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE

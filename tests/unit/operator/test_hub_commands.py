@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.hub_agents import AgentsHarness, report
 
 from convoy_agents.wire import hub_pb2 as wire
-from convoy_controllers.plan import PickPort
+from convoy_controllers.commands import PickPort
 from convoy_controllers.testing.builders import make_job
 from convoy_operator import views
 

@@ -12,8 +12,7 @@ from tests.unit.operator.hub_agents import STATE, rank, report
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.warrants import Warrant
 from convoy_controllers.commands import Assign, Member, MemoryTiers, PickPort, Shutdown
-from convoy_controllers.plan import MetricView
-from convoy_controllers.views import CommitView
+from convoy_controllers.views import CommitView, MetricView
 from convoy_crds.metric_names import MAX_METRICS
 from convoy_operator.hub import messages
 

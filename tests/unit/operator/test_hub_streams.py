@@ -13,7 +13,7 @@ from tests.unit.operator.hub_agents import Aborted, AgentsHarness, Silent, rank,
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire.callers import Caller
-from convoy_controllers.plan import PickPort
+from convoy_controllers.commands import PickPort
 from convoy_operator.hub import sessions
 from convoy_operator.hub.sessions import Sessions
 from convoy_operator.hub.streams import Stream

@@ -9,8 +9,9 @@ import pytest
 
 from convoy_controllers.checkpointstore.observed import Observed as ObservedStore
 from convoy_controllers.checkpointstore.observed import Secret
-from convoy_controllers.plan import NodeView, Plan
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import NodeView
 from convoy_operator import kinds, views
 from convoy_operator.world import World
 

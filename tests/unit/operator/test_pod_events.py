@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import Inspect, PodWarning
+from convoy_controllers.plan import Inspect
+from convoy_controllers.views import PodWarning
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views
 from convoy_operator.pod_events import AT_ONCE, LEAST_SECONDS, PodEvents, same, warning

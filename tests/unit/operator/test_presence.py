@@ -10,7 +10,7 @@ import pytest
 
 from convoy_controllers.cached import Node
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import NodeView, PodView
+from convoy_controllers.views import NodeView, PodView
 from convoy_operator import views
 from convoy_operator.hub.node_views import node_view
 from convoy_operator.hub.presence import Presence

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.commands import PickPort
 from convoy_controllers.keys import Key
-from convoy_controllers.plan import DeletePod, EndPod, Event, NodeView, PickPort, Plan, SlotView
+from convoy_controllers.plan import DeletePod, EndPod, Event, Plan
 from convoy_controllers.resources import PODS, TRAINING_JOBS
 from convoy_controllers.trainingjob.refusal import Refusal
+from convoy_controllers.views import NodeView, SlotView
 from convoy_crds.reasons.catalogue import Reasons
 from convoy_crds.trainingjob import KIND as TRAINING_JOB
 from convoy_operator import errors, views

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from convoy_controllers.cached import Parent, Pod
-from convoy_controllers.plan import Plan, PodView, RankView, SlotView
+from convoy_controllers.plan import Plan
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
+from convoy_controllers.views import PodView, RankView, SlotView
 from convoy_crds.terms import ANNOTATION_BORN
 from convoy_operator.metrics import Metrics
 from convoy_operator.recovery_meter import RecoveryMeter

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from convoy_controllers.cached import Parent, Pod
-from convoy_controllers.plan import PodView
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.faults import Faults
 from convoy_controllers.simulate.happenings import FirstStep, Happening, Planned, StatusStored
@@ -17,6 +16,7 @@ from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.timeline import RecoveryPhase
+from convoy_controllers.views import PodView
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator import views
 from convoy_operator.metrics import Metrics

@@ -9,7 +9,7 @@ from tests.unit.operator.store_hub import KEYS, Harness, assignment
 
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_controllers.checkpointstore.observed import Secret
-from convoy_controllers.plan import MemoryTiers, PickPort, StoreUse
+from convoy_controllers.commands import MemoryTiers, PickPort, StoreUse
 from convoy_operator import errors
 from convoy_operator.hub import messages
 

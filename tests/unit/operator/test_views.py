@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.plan import ContainerEnd
+from convoy_controllers.views import ContainerEnd
 from convoy_operator import views
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from convoy_controllers.cached import Node, Pod
-from convoy_controllers.plan import PodView
+from convoy_controllers.views import PodView
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.trainingjob import TrainingJob
 from convoy_operator.dashboard.core.objects import Kept, keeper

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.dashboard.builders import NOW, ago, pod, texts, training
 
-from convoy_controllers.plan import ContainerEnd
+from convoy_controllers.views import ContainerEnd
 from convoy_crds.nodehealth import NodeHealth
 from convoy_operator.dashboard.core import happenings, job
 from convoy_operator.dashboard.core.restarts import Restart
