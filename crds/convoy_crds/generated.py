@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -20,3 +20,17 @@ def write_or_check(files: Mapping[Path, str], module: str) -> None:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def with_block(text: str, name: str, lines: Iterable[str]) -> str:
+    """Return a YAML text in which `lines` stand between the comments `# NAME: ...` and `# NAME: end`.
+
+    Each line gets the indentation of the first comment. Raises ValueError if a comment is missing.
+    """
+    found = text.splitlines()
+    marks = [number for number, line in enumerate(found) if line.lstrip().startswith(f"# {name}: ")]
+    if len(marks) != 2 or found[marks[1]].strip() != f"# {name}: end":
+        raise ValueError(f"the text needs the comments '# {name}: ...' and '# {name}: end', once each")
+    first, last = marks
+    indent = found[first][: -len(found[first].lstrip())]
+    return "\n".join([*found[: first + 1], *(indent + line for line in lines), *found[last:]]) + "\n"
