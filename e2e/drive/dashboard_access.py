@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from kubernetes import client, config
+
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
-from kubernetes import client, config
 
 DASHBOARD = f"system:serviceaccount:{NAMESPACE}:convoy-dashboard"
 """The dashboard's own user."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from e2e.cluster import files, loading
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.errors import CommandError

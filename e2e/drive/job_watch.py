@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.drive.jobs import PLURAL, Jobs
 from kubernetes import watch
 
 from convoy_crds.meta import GROUP, VERSION
 from convoy_crds.terms import LABEL_JOB
+from e2e.drive.jobs import PLURAL, Jobs
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.cluster.cluster import Cluster
-from e2e.drive.job_specs import SMALL
 from kubernetes import client, config
 
 from convoy_crds.meta import API_VERSION, GROUP, VERSION
 from convoy_crds.terms import LABEL_JOB
+from e2e.cluster.cluster import Cluster
+from e2e.drive.job_specs import SMALL
 
 PLURAL = "trainingjobs"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from e2e.cluster.cluster import Cluster
-from e2e.install import CHART, NAMESPACE
 
 from convoy_crds.meta import API_VERSION, GROUP
+from e2e.cluster.cluster import Cluster
+from e2e.install import CHART, NAMESPACE
 
 _PASSING = ("events", "events.events.k8s.io")
 """Kinds whose objects go by themselves."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
+
 from e2e.cluster.cluster import Cluster
 from e2e.drive.prometheus import Prometheus, prometheus
 from e2e.drive.scrape_configs import Body, hastened, scrapes

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from e2e.cluster.cluster import Cluster
-
 from convoy_crds.meta import API_VERSION
+from e2e.cluster.cluster import Cluster
 
 POLICY = {
     "mode": "Act",

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from convoy_crds.meta import API_VERSION
 from e2e.cluster import binaries
 from e2e.cluster.cluster import Cluster
 from e2e.install import NAMESPACE
-
-from convoy_crds.meta import API_VERSION
 
 BUCKET = "checkpoints"
 ACCESS, SECRET = "e2e-access-key-id", "e2e-secret-access-key"

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from convoy_crds.meta import API_VERSION
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.run import wait_for
 from e2e.install import CHART, NAMESPACE, helm
-
-from convoy_crds.meta import API_VERSION
 
 STORE = "disk"
 PART = "clusters/e2e"

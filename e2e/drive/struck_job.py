@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kubernetes.client import ApiException
+
+from convoy_controllers.checkpoint.generation import Generation
 from e2e.cluster.cluster import Cluster
 from e2e.drive.cluster_state import restore
 from e2e.drive.faults import kill_rank
@@ -17,9 +20,6 @@ from e2e.drive.job_specs import ENDLESS, apart, memory
 from e2e.drive.job_watch import Watched
 from e2e.drive.jobs import Jobs
 from e2e.drive.recovery import Recovery, recovery
-from kubernetes.client import ApiException
-
-from convoy_controllers.checkpoint.generation import Generation
 
 STEPPING = ("productive", "recompute")
 _RESTORED = re.compile(r"\[(\d+)/\d+\].*continues after step \d+ from gen-(\d+)-(\d+)")

@@ -16,9 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from e2e.cluster.cluster import Cluster
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
+
+from e2e.cluster.cluster import Cluster
 
 _META = "__meta_kubernetes_"
 _SECONDS = 5

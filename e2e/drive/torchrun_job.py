@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import yaml
+
 from e2e.cluster import files
 from e2e.drive.job_specs import apart
 from e2e.drive.jobs import Jobs
