@@ -34,7 +34,7 @@ def labelled(cluster: Cluster) -> list[str]:
 
 
 def holder(cluster: Cluster) -> str:
-    """Who leads, as the Lease says; empty when nobody does."""
+    """Return the Lease's holder; empty when nobody leads."""
     return cluster.kubectl(
         "-n", NAMESPACE, "get", "lease", "convoy-operator", "-o", "jsonpath={.spec.holderIdentity}"
     )

@@ -11,23 +11,23 @@ from pathlib import Path
 from convoy_controllers.checkpoint import records
 from convoy_controllers.checkpoint.generation import Generation
 
-LOOK_SECONDS = 0.1
+SCAN_SECONDS = 0.1
 """Far less than a record lives: two generations are kept, and they are seconds apart."""
 UNDER_WAY_SECONDS = 1.0
-"""For which a commit that was under way when a later incarnation began may go on. Less than the time between
-two saves: who commits a further time is seen."""
+"""Seconds that a commit may still take after a later incarnation has begun. Shorter than the time between two
+saves, so a second commit is noticed."""
 
 
 @dataclass
 class Store:
-    """What one job has said in a store; times are Unix seconds."""
+    """The commits and branches of one job in a store; times are Unix seconds."""
 
     at: dict[Generation, float] = field(default_factory=dict)
-    """When each generation was committed."""
+    """Time of each generation's commit."""
     begun: dict[int, float] = field(default_factory=dict)
-    """By incarnation, when it said that it begins: from then on nobody older commits."""
+    """Time of each incarnation's branch record: from then on no older incarnation commits."""
     parents: dict[int, Generation | None] = field(default_factory=dict)
-    """By incarnation, what it said that it goes on from."""
+    """Generation that each incarnation continues from, by its branch record."""
 
     def audit(self, restored: dict[int, Generation]) -> None:
         """Nothing was committed once a later incarnation had begun, and each has gone on from the newest
@@ -47,15 +47,15 @@ class Store:
 
 @contextmanager
 def commits(folder: Path) -> Iterator[Store]:
-    """What the one job of a store says there, kept up to date while the block runs. `folder`: the store's."""
+    """The records of a store's one job, kept up to date while the block runs. `folder`: the store's."""
     found = Store()
     over, broken = threading.Event(), list[Exception]()
 
     def follow() -> None:
         try:
             while True:
-                _look(folder, found)
-                if over.wait(LOOK_SECONDS):
+                _scan(folder, found)
+                if over.wait(SCAN_SECONDS):
                     return
         except Exception as error:  # raised where the test ends
             broken.append(error)
@@ -69,10 +69,10 @@ def commits(folder: Path) -> Iterator[Store]:
         thread.join(10)
         for error in broken:
             raise error
-        _look(folder, found)
+        _scan(folder, found)
 
 
-def _look(folder: Path, found: Store) -> None:
+def _scan(folder: Path, found: Store) -> None:
     for text, at in _texts(folder, "branches/[0-9]*"):
         branch = records.branch(text)
         # It is written again once it knows where it goes on from.

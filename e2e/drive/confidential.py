@@ -1,4 +1,4 @@
-"""What Secrets hold in confidence, and whether a text gives it away."""
+"""Confidential values of Secrets, and a search for them in texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMS = {
 
 
 def values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """By where it is from, all that Secrets hold: as they have it, and each line of what that says.
+    """All values of Secrets by their place: the encoded text, and each line of the decoded one.
 
     Lines, since a log may have those of a PEM body and their ends in other words.
     """
@@ -31,6 +31,6 @@ def values(secrets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def given_away(text: str, confidential: Mapping[str, str]) -> list[str]:
-    """What a text has that it should not: by name, so that no test says it once more."""
+    """Names of the confidential values in a text. Names only, so that no test prints a value again."""
     forms = [name for name, form in _FORMS.items() if form.search(text)]
     return forms + [name for name, value in confidential.items() if value in text]

@@ -16,7 +16,7 @@ from e2e.cluster.run import run
 from e2e.setup.torch_source import wheel_folders
 
 COMMIT = "2b17563df7e207b96e87adb13cf261d063804f16"
-"""When slow nodes could be taken out of service, and before there was a dashboard."""
+"""The last state with a guard that drains nodes and without a dashboard."""
 TAG = "before"
 IMAGES = ("operator", "agent", "workloads")
 BUILD_SECONDS = 900.0

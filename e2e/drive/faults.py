@@ -51,9 +51,9 @@ def kill_named(node: Node, name: str) -> None:
 
 
 LOSS_PERCENT = 5
-"""Of the packets that arrive."""
+"""Share of the arriving packets."""
 PEER_PORT = 8472
-"""Where agents take copies from one another."""
+"""Port on which agents send copies to one another."""
 _TABLE = "inet convoy_fault"
 # What arrives for the node's pods comes by here as well.
 _ARRIVING = "{ type filter hook prerouting priority -300; }"

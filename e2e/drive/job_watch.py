@@ -1,4 +1,4 @@
-"""What happened to a job and its pods, and when this machine saw it: the clock of every recovery figure."""
+"""Every state of a job and its pods, each with the time at which this machine saw it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from e2e.drive.jobs import PLURAL, Jobs
 
 @dataclass(frozen=True)
 class Sight:
-    """One state of an object, as the API server told it."""
+    """One state of an object, as the API server sent it."""
 
     at: float
     """Unix seconds."""
@@ -33,7 +33,7 @@ class Watched:
     name: str
     job: list[Sight] = field(default_factory=list)
     pods: dict[str, list[Sight]] = field(default_factory=dict)
-    """By pod uid."""
+    """States by pod uid."""
 
     def __enter__(self) -> Watched:
         self._over = threading.Event()
@@ -74,7 +74,7 @@ class Watched:
         return (self.job[-1].body.get("status") or {}) if self.job else {}
 
     def first(self, holds: Callable[[dict[str, Any]], Any], after: float) -> float | None:
-        """When a status for which `holds` was first seen after a moment."""
+        """Return the time of the first status after a moment for which `holds`; None without one."""
         return next((s.at for s in self.job if s.at >= after and holds(s.body.get("status") or {})), None)
 
     def _follow(self, listing: Any, take: Callable[[Sight], None], arguments: dict[str, Any]) -> None:

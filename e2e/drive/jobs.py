@@ -19,7 +19,7 @@ PLURAL = "trainingjobs"
 
 
 class Late(AssertionError):
-    """What was waited for did not come; carries what was there instead."""
+    """Raised at a timeout; carries the state at that time."""
 
 
 def restricted_namespace(cluster: Cluster, name: str) -> str:

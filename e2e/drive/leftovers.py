@@ -1,4 +1,4 @@
-"""What is left of Convoy in a cluster, wherever it may be."""
+"""Everything that is left of Convoy in a cluster: objects, marks on nodes, files and processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from e2e.install import CHART, NAMESPACE
 _PASSING = ("events", "events.events.k8s.io")
 """Kinds whose objects go by themselves."""
 _NAMESPACES_OWN = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
-"""What Kubernetes makes in every namespace."""
+"""Objects that Kubernetes creates in every namespace."""
 _AGGREGATED = "kube-aggregator.kubernetes.io/automanaged"
-"""What the API server makes, and takes away, with the first and the last definition of a group."""
+"""Mark of APIServices that the API server itself creates and removes with a group's definitions."""
 _LOOK = """
 grep -E ' (/run/convoy|[^ ]*convoy[.]dev)' /proc/mounts | sed 's/^/mount /'
 find /run/convoy -mindepth 1 2>/dev/null

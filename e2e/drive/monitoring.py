@@ -1,4 +1,4 @@
-"""What the release has for Prometheus and Grafana, and a Prometheus that reads it."""
+"""The release's objects for Prometheus and Grafana, and a Prometheus that reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from e2e.drive.target_discovery import discovery
 from e2e.install import helm, rendered
 
 SECONDS = 3
-"""For which alerts wait here, instead of minutes."""
+"""Seconds that alerts wait here, instead of minutes."""
 SETTINGS = {
     "serviceMonitor": {"enabled": True, "interval": "2s"},
     "prometheusRule": {"enabled": True},

@@ -21,7 +21,7 @@ TABLE = "ip kube-router-filter-ipv4"
 
 
 def program() -> Path | None:
-    """Where kube-router is, if anybody has said so."""
+    """Return the path of kube-router; None unless the environment names it."""
     named = os.environ.get("CONVOY_E2E_KUBE_ROUTER")
     return Path(named) if named else None
 

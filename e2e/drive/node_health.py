@@ -1,4 +1,4 @@
-"""What the guard knows of nodes: policies, health, sweeps, as tests ask for them."""
+"""GuardPolicies, NodeHealths and HealthSweeps of a cluster."""
 
 from __future__ import annotations
 

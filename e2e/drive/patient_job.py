@@ -25,7 +25,7 @@ class Patient:
 
     @property
     def uids(self) -> list[str]:
-        """Of its pods."""
+        """Uids of its pods."""
         return [pod.metadata.uid for pod in self.jobs.pods(self.name)]
 
     def hurry(self) -> None:

@@ -1,4 +1,4 @@
-"""What jobs and their pods leave behind on nodes."""
+"""Traces of jobs and pods on nodes: mounts, cgroups, processes and files of the agent."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ true
 
 
 def traces(cluster: Cluster, uids: Collection[str]) -> dict[str, list[str]]:
-    """What the nodes hold of pods and jobs: mounts (memory for checkpoints is one), cgroups, processes, and
-    what the agent keeps of them.
+    """Return each node's traces of these uids: mounts (memory for checkpoints is one), cgroups, processes,
+    and the agent's own state.
     """
     found: dict[str, list[str]] = {"mounts": [], "cgroups": [], "processes": [], "agent": []}
     names = {name for uid in uids for name in (uid, uid.replace("-", "_"))}

@@ -35,24 +35,24 @@ class Prometheus:
 
     address: str
 
-    def ask(self, path: str, **arguments: str) -> Any:
-        """The data of an answer."""
+    def query(self, path: str, **arguments: str) -> Any:
+        """Return the data of a reply."""
         query = urllib.parse.urlencode(arguments)
         with urllib.request.urlopen(f"{self.address}/api/v1/{path}?{query}", timeout=20) as answer:
             return json.load(answer)["data"]
 
     def has(self, expression: str) -> bool:
-        """Whether an expression has any value now. Raises HTTPError when it cannot be read."""
-        return bool(self.ask("query", query=expression)["result"])
+        """Return True if an expression has a value now. Raises HTTPError when it cannot be parsed."""
+        return bool(self.query("query", query=expression)["result"])
 
     def value(self, expression: str) -> float:
         """The one value of an expression now."""
-        (sample,) = self.ask("query", query=expression)["result"]
+        (sample,) = self.query("query", query=expression)["result"]
         return float(sample["value"][1])
 
     def targets(self) -> list[dict[str, Any]]:
-        """What is scraped: `labels`, `health`, `lastError`."""
-        found: list[dict[str, Any]] = self.ask("targets", state="active")["activeTargets"]
+        """Return the scraped targets: `labels`, `health`, `lastError`."""
+        found: list[dict[str, Any]] = self.query("targets", state="active")["activeTargets"]
         return found
 
     def firing(self) -> list[Alert]:
@@ -63,13 +63,13 @@ class Prometheus:
                 {k: v for k, v in alert["labels"].items() if k not in ("alertname", "severity")},
                 " ".join(alert["annotations"][part] for part in ("summary", "description")),
             )
-            for alert in self.ask("alerts")["alerts"]
+            for alert in self.query("alerts")["alerts"]
             if alert["state"] == "firing"
         ]
 
     def rules(self) -> list[dict[str, Any]]:
         """Every rule: `name`, `health`, `lastError`."""
-        return [rule for group in self.ask("rules")["groups"] for rule in group["rules"]]
+        return [rule for group in self.query("rules")["groups"] for rule in group["rules"]]
 
 
 @contextmanager

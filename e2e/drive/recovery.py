@@ -17,7 +17,7 @@ def moment(text: str) -> float:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How a job came through one fault; seconds after the fault, None where a stage did not occur."""
+    """A job's way through one fault: seconds after the fault, None where a stage did not occur."""
 
     reason: str
     struck: float
@@ -36,7 +36,7 @@ class Recovery:
     replaced: int
     """Pods that were made anew."""
     incarnations: int
-    """How often the process group formed."""
+    """Number of times that the process group formed."""
     restored: float | None = None
     """Seconds that rank 0 took to read its checkpoint."""
 

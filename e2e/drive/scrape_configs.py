@@ -70,7 +70,7 @@ def expressions(bodies: Iterable[Body]) -> Iterator[str]:
 
 
 def selectors(expression: str) -> set[str]:
-    """What it reads: names of series, with the labels that it wants of them."""
+    """Return the series that an expression reads: names with label selectors."""
     return {name + labels for name, labels in _SERIES.findall(expression)}
 
 

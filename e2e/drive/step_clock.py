@@ -70,11 +70,11 @@ class Life:
 
     ends: dict[int, float] = field(default_factory=dict)
     left: float = 0.0
-    """When the last rank had nothing more to do; 0 when they did not come so far."""
+    """Time at which the last rank was done; 0 if the ranks did not get that far."""
 
     @property
     def first(self) -> float:
-        """When its first step had ended."""
+        """Time at which the first step had ended."""
         return self.ends[1]
 
 

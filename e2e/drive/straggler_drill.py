@@ -67,7 +67,7 @@ class Drill:
 
     @property
     def node(self) -> Node:
-        """Of the rank that gets into trouble."""
+        """Node of the rank that gets into trouble."""
         return self.cluster.node(self.pods[SLOW].spec.node_name)
 
     def trouble(self, kind: str, size: float) -> AbstractContextManager[None]:
@@ -83,7 +83,7 @@ class Drill:
             case _:
                 return self._file(kind, size)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Has all ranks begin to train."""
         for rank in range(RANKS):
             self._write(rank, "begin", 1)
@@ -105,17 +105,17 @@ class Drill:
         finally:
             self.node.run(["rm", "-f", f"{_VOLUMES.format(uid=self._uid(SLOW))}/{name}"])
 
-    def told(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
-        """What is said of these ranks for this cause. That nobody else is named for long is seen to: what is
-        said of all together may be of the test's own making, who holds their processors.
+    def reported(self, cause: str, culprits: list[int]) -> list[dict[str, Any]]:
+        """Return the status entries for these ranks and this cause. Asserts that no other ranks are named for
+        long; an entry without ranks may come from the test itself, which limits the processors of all.
         """
         found = self.jobs.status(self.name).get("stragglers", [])
         assert [one for one in found if one["persistent"] and one["ranks"] not in ([], culprits)] == []
         return [one for one in found if (one["cause"], one["ranks"]) == (cause, culprits)]
 
     def lasting(self, cause: str, culprits: list[int]) -> bool:
-        """Whether that has been so for long."""
-        return any(one["persistent"] for one in self.told(cause, culprits))
+        """Return True if such an entry has become persistent."""
+        return any(one["persistent"] for one in self.reported(cause, culprits))
 
 
 def _template(name: str, environment: dict[str, str]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def drilled(cluster: Cluster, jobs: Jobs, name: str, **environment: str) -> Iter
         stack.callback(lambda: jobs.delete(name) if jobs.get(name) else None)
         # Before they train: what they do then is what the guard holds them against.
         drill = Drill(cluster, jobs, name, held(cluster, jobs, name))
-        drill.begin()
+        drill.start()
         if not environment:
             alike(jobs, name)
             # What all have at once is told from the noise of the job's own past, which must be known.

@@ -41,7 +41,7 @@ class Subject:
 
     @property
     def restored(self) -> dict[int, Generation]:
-        """By incarnation, what its rank 0 says that it goes on from, as far as its pod is still there."""
+        """Generation that rank 0 of each incarnation continued from, as far as its pod still exists."""
         found = {}
         for pod in self.pods:
             try:
@@ -52,7 +52,7 @@ class Subject:
                 found[int(into)] = Generation(int(incarnation), int(step))
         return found
 
-    def told(self, *tiers: str) -> Generation | None:
+    def promised(self, *tiers: str) -> Generation | None:
         """The newest generation that its status promises at any of these tiers."""
         marks = [watermark(self.jobs.status(self.name), tier) for tier in tiers]
         known = [Generation(mark["incarnation"], mark["step"]) for mark in marks if mark]
@@ -69,7 +69,7 @@ class Subject:
         """
         status = self.jobs.status(self.name)
         incarnation, before = status["incarnation"], {pod.metadata.uid for pod in self.pods}
-        promised = self.told(*spared)
+        promised = self.promised(*spared)
         at = time.time()
         blow()
 
@@ -136,7 +136,7 @@ def training(cluster: Cluster, jobs: Jobs, name: str, *, replicas: int = 2, **sp
 
 @contextmanager
 def undisturbed(job: Subject) -> Iterator[None]:
-    """What is done meanwhile costs the job neither a pod nor an incarnation."""
+    """Assert that the block costs the job neither a pod nor an incarnation."""
     before, pods = job.jobs.status(job.name), {pod.metadata.uid for pod in job.pods}
     yield
     after = job.jobs.status(job.name)

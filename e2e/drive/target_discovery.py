@@ -30,7 +30,7 @@ def discovery(cluster: Cluster) -> Iterator[str]:
     """The address that lists the targets of a namespace, whose name is to be added, while it lasts."""
     api = client.DiscoveryV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
 
-    class Answer(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         timeout = _SECONDS
 
         def do_GET(self) -> None:
@@ -51,7 +51,7 @@ def discovery(cluster: Cluster) -> Iterator[str]:
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -62,7 +62,7 @@ def discovery(cluster: Cluster) -> Iterator[str]:
 
 
 def targets(endpoints: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of an EndpointSlice: one for each port of each endpoint. A slice has the labels of its Service."""
+    """Yield a target for each port of each endpoint of an EndpointSlice, with the labels of its Service."""
     labels = endpoints["metadata"]["labels"]
     for endpoint in endpoints.get("endpoints") or ():
         for port in endpoints.get("ports") or ():

@@ -42,7 +42,7 @@ def test_what_is_no_fault_of_a_node_is_told_and_held_against_none(
             jobs.wait(lambda: jobs.status(kind)["progress"]["step"] > step + 20, 300, "it goes on")
             assert touched(cluster) == set() and jobs.status(kind)["restarts"]["total"] == 0
             assert bool(health(cluster, drill.node.name).get("noticed")) is bool(sweeps)
-        jobs.wait(lambda: not drill.told(cause, culprits), 600, "it is over")
+        jobs.wait(lambda: not drill.reported(cause, culprits), 600, "it is over")
         if sweeps:
             jobs.delete(kind)
             found = jobs.wait(lambda: cluster.get("healthsweeps")["items"], 60, "its node is to be tested")

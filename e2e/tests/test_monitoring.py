@@ -111,7 +111,7 @@ def test_a_job_that_fails_is_told_of_until_it_is_gone(
     assert {name for name in read - MAY_BE_ABSENT.keys() if not watched.has(name)} == set()
     assert MAY_BE_ABSENT.keys() <= read
     for expression in found:
-        watched.ask("query", query=expression)
+        watched.query("query", query=expression)
     jobs.delete("unlucky")
     ends(jobs, watched, "ConvoyJobsFailed")
 

@@ -32,7 +32,7 @@ WIDTH, LAYERS = 256, 4
 
 
 def trouble(name: str) -> float:
-    """How much of it there is now; 0 for none."""
+    """Return the size of a trouble now; 0 for none."""
     try:
         return float((FOLDER / name).read_text())
     except FileNotFoundError:
