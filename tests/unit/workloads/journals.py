@@ -11,7 +11,8 @@ from torch import nn
 
 from convoy_workloads.runtime.journal.capture import Recorder
 from convoy_workloads.runtime.journal.dealing import deal
-from convoy_workloads.runtime.journal.segment import Segment, read
+from convoy_workloads.runtime.journal.segment import Segment
+from convoy_workloads.runtime.journal.segment_reader import read
 
 Make = Callable[[Any], torch.optim.Optimizer]
 ROOM = 200_000

@@ -10,7 +10,7 @@ from torch import nn
 
 from convoy_workloads.runtime.generation import Generation
 from convoy_workloads.runtime.journal import journal as journals
-from convoy_workloads.runtime.journal import prints, segment
+from convoy_workloads.runtime.journal import prints, segment_reader
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.journal import Journal, lasts, parameters_of
 from convoy_workloads.runtime.journal.replay import replay
@@ -82,7 +82,7 @@ class Run:
         state = self.state.room()
         reading.load(state, [shard.read(memoryview(base))])
         self.state.put_back(state, 1)
-        segments = [segment.read(one) for one in pieces]
+        segments = [segment_reader.read(one) for one in pieces]
         assert journals.refusal(self.model, self.optimizer, segments) == ""
         replay(self.optimizer, parameters_of(self.model, self.optimizer), segments)
         state = self.state.room()
@@ -177,7 +177,7 @@ def test_a_replay_that_makes_something_else_is_seen() -> None:
     run.train(1)
     run.model.two.weight.data[0, 0] += 1
     slot = journal._target
-    piece = segment.read(slot[: run.segment(journal)])
+    piece = segment_reader.read(slot[: run.segment(journal)])
     state = run.state.room()
     reading.load(state, [shard.read(memoryview(base))])
     run.state.put_back(state, 1)
@@ -196,7 +196,7 @@ def test_a_replay_that_makes_the_same_passes() -> None:
     for name in "bc":
         run.train(2)
         slot = journal._target
-        pieces.append(segment.read(slot[: run.segment(journal)]))
+        pieces.append(segment_reader.read(slot[: run.segment(journal)]))
         journal.open(name, target())
     assert all(one.facts[prints.ENDS] for one in pieces)
     state = run.state.room()
@@ -330,7 +330,7 @@ def test_segments_of_other_groups_are_refused() -> None:
     based(run, journal)
     run.train(1)
     slot = journal._target
-    piece = segment.read(slot[: run.segment(journal)])
+    piece = segment_reader.read(slot[: run.segment(journal)])
     other = torch.optim.SGD(list(run.model.two.parameters()), lr=0.1)
     assert journals.refusal(run.model, other, [piece])
     assert journals.refusal(run.model, None, [piece])

@@ -22,9 +22,9 @@ from convoy_workloads.runtime.journal.segment import (
     Segment,
     SegmentError,
     Share,
-    Writer,
-    read,
 )
+from convoy_workloads.runtime.journal.segment_reader import read
+from convoy_workloads.runtime.journal.segment_writer import Writer
 from convoy_workloads.runtime.tiers import values
 
 KERNEL = Kernel("torch.optim.adamw.AdamW", "", ("single",), "2.13.0", "cpu AVX2", 2)

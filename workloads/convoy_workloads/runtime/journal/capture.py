@@ -13,7 +13,8 @@ from convoy_workloads.runtime.journal import allowed, groups
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.dealing import Owned
 from convoy_workloads.runtime.journal.kernel import kernel_of
-from convoy_workloads.runtime.journal.segment import Head, NoRoom, Share, Writer
+from convoy_workloads.runtime.journal.segment import Head, NoRoom, Share
+from convoy_workloads.runtime.journal.segment_writer import Writer
 from convoy_workloads.runtime.tiers import values as texts
 from convoy_workloads.runtime.tiers.shard import ALIGN, Box
 

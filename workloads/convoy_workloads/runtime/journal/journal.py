@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.journal import guard, policy, replay, segment
+from convoy_workloads.runtime.journal import guard, policy, replay, segment_reader
 from convoy_workloads.runtime.journal.allowed import Refused
 from convoy_workloads.runtime.journal.capture import Ended, Recorder
 from convoy_workloads.runtime.journal.dealing import deal
 from convoy_workloads.runtime.journal.guard import Chain
 from convoy_workloads.runtime.journal.line import line_up
 from convoy_workloads.runtime.journal.prints import ENDS, Ends, print_of
-from convoy_workloads.runtime.journal.segment import NoRoom, Segment
+from convoy_workloads.runtime.journal.segment import NoRoom, Segment, SegmentError
 from convoy_workloads.runtime.tiers.planning import Dealt, Taken
 
 READ_BYTES = 125e6
@@ -211,8 +211,8 @@ class Journal:
         if self._sample is None:
             return False
         try:
-            one = segment.read(self._target[:size])
-        except segment.SegmentError as error:
+            one = segment_reader.read(self._target[:size])
+        except SegmentError as error:
             self.end(str(error))
             return True
         # From the sample on, it is the first.

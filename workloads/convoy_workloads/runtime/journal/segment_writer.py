@@ -1,0 +1,173 @@
+"""The writer of a segment (segment.py has the format)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from convoy_workloads.runtime.journal import rows
+from convoy_workloads.runtime.journal.segment import HEADER, MAGIC, Head, NoRoom
+from convoy_workloads.runtime.tiers.shard import ALIGN, Box
+
+_SLACK = 1024
+"""Bytes of an index beside what is counted."""
+_ROW = 64
+"""Of a gradient, before its step is counted."""
+
+
+class Writer:
+    """Writes one segment, step by step, into memory that it is given."""
+
+    def __init__(self, target: memoryview, head: Head) -> None:
+        """`target`: writable bytes; what they held is void from now on."""
+        if target.readonly or len(target) < HEADER:
+            raise NoRoom("no writable memory for a segment")
+        target[:HEADER] = bytes(HEADER)
+        self._target = target
+        self._whole = torch.frombuffer(target, dtype=torch.uint8)
+        self._head = head
+        self._at = HEADER
+        self._pending: list[list[int]] = []
+        self._begun = HEADER
+        self._forms: dict[tuple[int, str, tuple[int, ...]], int] = {}
+        self._texts: dict[str, int] = {}
+        self._steps: list[str] = []
+        self._parts: list[list[Any]] = []
+        self._index = len(_json(_head(head))) + _SLACK
+
+    @property
+    def steps(self) -> int:
+        """Steps that are in it."""
+        return len(self._steps)
+
+    @property
+    def left(self) -> int:
+        """Bytes that are left for tensors and for what is said of them."""
+        return len(self._target) - self._at - self._index - _ROW * len(self._pending)
+
+    def gradient(self, share: int, gradient: torch.Tensor, part: torch.Tensor) -> None:
+        """Copies the `part` of a gradient that belongs to the share of that number, for the coming step."""
+        indexes = rows.held(part)
+        form = self._form(share, gradient)
+        if indexes is None:
+            at = self._copy(part)
+            self._pending.append([form, at, self._at_end - at])
+            return
+        count = len(indexes)
+        width = part.stride(0) * part.element_size()
+        at = self._reserve(rows.packed(count, width))
+        if count:
+            self._room(at, indexes.dtype, (count,)).copy_(indexes)
+            self._pad(at + count * indexes.element_size(), at + rows.rows_at(count))
+            kept = self._room(at + rows.rows_at(count), part.dtype, (count, *part.shape[1:]))
+            if part.device.type == "cpu":
+                torch.index_select(part.detach(), 0, indexes, out=kept)
+            else:
+                kept.copy_(part.detach().index_select(0, indexes))
+        self._pending.append([form, at, self._at_end - at, count])
+
+    def drop(self) -> None:
+        """Forgets the gradients of a step that was not made after all."""
+        self._pending = []
+        self._at = self._begun
+
+    def step(self, groups: str, scaling: str) -> None:
+        """The step whose gradients were copied is made; texts as tiers/values.py writes them."""
+        numbers = [self._text(groups), self._text(scaling)]
+        row = _json([*numbers, self._pending])
+        self._steps.append(row)
+        self._index += len(row) + 1
+        self._pending = []
+        self._begun = self._at
+
+    def tensor(self, name: str, box: Box, shape: tuple[int, ...], tensor: torch.Tensor) -> None:
+        """Copies a tensor, or a box of one, that is saved in full."""
+        at = self._copy(tensor)
+        kind = str(tensor.dtype).removeprefix("torch.")
+        row = [name, list(box[0]), list(box[1]), list(shape), kind, at, self._at_end - at]
+        self._parts.append(row)
+        self._index += len(_json(row)) + 1
+        self._begun = self._at
+
+    def seal(self, after: str, values: Mapping[str, str], facts: Mapping[str, Any]) -> int:
+        """Writes the index; how many bytes the segment has. NoRoom when they are too many."""
+        self.drop()
+        body = {
+            **_head(self._head),
+            "after": self._text(after),
+            "facts": dict(facts),
+            "forms": [[share, kind, list(strides)] for share, kind, strides in self._forms],
+            "parts": self._parts,
+            "texts": list(self._texts),
+            "values": dict(values),
+        }
+        text = f'{_json(body)[:-1]},"steps":[{",".join(self._steps)}]}}'.encode()
+        end = self._at + len(text)
+        if end > len(self._target):
+            raise NoRoom(f"an index of {len(text)} bytes")
+        self._target[self._at : end] = text
+        self._target[24:56] = hashlib.sha256(text).digest()
+        self._target[16:24] = len(text).to_bytes(8, "little")
+        self._target[8:16] = self._at.to_bytes(8, "little")
+        self._target[:8] = MAGIC
+        return end
+
+    def _copy(self, tensor: torch.Tensor) -> int:
+        length = tensor.numel() * tensor.element_size()
+        at = self._reserve(length)
+        if length:
+            self._room(at, tensor.dtype, tuple(tensor.shape)).copy_(tensor.detach())
+        return at
+
+    def _reserve(self, length: int) -> int:
+        at = self._at
+        if length + ALIGN > self.left:
+            raise NoRoom(f"{length} bytes, {self.left} are left")
+        self._at_end = at + length
+        self._at = -(-self._at_end // ALIGN) * ALIGN
+        # Equal steps make equal bytes: nothing of an earlier segment is left.
+        self._pad(self._at_end, self._at)
+        return at
+
+    def _pad(self, start: int, end: int) -> None:
+        self._target[start:end] = bytes(end - start)
+
+    def _room(self, at: int, dtype: torch.dtype, sizes: tuple[int, ...]) -> torch.Tensor:
+        length = dtype.itemsize
+        for size in sizes:
+            length *= size
+        return self._whole[at : at + length].view(dtype).view(sizes)
+
+    def _form(self, share: int, gradient: torch.Tensor) -> int:
+        key = (share, str(gradient.dtype).removeprefix("torch."), tuple(gradient.stride()))
+        if key not in self._forms:
+            self._forms[key] = len(self._forms)
+            self._index += len(_json(key)) + 1
+        return self._forms[key]
+
+    def _text(self, text: str) -> int:
+        if text not in self._texts:
+            self._texts[text] = len(self._texts)
+            self._index += len(_json(text)) + 1
+        return self._texts[text]
+
+
+def _head(head: Head) -> dict[str, Any]:
+    return {
+        "base": head.base,
+        "first": head.first,
+        "kernel": head.kernel.to_json(),
+        "number": head.number,
+        "rank": head.rank,
+        "shares": [[one.name, list(one.offsets), list(one.sizes), list(one.shape)] for one in head.shares],
+        "structure": head.structure,
+        "world": head.world,
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
