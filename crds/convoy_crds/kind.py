@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
+
+_WORD = re.compile("[A-Z][a-z0-9]*")
 
 M = TypeVar("M", bound=Model)
 """The model of a kind's objects."""
@@ -88,6 +91,12 @@ class Kind(Generic[M]):
     def name(self) -> str:
         """The kind as objects carry it, such as `TrainingJob`."""
         return self.model.__name__
+
+    @property
+    def attribute(self) -> str:
+        """The plural as a Python name, such as `training_jobs`."""
+        words = [word.lower() for word in _WORD.findall(self.name)]
+        return "_".join([*words[:-1], self.plural.removeprefix("".join(words[:-1]))])
 
     @property
     def crd(self) -> str:

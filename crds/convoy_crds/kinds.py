@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from convoy_crds import (
@@ -24,3 +25,8 @@ KINDS: tuple[Kind[Any], ...] = (
     healthsweep.KIND,
     hardwareclass.KIND,
 )
+
+
+def by_name(kinds: Sequence[Kind[Any]] = KINDS) -> dict[str, Kind[Any]]:
+    """Return the kinds by the name that objects carry."""
+    return {kind.name: kind for kind in kinds}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from convoy.cli.manifest import broken_rules
+from convoy.cli.rules import broken_rules
+from convoy_crds import trainingjob
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.trainingjob import TrainingJob
 
@@ -167,7 +168,7 @@ def test_the_command_line_judges_by_the_same_rules(
     message = refusal(lambda: control_plane.request("POST", path(namespace) + STRICT, manifest))
     ours = [
         rule.partition(": ")[2]
-        for rule in broken_rules("TrainingJob", TrainingJob.model_validate(manifest).to_dict())
+        for rule in broken_rules(trainingjob.KIND, TrainingJob.model_validate(manifest).to_dict())
     ]
     assert ours and all(rule in message for rule in ours)
 

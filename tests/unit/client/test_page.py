@@ -27,10 +27,10 @@ def test_the_table_of_methods_is_true() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", PAGE, re.M)
     collections = {name: value for name, value in vars(one).items() if name != "api"}
     assert {name for name, _, _ in rows} == set(collections)
-    assert sorted(kind for _, kind, _ in rows) == sorted(one.model.__name__ for one in KINDS)
+    assert sorted(kind for _, kind, _ in rows) == sorted(one.name for one in KINDS)
     for name, kind, methods in rows:
         found = collections[name]
-        assert found._model.__name__ == kind
+        assert found._kind.name == kind
         public = {word for word in dir(found) if not word.startswith("_")}
         assert set(re.findall(r"`(\w+)`", methods)) == public, name
 

@@ -8,9 +8,10 @@ import cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convoy.cli.manifest import schema_of
+from convoy.cli.rules import schema_of
 from convoy_controllers.testing.builders import make_engine, make_job
 from convoy_controllers.trainingjob.pods import born, pod
+from convoy_crds import trainingjob
 from convoy_crds.layout import slots
 from convoy_crds.meta import MAX_REPLICAS
 
@@ -21,7 +22,7 @@ ROLE = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,22}[a-z0-9])?", fullmatch=True)
 JOB = st.lists(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,24}[a-z0-9])?", fullmatch=True), min_size=1, max_size=4)
 RULES = [
     rule["rule"]
-    for rule in schema_of("TrainingJob")["x-kubernetes-validations"]
+    for rule in schema_of(trainingjob.KIND)["x-kubernetes-validations"]
     if "oldSelf" not in rule["rule"]
 ]
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from convoy.cli.manifest import broken_rules
+from convoy.cli.rules import broken_rules
+from convoy_crds import checkpointstore, trainingjob
 from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.generate import definition
 from convoy_crds.kinds import KINDS
@@ -49,7 +50,7 @@ def store(allowed: Any = ("*",), **s3: Any) -> CheckpointStore:
     ],
 )
 def test_where_a_store_is(field: str, value: str, good: bool) -> None:
-    broken = broken_rules("CheckpointStore", store(**{field: value}).to_dict())
+    broken = broken_rules(checkpointstore.KIND, store(**{field: value}).to_dict())
     assert bool(broken) is not good
     assert all(one.startswith(f"spec.s3.{field}: {field} must be") for one in broken), broken
 
@@ -74,7 +75,7 @@ def on_volume(**volume: Any) -> CheckpointStore:
     ],
 )
 def test_where_on_a_volume_a_store_is(path: str, good: bool) -> None:
-    broken = broken_rules("CheckpointStore", on_volume(path=path).to_dict())
+    broken = broken_rules(checkpointstore.KIND, on_volume(path=path).to_dict())
     assert bool(broken) is not good
     assert all(one.startswith("spec.volume.path: path must be folders") for one in broken), broken
 
@@ -91,7 +92,7 @@ VOLUME = {"claimName": "checkpoints"}
 def test_a_store_is_in_one_place(places: dict[str, Any], good: bool) -> None:
     spec = {**places, "allowedNamespaces": ["*"]}
     made = CheckpointStore.model_validate({"metadata": {"name": "s"}, "spec": spec})
-    broken = broken_rules("CheckpointStore", made.to_dict())
+    broken = broken_rules(checkpointstore.KIND, made.to_dict())
     only = "spec: a CheckpointStore needs exactly one of s3 (a bucket) and volume (a PersistentVolumeClaim)"
     assert broken == ([] if good else [only])
 
@@ -109,12 +110,12 @@ def test_a_store_is_in_one_place(places: dict[str, Any], good: bool) -> None:
 )
 def test_whose_jobs_may_name_it(allowed: list[str], namespace: str | None, wanted: bool) -> None:
     assert store(allowed).spec.allows(namespace) is wanted
-    assert broken_rules("CheckpointStore", store(allowed).to_dict()) == []
+    assert broken_rules(checkpointstore.KIND, store(allowed).to_dict()) == []
 
 
 @pytest.mark.parametrize("allowed", [["*a"], ["A"], ["a.b"], ["a", "-b"]])
 def test_namespaces_have_names(allowed: list[str]) -> None:
-    (broken,) = broken_rules("CheckpointStore", store(allowed).to_dict())
+    (broken,) = broken_rules(checkpointstore.KIND, store(allowed).to_dict())
     assert broken.startswith("spec.allowedNamespaces: allowedNamespaces must hold names of namespaces")
 
 
@@ -169,7 +170,7 @@ def test_which_tiers_go_together(tiers: dict[str, Any], words: list[str]) -> Non
         "checkpoint": {"tiers": tiers},
     }
     job = TrainingJob.model_validate({"metadata": {"name": "j"}, "spec": spec})
-    broken = broken_rules("TrainingJob", job.to_dict())
+    broken = broken_rules(trainingjob.KIND, job.to_dict())
     assert broken == [f"spec.checkpoint.tiers.{said}" for said in words]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from convoy.cli.manifest import broken_rules
+from convoy.cli.rules import broken_rules
+from convoy_crds import guardpolicy, healthsweep, nodehealth
 from convoy_crds.generate import definition
 from convoy_crds.guardpolicy import GuardPolicy, Mode, OnJoin
 from convoy_crds.healthsweep import HealthSweep
@@ -73,7 +74,7 @@ def test_all_that_a_selector_says_must_hold() -> None:
 )
 def test_an_expression_has_values_where_it_needs_them(operator: str, values: list[str], good: bool) -> None:
     spec = {"selector": {"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}}
-    broken = broken_rules("GuardPolicy", GuardPolicy.model_validate(META | {"spec": spec}).to_dict())
+    broken = broken_rules(guardpolicy.KIND, GuardPolicy.model_validate(META | {"spec": spec}).to_dict())
     assert bool(broken) is not good
 
 
@@ -89,7 +90,7 @@ def test_an_expression_has_values_where_it_needs_them(operator: str, values: lis
 )
 def test_a_node_is_exempt_or_condemned(spec: dict[str, Any], good: bool) -> None:
     health = NodeHealth.model_validate(META | {"spec": spec})
-    assert bool(broken_rules("NodeHealth", health.to_dict())) is not good
+    assert bool(broken_rules(nodehealth.KIND, health.to_dict())) is not good
 
 
 @pytest.mark.parametrize(
@@ -118,13 +119,13 @@ def test_people_say_why_and_who_they_are(spec: dict[str, Any]) -> None:
 )
 def test_a_sweep_names_its_nodes_in_one_way(spec: dict[str, Any], good: bool) -> None:
     sweep = HealthSweep.model_validate(META | {"spec": spec})
-    assert bool(broken_rules("HealthSweep", sweep.to_dict())) is not good
+    assert bool(broken_rules(healthsweep.KIND, sweep.to_dict())) is not good
 
 
 def test_a_step_of_the_ladder_is_there_once() -> None:
     step = {"action": "Reboot", "owner": "medik8s"}
     policy = GuardPolicy.model_validate(META | {"spec": {"repair": {"ladder": [step, step]}}})
-    assert any("Reboot" in one for one in broken_rules("GuardPolicy", policy.to_dict()))
+    assert any("Reboot" in one for one in broken_rules(guardpolicy.KIND, policy.to_dict()))
 
 
 @pytest.mark.parametrize("name", ["GuardPolicy", "NodeHealth", "HealthSweep"])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from convoy.cli.manifest import broken_rules
+from convoy.cli.rules import broken_rules
+from convoy_crds import trainingjob
 from convoy_crds.generate import definition
 from convoy_crds.kinds import KINDS
 from convoy_crds.trainingjob import TrainingJob
@@ -57,7 +58,7 @@ def test_what_is_no_interval(interval: str) -> None:
     ],
 )
 def test_auto_needs_memory_to_measure(checkpoint: Any, good: bool) -> None:
-    broken = broken_rules("TrainingJob", job(**checkpoint).to_dict())
+    broken = broken_rules(trainingjob.KIND, job(**checkpoint).to_dict())
     if good:
         assert broken == []
     else:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from convoy.cli.manifest import broken_rules
+from convoy.cli.rules import broken_rules
+from convoy_crds import trainingjob
 from convoy_crds.trainingjob import TrainingJob
 
 STORE = {"local": {}, "remote": {"store": "s3"}}
@@ -30,7 +31,7 @@ def job(**checkpoint: Any) -> TrainingJob:
     ],
 )
 def test_rules(checkpoint: Any, word: str) -> None:
-    broken = broken_rules("TrainingJob", job(**checkpoint).to_dict())
+    broken = broken_rules(trainingjob.KIND, job(**checkpoint).to_dict())
     assert (len(broken), word in "".join(broken)) == (bool(word), True)
 
 

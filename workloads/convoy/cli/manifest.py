@@ -5,40 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import cel
 import yaml
 from pydantic import ValidationError
 
+from convoy.cli.rules import broken_rules, schema_of, without_nulls
 from convoy.cli.words import name_error, violation
 from convoy_controllers.launching.jobs import misfits
 from convoy_controllers.trainingjob.templates import clashes, forbidden_root
-from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
-from convoy_crds.generate import definition
-from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.hardwareclass import HardwareClass
-from convoy_crds.healthsweep import HealthSweep
-from convoy_crds.kinds import KINDS
-from convoy_crds.meta import API_VERSION, GROUP
-from convoy_crds.nodehealth import NodeHealth
+from convoy_crds.kind import Kind
+from convoy_crds.kinds import KINDS, by_name
+from convoy_crds.meta import API_VERSION, GROUP, Model
 from convoy_crds.params import params_error, schema_error
 from convoy_crds.suggest import suggestion
 from convoy_crds.trainingjob import TrainingJob
 from convoy_workloads.engines.catalogue import catalogue
-
-Health = GuardPolicy | NodeHealth | HealthSweep | HardwareClass
-MODELS: Mapping[str, type[TrainingJob] | type[Engine] | type[CheckpointStore] | type[Health]] = {
-    "TrainingJob": TrainingJob,
-    "Engine": Engine,
-    "CheckpointStore": CheckpointStore,
-    "GuardPolicy": GuardPolicy,
-    "NodeHealth": NodeHealth,
-    "HealthSweep": HealthSweep,
-    "HardwareClass": HardwareClass,
-}
 
 
 class NoYaml(ValueError):
@@ -52,11 +35,21 @@ class Manifest:
     where: str
     """Its kind and name."""
     body: dict[str, Any]
-    job: TrainingJob | None = None
-    engine: Engine | None = None
-    store: CheckpointStore | None = None
-    health: Health | None = None
+    kind: Kind[Any] | None = None
+    """None if there is no such kind."""
+    model: Model | None = None
+    """The object, if its form is right."""
     errors: tuple[str, ...] = ()
+
+    @property
+    def job(self) -> TrainingJob | None:
+        """The object, if it is a TrainingJob."""
+        return self.model if isinstance(self.model, TrainingJob) else None
+
+    @property
+    def engine(self) -> Engine | None:
+        """The object, if it is an Engine."""
+        return self.model if isinstance(self.model, Engine) else None
 
     def engine_of(self, manifests: Iterable[Manifest]) -> Engine | None:
         """The Engine that the job names: from the same files, else from the catalogue."""
@@ -86,83 +79,55 @@ def documents(text: str) -> list[dict[str, Any]]:
         raise NoYaml("objects and lists are nested too deeply to be read") from error
 
 
-def ours(body: Mapping[str, Any]) -> bool:
-    """Whether an object is meant for Convoy, if only by its kind. Those of other groups are not."""
+def ours(body: Mapping[str, Any], kinds: Sequence[Kind[Any]] = KINDS) -> bool:
+    """Return True for an object meant for Convoy, if only by its kind; False for those of other groups."""
     version = str(body.get("apiVersion", ""))
-    return version.partition("/")[0] == GROUP or (not version and body.get("kind") in MODELS)
+    return version.partition("/")[0] == GROUP or (not version and body.get("kind") in by_name(kinds))
 
 
-def parse(body: dict[str, Any], number: int = 1) -> Manifest:
-    """One object, the `number`-th of its file, with the errors of its form."""
-    kind, metadata = str(body.get("kind")), body.get("metadata")
+def parse(body: dict[str, Any], number: int = 1, kinds: Sequence[Kind[Any]] = KINDS) -> Manifest:
+    """Return one object, the `number`-th of its file, with the errors of its form."""
+    name, metadata = str(body.get("kind")), body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    where = f"{kind} {metadata.get('name') or metadata.get('generateName') or f'number {number}'}"
+    where = f"{name} {metadata.get('name') or metadata.get('generateName') or f'number {number}'}"
     if body.get("apiVersion") != API_VERSION:
         given = repr(body["apiVersion"]) if "apiVersion" in body else "missing"
         return Manifest(where, body, errors=(f"apiVersion: must be {API_VERSION!r}, is {given}",))
-    if kind not in MODELS:
-        return Manifest(where, body, errors=(f"kind: there is no kind {kind!r}{suggestion(kind, MODELS)}",))
+    known = by_name(kinds)
+    kind = known.get(name)
+    if kind is None:
+        return Manifest(where, body, errors=(f"kind: there is no kind {name!r}{suggestion(name, known)}",))
     errors = [problem] if (problem := name_error(metadata)) else []
+    schema = schema_of(kind)
     try:
         # By its JSON form, where a number in quotes is text: so the API server reads it.
-        text = json.dumps(_without_nulls(body, schema_of(kind)), default=str)
-        parsed = MODELS[kind].model_validate_json(text, strict=True)
+        text = json.dumps(without_nulls(body, schema), default=str)
+        model = kind.model.model_validate_json(text, strict=True)
     except ValidationError as error:
-        found = [violation(one, schema_of(kind)) for one in error.errors()]
-        return Manifest(where, body, errors=(*errors, *found))
-    job = parsed if isinstance(parsed, TrainingJob) else None
-    engine = parsed if isinstance(parsed, Engine) else None
-    store = parsed if isinstance(parsed, CheckpointStore) else None
-    health = parsed if isinstance(parsed, Health) else None
-    return Manifest(where, body, job, engine, store, health, tuple(errors))
-
-
-def _without_nulls(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A value without the fields that are null, which the API server takes for fields left out.
-
-    Nulls inside what the schema leaves open stay: to engines they may mean something.
-    """
-    if isinstance(value, list):
-        return [_without_nulls(item, schema.get("items", {})) for item in value]
-    if not isinstance(value, dict):
-        return value
-    fields = schema.get("properties", {})
-    inside = schema.get("additionalProperties", {})
-    return {
-        str(key): _without_nulls(item, fields.get(key, inside))
-        for key, item in value.items()
-        if item is not None or key not in fields
-    }
-
-
-@cache
-def schema_of(kind: str) -> dict[str, Any]:
-    """The schema in the kind's CustomResourceDefinition."""
-    entry = next(entry for entry in KINDS if entry.name == kind)
-    found: dict[str, Any] = definition(entry)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
+        found = [violation(one, schema) for one in error.errors()]
+        return Manifest(where, body, kind, errors=(*errors, *found))
+    return Manifest(where, body, kind, model, tuple(errors))
 
 
 def problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
-    """All that is wrong with one object, each with its field's path."""
-    return [f"{manifest.where}: {problem}" for problem in _problems(manifest, manifests)]
-
-
-def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
+    """Return all errors of one object, each with its field's path."""
     found = list(manifest.errors)
+    if manifest.kind is not None and manifest.model is not None:
+        found += broken_rules(manifest.kind, manifest.model.to_dict())
     if manifest.engine is not None:
-        why = schema_error(manifest.engine.spec.params_schema)
-        return [*found, f"spec.paramsSchema: {why}"] if why else found
-    if manifest.store is not None:
-        return [*found, *broken_rules("CheckpointStore", manifest.store.to_dict())]
-    if manifest.health is not None:
-        return [*found, *broken_rules(manifest.health.kind, manifest.health.to_dict())]
-    job = manifest.job
-    if job is None:
-        return found
-    found += broken_rules("TrainingJob", job.to_dict())
-    found += map(str, clashes(job))
-    found += map(str, forbidden_root(job))
+        found += _engine_problems(manifest.engine)
+    if manifest.job is not None:
+        found += _job_problems(manifest.job, manifest, manifests)
+    return [f"{manifest.where}: {problem}" for problem in found]
+
+
+def _engine_problems(engine: Engine) -> list[str]:
+    why = schema_error(engine.spec.params_schema)
+    return [f"spec.paramsSchema: {why}"] if why else []
+
+
+def _job_problems(job: TrainingJob, manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
+    found = [*map(str, clashes(job)), *map(str, forbidden_root(job))]
     found += map(str, misfits(job, manifest.engine_of(manifests)))
     if job.spec.engine is None:
         return found
@@ -174,34 +139,3 @@ def _problems(manifest: Manifest, manifests: Sequence[Manifest]) -> list[str]:
     elif error := params_error(engine.spec.params_schema, job.spec.engine.params):
         found.append(f"{error[0]}: {error[1]}")
     return found
-
-
-def broken_rules(kind: str, body: dict[str, Any]) -> list[str]:
-    """What the API server's CEL rules and list keys have against an object to be created."""
-    return _broken(schema_of(kind), body, "")
-
-
-def _broken(schema: dict[str, Any], value: Any, path: str) -> list[str]:
-    found: list[str] = []
-    for rule in schema.get("x-kubernetes-validations", ()):
-        if "oldSelf" in rule["rule"]:
-            continue
-        if not cel.evaluate(rule["rule"], {"self": value}):
-            where = f"{path}{rule.get('fieldPath', '')}".lstrip(".")
-            found.append(f"{where}: {rule['message']}" if where else rule["message"])
-    if isinstance(value, dict):
-        for name, child in schema.get("properties", {}).items():
-            if name in value:
-                found += _broken(child, value[name], f"{path}.{name}")
-    elif isinstance(value, list) and "items" in schema:
-        for key in schema.get("x-kubernetes-list-map-keys", ()):
-            found += _doubles([item.get(key) for item in value], f"{path.lstrip('.')}[*].{key}")
-        for index, item in enumerate(value):
-            found += _broken(schema["items"], item, f"{path}[{index}]")
-    return found
-
-
-def _doubles(keys: list[Any], where: str) -> list[str]:
-    return [
-        f"{where}: {key!r} is there more than once" for key in sorted({k for k in keys if keys.count(k) > 1})
-    ]

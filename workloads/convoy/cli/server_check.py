@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from convoy.cli.manifest import MODELS, Manifest
+from convoy.cli.manifest import Manifest
 from convoy.client import AlreadyExists, ApiError, Client, Forbidden, Invalid, NotFound
 from convoy.client.collection import Writable
 from convoy_controllers.trainingjob.pods import pod
 from convoy_controllers.trainingjob.refusal import findings
+from convoy_crds.engine import KIND as ENGINE
 from convoy_crds.engine import Engine
 from convoy_crds.layout import Slot, slots
 from convoy_crds.terms import LABEL_ROLE
@@ -28,7 +29,7 @@ def named_engines(client: Client, manifests: Iterable[Manifest]) -> list[Manifes
         except (NotFound, Forbidden):
             # The catalogue may have it.
             continue
-        found[name] = Manifest(f"Engine {name} of the cluster", engine.to_dict(), engine=engine)
+        found[name] = Manifest(f"Engine {name} of the cluster", engine.to_dict(), ENGINE, engine)
     return list(found.values())
 
 
@@ -42,7 +43,9 @@ def refusals(client: Client, manifest: Manifest, manifests: Iterable[Manifest]) 
 
 def _object(client: Client, manifest: Manifest) -> Iterator[str]:
     """Refusals of the object, as a new one or as a change of the one that is there."""
-    collection: Writable[Any] = Writable(client.api, MODELS[str(manifest.body["kind"])])
+    if manifest.kind is None:
+        return
+    collection = Writable(client.api, manifest.kind)
     try:
         collection.dry_run(manifest.body)
     except Invalid as error:

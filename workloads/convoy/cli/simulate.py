@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from convoy.cli import table
 from convoy.cli.cluster import Failure
-from convoy.cli.manifest import NoYaml, broken_rules, documents, parse
+from convoy.cli.manifest import NoYaml, documents, parse
+from convoy.cli.rules import broken_rules
 from convoy.cli.sources import STDIN
 from convoy.cli.words import field_path
 from convoy_controllers.simulate.promises import Broken
@@ -21,6 +22,7 @@ from convoy_controllers.simulate.replay import Fate, History, replay
 from convoy_controllers.simulate.replay import table as rows
 from convoy_controllers.simulate.scenario import Scenario
 from convoy_crds.meta import API_VERSION
+from convoy_crds.trainingjob import KIND as TRAINING_JOB
 
 
 class Output(StrEnum):
@@ -85,7 +87,7 @@ def _jobs(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _check(number: int, job: dict[str, Any]) -> list[str]:
     """What the API server would have against a job. Its Engine need not exist here."""
     manifest = parse({"apiVersion": API_VERSION, "kind": "TrainingJob", **job})
-    rules = broken_rules("TrainingJob", manifest.job.to_dict()) if manifest.job else []
+    rules = broken_rules(TRAINING_JOB, manifest.job.to_dict()) if manifest.job else []
     return [f"jobs[{number}].job: {problem}" for problem in (*manifest.errors, *rules)]
 
 

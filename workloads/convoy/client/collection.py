@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from convoy.client.api import Api
 from convoy.client.errors import AlreadyExists, FieldError, Invalid
-from convoy_crds.kinds import KINDS
+from convoy_crds.kind import Kind
 from convoy_crds.meta import API_VERSION, GROUP, VERSION, Model
 
 M = TypeVar("M", bound=Model)
@@ -22,11 +22,9 @@ _OF_THE_SERVER = ("uid", "resourceVersion", "generation", "creationTimestamp", "
 class Collection(Generic[M]):
     """The objects of a kind, to be read."""
 
-    def __init__(self, api: Api, model: type[M]) -> None:
+    def __init__(self, api: Api, kind: Kind[M]) -> None:
         self._api = api
-        self._model = model
-        kind = next(one for one in KINDS if one.model is model)
-        self._plural, self._namespaced = kind.plural, kind.scope == "Namespaced"
+        self._kind = kind
 
     def get(self, name: str) -> M:
         """One object; NotFound when there is none."""
@@ -35,10 +33,10 @@ class Collection(Generic[M]):
     def list(self, *, everywhere: bool = False, label_selector: str | None = None) -> list[M]:
         """All of the namespace, or of every one; those with such labels, as `kubectl -l` takes them."""
         selected = {"label_selector": label_selector} if label_selector else {}
-        if everywhere and self._namespaced:
+        if everywhere and self._kind.namespaced:
             custom = self._api.custom
             found = self._api.call(
-                custom.list_cluster_custom_object, GROUP, VERSION, self._plural, **selected
+                custom.list_cluster_custom_object, GROUP, VERSION, self._kind.plural, **selected
             )
         else:
             found = self._ask("list", **selected)
@@ -50,16 +48,16 @@ class Collection(Generic[M]):
 
     def _request(self, verb: str) -> tuple[Any, tuple[str, ...]]:
         """The method of the package kubernetes, and its first arguments."""
-        if self._namespaced:
+        if self._kind.namespaced:
             method = getattr(self._api.custom, f"{verb}_namespaced_custom_object")
-            return method, (GROUP, VERSION, self._api.namespace, self._plural)
-        return getattr(self._api.custom, f"{verb}_cluster_custom_object"), (GROUP, VERSION, self._plural)
+            return method, (GROUP, VERSION, self._api.namespace, self._kind.plural)
+        return getattr(self._api.custom, f"{verb}_cluster_custom_object"), (GROUP, VERSION, self._kind.plural)
 
     def _patch(self, name: str, body: Mapping[str, JsonValue]) -> M:
         return self._read(self._ask("patch", name, dict(body), _content_type=MERGE))
 
     def _read(self, body: Any) -> M:
-        return read(self._model, body)
+        return read(self._kind.model, body)
 
 
 class Deletable(Collection[M]):
@@ -79,7 +77,7 @@ class Writable(Deletable[M]):
         Raises Invalid, with field paths, when it is not valid, and AlreadyExists. Fields that the kind does
         not have are refused.
         """
-        wanted = manifest(self._model, body)
+        wanted = manifest(self._kind.model, body)
         return self._read(self._ask("create", wanted, field_validation="Strict"))
 
     def dry_run(self, body: M | Mapping[str, Any]) -> M:
@@ -87,7 +85,7 @@ class Writable(Deletable[M]):
 
         Where an object of the name is there, the spec is checked as a change of that one.
         """
-        wanted = manifest(self._model, body)
+        wanted = manifest(self._kind.model, body)
         options = {"field_validation": "Strict", "dry_run": "All"}
         try:
             return self._read(self._ask("create", wanted, **options))

@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from convoy.client.api import Api
 from convoy.client.collection import Collection
 from convoy.client.errors import NotFound, Refused
-from convoy_crds.nodehealth import MOST_EXEMPT_HOURS, NodeHealth
+from convoy_crds.kind import Kind
+from convoy_crds.nodehealth import KIND, MOST_EXEMPT_HOURS, NodeHealth
 
 
 class NodeHealths(Collection[NodeHealth]):
@@ -25,8 +26,8 @@ class NodeHealths(Collection[NodeHealth]):
     Refused when several machines had that name and none has it now alone.
     """
 
-    def __init__(self, api: Api) -> None:
-        super().__init__(api, NodeHealth)
+    def __init__(self, api: Api, kind: Kind[NodeHealth] = KIND) -> None:
+        super().__init__(api, kind)
 
     def of(self, node: str) -> list[NodeHealth]:
         """All that may be meant by a name; empty when nothing is known of it."""

@@ -16,8 +16,9 @@ from convoy.client.errors import ApiError, NotFound, Refused, Unreachable, WaitT
 from convoy.client.following import Follower, Seen
 from convoy.client.reading import Tell, log_lines, log_of, one_by_one
 from convoy.client.watch import follow as changes
+from convoy_crds.kind import Kind
 from convoy_crds.terms import LABEL_INDEX, LABEL_JOB
-from convoy_crds.trainingjob import TrainingJob
+from convoy_crds.trainingjob import KIND, TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
 
 WAIT_SECONDS = 3600.0
@@ -28,8 +29,8 @@ EVENTS_PAGE, EVENT_PAGES = 500, 10
 class TrainingJobs(Writable[TrainingJob]):
     """The TrainingJobs of a namespace."""
 
-    def __init__(self, api: Api) -> None:
-        super().__init__(api, TrainingJob)
+    def __init__(self, api: Api, kind: Kind[TrainingJob] = KIND) -> None:
+        super().__init__(api, kind)
 
     def suspend(self, name: str) -> TrainingJob:
         """Saves the job's state, if it has a place for it, and gives its pods back. Refused when it has ended
@@ -62,7 +63,7 @@ class TrainingJobs(Writable[TrainingJob]):
         job: TrainingJob | None = None
         late = ""
         try:
-            with closing(changes(self._api, self._plural, name, deadline)) as found:
+            with closing(changes(self._api, self._kind.plural, name, deadline)) as found:
                 for body in found:
                     here = None if body is None else self._read(body)
                     _same(name, job, here)
