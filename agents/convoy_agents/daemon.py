@@ -30,6 +30,7 @@ from convoy_agents.isolation import Isolation, boottime
 from convoy_agents.negotiate import Negotiator
 from convoy_agents.outbox import Outbox
 from convoy_agents.peer import PeerClient, PeerServer
+from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods import tally
 from convoy_agents.pods.assignment import Assignment
 from convoy_agents.pods.registry import Pods
@@ -50,7 +51,6 @@ from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.serving import Ranks
 from convoy_agents.tiercheck.surveying import Surveys
 from convoy_agents.tiercheck.warranting import WarrantCheck
-from convoy_agents.vouching import Vouching
 from convoy_agents.wire import http, hub_pb2
 
 LEAVE_SECONDS = 8.0
@@ -112,7 +112,7 @@ class Agent:
         known = partial(provenance, version())
         self.sweeps = Orders(settings.node, runner, pairing, known, self._swept)
         self._side: set[asyncio.Task[None]] = set()
-        vouching = Vouching(lambda: self.pods, boottime)
+        attestation = PeerAttestation(lambda: self.pods, boottime)
         self._isolation = Isolation(
             settings.node,
             (settings.api_host, settings.api_port),
@@ -125,7 +125,7 @@ class Agent:
             self.pods.report,
             self.pods.reports,
             self.pods.command,
-            vouching.recent,
+            attestation.recent,
             self._isolation.reached_hub,
             lambda: self.keeper.held,
             self._forget,
@@ -140,7 +140,7 @@ class Agent:
         warrants = WarrantCheck(self.enrolment)
         self._peer_server = PeerServer(
             self.desk,
-            vouching,
+            attestation,
             ShardService(self.keeper, self._surveys, decisions, links, warrants),
             PairService(pairing.answering),
             self.enrolment,

@@ -21,13 +21,11 @@ from convoy_agents.guard import hardware
 from convoy_agents.isolation import boottime
 from convoy_agents.outbox import Outbox
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
+from convoy_controllers.liveness.timings import HEARTBEAT_SECONDS, WELCOME_SECONDS
 from convoy_crds import terms
 
-HEARTBEAT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
 """For a dial and the sign that Hello was taken: the Service may have chosen a replica whose node is gone."""
-WELCOME_SECONDS = 8.0
-"""From then on for Welcome or Redirect: who does not lead keeps an agent waiting while nobody else does."""
 PULSE_SECONDS = 3.5
 """A hub that answers three heartbeats in a row with nothing is left for another."""
 WRITE_SECONDS = 10.0

@@ -1,4 +1,7 @@
-"""Watches whether this node is cut off and stops its Strict jobs when it is (fence.py decides)."""
+"""Watches whether this node is cut off, and stops its Strict jobs when it is.
+
+`convoy_controllers.liveness.fence` decides.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ from dataclasses import replace
 
 import structlog
 
-from convoy_agents import fence, metrics
-from convoy_agents.fence import Contacts, StrictJob
+from convoy_agents import metrics
 from convoy_agents.pods.assignment import Member
 from convoy_agents.pods.state import PodState, Shutdown
+from convoy_agents.strict_jobs import strict_jobs
+from convoy_controllers.liveness import fence
+from convoy_controllers.liveness.fence import Contacts, StrictJob
 
 LOOK_SECONDS = 0.25
 """How much later than the rule says a job may be stopped."""
@@ -91,7 +96,7 @@ class Isolation:
         while True:
             now = self._clock()
             for job in fence.must_stop(self._jobs(), self._contacts, now):
-                reason = fence.words(job, self._contacts, now)
+                reason = fence.stop_reason(job, self._contacts, now)
                 log.error(
                     "STRICT JOB STOPPED", job=job.name, incarnation=job.incarnation, pods=job.pods, why=reason
                 )
@@ -118,7 +123,7 @@ class Isolation:
             peers: list[fence.Peer] = []
             # The API server's first answer may make all questions needless.
             if self._probed > self._contacts.hub:
-                peers = fence.to_ask(jobs.values(), self._contacts, self._asked, began)
+                peers = fence.peers_to_ask(jobs.values(), self._contacts, self._asked, began)
             self._tell(bool(peers))
             known = {(job.uid, node) for job in jobs.values() for node in job.peers}
             self._asked = {peer: at for peer, at in self._asked.items() if peer in known}
@@ -130,11 +135,11 @@ class Isolation:
             pause = began + ASK_SECONDS - self._clock() if peers else LOOK_SECONDS
             await asyncio.sleep(max(0.0, pause))
 
-    async def _one(self, job: StrictJob, node: str) -> bool:
+    async def _one(self, job: StrictJob[Member], node: str) -> bool:
         return await self._ask(job.peers[node], job.uid, ASK_SECONDS)
 
-    def _jobs(self) -> list[StrictJob]:
-        return fence.strict_jobs(self._pods(), self._node)
+    def _jobs(self) -> list[StrictJob[Member]]:
+        return strict_jobs(self._pods(), self._node)
 
     def _quiet(self, now: float) -> bool:
         return now - self._contacts.hub >= fence.QUIET_SECONDS

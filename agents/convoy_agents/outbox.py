@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from convoy_agents.pods.state import Urgency
+from convoy_controllers.liveness.timings import REPORT_SECONDS
 
-FOLD_SECONDS = 1.0
-"""Between two reports of a pod that only makes progress."""
 NOW_SECONDS = 0.05
 """Between two reports of a pod whose state changes: a pod that flaps costs 20 messages a second, no more."""
 
@@ -25,8 +24,8 @@ class Outbox:
         """Notes a change; an urgent one draws an entry that waits nearer, never further away."""
         if urgency is Urgency.NONE:
             return
-        gap = NOW_SECONDS if urgency is Urgency.NOW else FOLD_SECONDS
-        due = max(now, self._sent.get(uid, -FOLD_SECONDS + now) + gap)
+        gap = NOW_SECONDS if urgency is Urgency.NOW else REPORT_SECONDS
+        due = max(now, self._sent.get(uid, -REPORT_SECONDS + now) + gap)
         self._due[uid] = min(due, self._due.get(uid, due))
 
     def gone(self, uid: str) -> None:

@@ -14,11 +14,11 @@ from convoy_agents.channels import SERVER_OPTIONS, Identity, dial
 from convoy_agents.desk import Answer, CommitDesk, Said
 from convoy_agents.enrol import Enrolment, describe
 from convoy_agents.guard.sweep.answering import PairService
+from convoy_agents.peer_attestation import PeerAttestation
 from convoy_agents.pods.assignment import Member, Place
 from convoy_agents.tiercheck.service import ShardService
 from convoy_agents.tiercheck.vault import Facts
 from convoy_agents.tiercheck.warranting import WarrantCheck
-from convoy_agents.vouching import Vouching
 from convoy_agents.wire import hub_pb2, hub_pb2_grpc
 from convoy_agents.wire.bounds import Bounds
 from convoy_agents.wire.callers import agent_of
@@ -50,9 +50,9 @@ log = structlog.get_logger()
 class PeerService:
     """Answers Vouch; for jobs whose slot 0 is here Prepare and Abandon. Callers speak for their own node."""
 
-    def __init__(self, desk: CommitDesk, vouching: Vouching, warrants: WarrantCheck) -> None:
+    def __init__(self, desk: CommitDesk, attestation: PeerAttestation, warrants: WarrantCheck) -> None:
         self._desk = desk
-        self._vouching = vouching
+        self._attestation = attestation
         self._warrants = warrants
 
     async def Vouch(
@@ -62,7 +62,7 @@ class PeerService:
     ) -> hub_pb2.VouchReply:
         """Whether this agent's voice counts for the caller's ranks of that job; the hub then hears of it."""
         node = await agent_of(context)
-        return hub_pb2.VouchReply(member=self._vouching.asked(node, request.job_uid))
+        return hub_pb2.VouchReply(member=self._attestation.request(node, request.job_uid))
 
     async def Prepare(
         self,
@@ -142,14 +142,14 @@ class PeerServer:
     def __init__(
         self,
         desk: CommitDesk,
-        vouching: Vouching,
+        attestation: PeerAttestation,
         shards: ShardService,
         pairs: PairService,
         enrolment: Enrolment,
         warrants: WarrantCheck,
         port: int,
     ) -> None:
-        self._service = PeerService(desk, vouching, warrants)
+        self._service = PeerService(desk, attestation, warrants)
         self._shards = shards
         self._pairs = pairs
         self._enrolment = enrolment

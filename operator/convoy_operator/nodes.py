@@ -9,38 +9,20 @@ from collections.abc import Callable
 import structlog
 
 from convoy_controllers.cached import Node
+from convoy_controllers.liveness.node_view import wants_agent_ready
+from convoy_controllers.liveness.timings import POLL_SECONDS
 from convoy_controllers.resources import NODES
 from convoy_crds.terms import LABEL_AGENT_READY
 from convoy_operator import errors, views
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.hub.liveness import Liveness
 from convoy_operator.hub.presence import Presence
 from convoy_operator.limits import backoff
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
-_LOOK_SECONDS = 0.2
 _GIVEN_AT_ONCE = 16
 """Nodes given the label at a time. Taking it waits for nobody: somewhere a pod is about to be placed."""
-
-
-def wanted(node: Node, liveness: Liveness, answers: bool, unready_seconds: float, now: float) -> bool:
-    """Whether a node shall carry the label; `answers`: whether it answered when last asked.
-
-    The label is given at once. It is taken at once when the agent is silent and the node does not answer, or
-    its kubelet does not report either; of a node that lives only after a long silence: agents restart. While
-    nobody may be judged (a new leader, a network in doubt) it stays as it is.
-    """
-    if liveness.connected(node.name, now):
-        return True
-    if not node.agent_ready:
-        return False
-    if liveness.grace(now) > 0 or liveness.alarm(now):
-        return True
-    if liveness.silent(node.name, now) and not (answers and node.ready):
-        return False
-    return liveness.silence(node.name, now) <= unready_seconds
 
 
 class Labeler:
@@ -67,7 +49,7 @@ class Labeler:
         try:
             while True:
                 self.look()
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         finally:
             patching = list(self._patching.values())
             for task in patching:
@@ -89,7 +71,8 @@ class Labeler:
 
     def _wanted(self, node: Node, now: float) -> bool:
         presence = self._presence
-        return wanted(node, presence.liveness, presence.witness.answers(node.name), self._unready, now)
+        answers = presence.witness.answers(node.name)
+        return wants_agent_ready(node, presence.liveness, answers, self._unready, now)
 
     async def _label(self, node: Node, ready: bool) -> None:
         try:

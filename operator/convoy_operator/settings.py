@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from convoy_controllers import progress_throttle
+from convoy_controllers.liveness import timings
+
 PREFIX = "CONVOY_"
 CA_MAKERS = ("Operator", "CertManager")
 
@@ -42,9 +45,9 @@ class Settings:
     """Longest wait after failed reconciles in a row."""
     parallel_creates: int = 50
     """Pods of one job created at a time, so that one large job leaves room for others."""
-    progress_seconds: float = 10.0
+    progress_seconds: float = progress_throttle.PROGRESS_SECONDS
     """Shortest time between two progress writes of one job."""
-    progress_writes_per_second: float = 4.0
+    progress_writes_per_second: float = progress_throttle.WRITES_PER_SECOND
     """Progress writes of all jobs together, of the 5 per second that status may cost etcd: the rest is for
     what turns. With more jobs each is written less."""
 
@@ -81,13 +84,13 @@ class Settings:
     """Port of the agents' streams (mutual TLS)."""
     agent_service_account: str = "convoy-agent"
     """Service account, in the operator's namespace, whose tokens buy certificates."""
-    agent_quiet_seconds: float = 3.0
+    agent_quiet_seconds: float = timings.PROBE_AFTER_SECONDS
     """From this silence of an agent on the hub asks others whether its node lives."""
-    agent_silent_seconds: float = 5.0
+    agent_silent_seconds: float = timings.SILENT_SECONDS
     """An agent that sent nothing for this long is not connected; it beats once per second."""
-    agent_grace_seconds: float = 10.0
+    agent_grace_seconds: float = timings.GRACE_SECONDS
     """Time a new leader gives agents to dial it before it judges any of them absent."""
-    agent_unready_seconds: float = 15.0
+    agent_unready_seconds: float = timings.UNREADY_SECONDS
     """An agent silent for this long loses its node's agent-ready label, also when the node answers; longer
     than an agent's restart."""
     ca_maker: str = "Operator"

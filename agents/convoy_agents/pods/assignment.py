@@ -92,7 +92,7 @@ class Assignment:
     """In slot order. Slot 0, which coordinates the commits, and the slots of a Strict job know all of them,
     the others slot 0 alone."""
     strict: bool = False
-    """Fencing `Strict`: this agent stops the ranks when it is cut off (fence.py)."""
+    """Fencing `Strict`: this agent stops the ranks when it is cut off (convoy_controllers.liveness.fence)."""
     memory: MemoryTiers | None = None
     warrant: str = ""
     """What proves it to other agents (wire/warrants.py)."""

@@ -7,11 +7,11 @@ creation times in whole seconds, requests that are refused, and times at which n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from convoy_controllers.plan import ENDED_PHASES, PodView
 from convoy_controllers.simulate.kernel import Kernel
+from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds import containers
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
@@ -60,6 +60,7 @@ class Node:
     cordoned: bool = False
     agent_ready: bool = False
     """Whether it carries the agent-ready label."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 Listener = Callable[[str, str], None]

@@ -153,7 +153,7 @@ class Faults:
             self._cluster.kubelets.resync()
             self._cluster.scheduler.ask()
             self._cluster.operator.api_changed()
-            self._cluster.hub.presence.look()
+            self._cluster.hub.monitor.poll()
 
     # People
 

@@ -1,80 +1,97 @@
-"""The agents of cut-off nodes in a simulated cluster: they stop Strict jobs, as convoy_agents.fence has it.
+"""The agents of cut-off nodes in a simulated cluster: they stop Strict jobs.
 
-An agent that has reached neither the control plane nor a majority of a job's other nodes for FENCE_SECONDS
-stops the job's ranks. A peer vouches only for a node that has a place in the newest plan it knows.
+The decision is the agents' own code (`convoy_controllers.liveness.fence`); only the network is simulated.
 """
 
 from __future__ import annotations
 
-from convoy_controllers.plan import Assign, Shutdown
+from dataclasses import dataclass, field
+
+from convoy_controllers.commands import Assign, Shutdown
+from convoy_controllers.liveness import fence
+from convoy_controllers.liveness.attestation import may_attest, newest_plan
+from convoy_controllers.liveness.fence import Contacts, StrictJob
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.machines import Machine, Machines
 from convoy_controllers.simulate.workers import Worker, Workers
 from convoy_controllers.trainingjob.faults import PREEMPTED
-from convoy_controllers.trainingjob.nodes import FENCE_SECONDS
 
 LOOK_SECONDS = 0.5
-NEVER = float("-inf")
+"""Seconds between two judgements of one agent."""
+
+
+@dataclass(slots=True)
+class _Isolation:
+    """One agent that does not reach the control plane. Times are Unix seconds."""
+
+    hub: float
+    """When it lost the control plane, or began without."""
+    peers: dict[fence.Peer, float] = field(default_factory=dict)
+    """Last attestations."""
+    asked: dict[fence.Peer, float] = field(default_factory=dict)
+
+    @property
+    def contacts(self) -> Contacts:
+        """All contacts, as the agent's rule takes them."""
+        return Contacts(self.hub, peers=self.peers)
 
 
 class Fences:
-    """One agent's watch per machine; it looks only while its machine is cut off."""
+    """One agent's watch per machine; it judges only while its machine is cut off."""
 
     def __init__(self, kernel: Kernel, machines: Machines, workers: Workers) -> None:
         self._kernel = kernel
         self._machines = machines
         self._workers = workers
-        self._reached: dict[str, float] = {}
-        """By machine, when it lost the control plane, or its agent began without."""
-        self._peers: dict[tuple[str, str, str], float] = {}
-        """By (machine, job, other machine), when that other last vouched."""
+        self._isolated: dict[str, _Isolation] = {}
+        """By machine."""
         machines.changed.append(self._reach_changed)
 
     def _reach_changed(self, machine: Machine) -> None:
         name = machine.name
         watched = machine.up and machine.agent and not machine.reaches_control
-        if watched and name not in self._reached:
-            self._reached[name] = self._kernel.now
-            self._kernel.after(LOOK_SECONDS, lambda: self._look(name))
+        if watched and name not in self._isolated:
+            isolation = self._isolated[name] = _Isolation(self._kernel.now)
+            self._kernel.after(LOOK_SECONDS, lambda: self._judge(name, isolation))
         elif not watched:
-            self._reached.pop(name, None)
-            for key in [key for key in self._peers if key[0] == name]:
-                del self._peers[key]
+            self._isolated.pop(name, None)
 
-    def _look(self, name: str) -> None:
-        if name not in self._reached:
+    def _judge(self, name: str, isolation: _Isolation) -> None:
+        if self._isolated.get(name) is not isolation:
             return
-        strict: dict[str, list[Worker]] = {}
+        now, jobs = self._kernel.now, self._strict_jobs(name)
+        for job, peer in fence.peers_to_ask(jobs, isolation.contacts, isolation.asked, now):
+            isolation.asked[job, peer] = now
+            if self._attests(peer, name, job):
+                self._machines[peer].requests.record(name, now)
+                isolation.peers[job, peer] = now
+        for stopped in fence.must_stop(jobs, isolation.contacts, now):
+            reason = fence.stop_reason(stopped, isolation.contacts, now)
+            for uid in stopped.pods:
+                self._workers.obey(Shutdown(name, uid, PREEMPTED, reason, immediate=True))
+        self._kernel.after(LOOK_SECONDS, lambda: self._judge(name, isolation))
+
+    def _strict_jobs(self, name: str) -> list[StrictJob[None]]:
+        by_job: dict[str, list[Worker]] = {}
         for worker in self._workers.on(name):
             if worker.plan is not None and worker.plan.strict and worker.live:
-                strict.setdefault(worker.job_uid, []).append(worker)
-        for job, workers in strict.items():
-            if self._kernel.now - self._contact(name, job, workers) >= FENCE_SECONDS:
-                for worker in workers:
-                    words = "fencing Strict: this node is cut off"
-                    self._workers.obey(Shutdown(name, worker.uid, PREEMPTED, words, immediate=True))
-        self._kernel.after(LOOK_SECONDS, lambda: self._look(name))
+                by_job.setdefault(worker.job_uid, []).append(worker)
+        return [_strict_job(uid, workers, name) for uid, workers in by_job.items()]
 
-    def _contact(self, name: str, job: str, workers: list[Worker]) -> float:
-        """When anybody whose word counts for this job was last reached."""
-        plan = max((worker.plan for worker in workers if worker.plan), key=_incarnation)
-        peers = sorted({member.node for member in plan.members} - {name})
-        for peer in peers:
-            if self._vouches(peer, name, job):
-                self._machines[peer].asked[name] = self._kernel.now
-                self._peers[name, job, peer] = self._kernel.now
-        times = sorted(self._peers.get((name, job, peer), NEVER) for peer in peers)
-        majority = times[(len(times) - 1) // 2] if times else NEVER
-        return max(self._reached[name], majority)
-
-    def _vouches(self, peer: str, name: str, job: str) -> bool:
+    def _attests(self, peer: str, name: str, job: str) -> bool:
         machine = self._machines[peer]
         if not (machine.up and machine.agent and self._machines.reaches(peer, name)):
             return False
-        plans = [worker.plan for worker in self._workers.on(peer) if worker.job_uid == job and worker.plan]
-        newest = max(plans, key=_incarnation, default=None)
-        return newest is not None and name in {member.node for member in newest.members}
+        return may_attest(_plans(self._workers.on(peer), job), name)
 
 
-def _incarnation(plan: Assign) -> int:
-    return plan.incarnation
+def _plans(workers: list[Worker], job: str) -> list[Assign]:
+    return [worker.plan for worker in workers if worker.job_uid == job and worker.plan]
+
+
+def _strict_job(uid: str, workers: list[Worker], name: str) -> StrictJob[None]:
+    plan = newest_plan(_plans(workers, uid))
+    assert plan is not None  # noqa: S101 - the caller chose workers with a plan
+    peers = dict.fromkeys(sorted({member.node for member in plan.members} - {name}))
+    pods = tuple(worker.uid for worker in workers)
+    return StrictJob(uid, workers[0].job, plan.incarnation, peers, pods)

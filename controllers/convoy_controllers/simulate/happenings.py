@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_controllers.plan import Command, Plan
+from convoy_controllers.commands import Command
+from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_crds.trainingjob import TrainingJob

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from convoy_controllers.plan import Command, NodeView, PodView, SlotView
+from convoy_controllers.commands import Command
+from convoy_controllers.simulate.agent_monitor import AgentMonitor
 from convoy_controllers.simulate.api import Api
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.kubelets import Kubelets
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machine, Machines
-from convoy_controllers.simulate.presence import Presence
 from convoy_controllers.simulate.workers import Workers
-from convoy_controllers.trainingjob.nodes import FENCE_SECONDS
+from convoy_controllers.views import NodeView, PodView, SlotView
 
 
 class Hub:
@@ -35,7 +35,7 @@ class Hub:
         self._workers = workers
         self._kubelets = kubelets
         self._life = 0
-        self.presence = Presence(kernel, latencies, api, machines)
+        self.monitor = AgentMonitor(kernel, latencies, api, machines)
         workers.changed = self._changed
         machines.changed.append(self.refresh)
 
@@ -43,24 +43,24 @@ class Hub:
 
     def begin(self) -> None:
         """A replica leads from now on."""
-        self.presence.begin()
+        self.monitor.lead()
         for machine in self._machines.by_name.values():
             self.refresh(machine)
 
     def end(self) -> None:
         """The leader is gone, and with it all it knew."""
-        self.presence.leading = False
+        self.monitor.leading = False
         self._life += 1
-        for link in self.presence.links.values():
+        for link in self.monitor.links.values():
             link.up = link.dialling = False
 
     # Sessions
 
     def refresh(self, machine: Machine) -> None:
         """A machine's reach may have changed."""
-        link = self.presence.links[machine.name]
-        there = self.presence.leading and machine.reaches_control
-        self.presence.reach_changed(machine.name)
+        link = self.monitor.links[machine.name]
+        there = self.monitor.leading and machine.reaches_control
+        self.monitor.reach_changed(machine.name)
         if link.up and not (there and machine.agent):
             self._broke(machine)
         elif there and machine.agent and not link.up and not link.dialling:
@@ -70,27 +70,26 @@ class Hub:
             self._kernel.after(pause, lambda: self._dialled(machine, life))
 
     def _dialled(self, machine: Machine, life: int) -> None:
-        link = self.presence.links[machine.name]
-        if life != self._life or not self.presence.leading:
+        link = self.monitor.links[machine.name]
+        if life != self._life or not self.monitor.leading:
             return
         link.dialling = False
         if not (machine.reaches_control and machine.agent):
             return
-        link.up = link.known = True
-        link.farewell = machine.farewell = False
+        machine.farewell = False
         link.slots = {
             worker.uid: view
             for worker in self._workers.on(machine.name)
             if (view := self._told(worker.uid)) is not None
         }
-        self.presence.relabel(machine.name)
-        self.presence.wake(machine.name, 0.0)
+        self.monitor.connected(machine.name)
+        self.monitor.wake(machine.name, 0.0)
 
     def _broke(self, machine: Machine) -> None:
-        link = self.presence.links[machine.name]
+        link = self.monitor.links[machine.name]
         before = self._kernel.now - self._latencies.progress
         link.slots = {uid: self._stepped(uid, slot, before) for uid, slot in link.slots.items()}
-        self.presence.broke(machine.name, farewell=machine.farewell and not machine.agent)
+        self.monitor.broke(machine.name, farewell=machine.farewell and not machine.agent)
 
     def _changed(self, uid: str) -> None:
         """An agent has news of a pod."""
@@ -98,9 +97,9 @@ class Hub:
         node = (
             slot.node
             if slot
-            else next((n for n, link in self.presence.links.items() if uid in link.slots), None)
+            else next((n for n, link in self.monitor.links.items() if uid in link.slots), None)
         )
-        link = self.presence.links.get(node or "")
+        link = self.monitor.links.get(node or "")
         if node is None or link is None or not link.up:
             return
         life, told = self._life, self._told(uid)
@@ -108,14 +107,14 @@ class Hub:
         link.channel.send(pause, lambda: self._arrived(node, uid, told, life))
 
     def _arrived(self, node: str, uid: str, told: SlotView | None, life: int) -> None:
-        link = self.presence.links[node]
+        link = self.monitor.links[node]
         if life != self._life or not link.up:
             return
         if told is None:
             link.slots.pop(uid, None)
         else:
             link.slots[uid] = replace(told, stepped=self._seen(link.slots.get(uid), told))
-        self.presence.wake(node, 0.0 if told is not None else self._latencies.debounce)
+        self.monitor.wake(node, 0.0 if told is not None else self._latencies.debounce)
 
     def _seen(self, before: SlotView | None, told: SlotView) -> float:
         """When a step of its ranks was last seen to be over."""
@@ -130,7 +129,7 @@ class Hub:
 
     def send(self, command: Command) -> None:
         """Tells an agent, if it has dialled; else the plan will say it again."""
-        link = self.presence.links.get(command.node)
+        link = self.monitor.links.get(command.node)
         if link is None or not link.up:
             return
         life = self._life
@@ -147,13 +146,13 @@ class Hub:
         """By pod uid, what agents have told."""
         found: dict[str, SlotView] = {}
         for pod in pods:
-            link = self.presence.links.get(pod.node or "")
+            link = self.monitor.links.get(pod.node or "")
             slot = link.slots.get(pod.uid) if link is not None else None
             if link is None or slot is None:
                 continue
             if link.up:
                 slot = self._stepped(pod.uid, slot, self._kernel.now - self._latencies.progress)
-            elif slot.launcher_connected and not self.presence.present(pod.node or ""):
+            elif slot.launcher_connected and not self.monitor.present(pod.node or ""):
                 slot = replace(slot, launcher_connected=False, agent_away=True)
             found[pod.uid] = slot
         return found
@@ -180,36 +179,5 @@ class Hub:
 
     def nodes(self, pods: Iterable[PodView]) -> dict[str, NodeView]:
         """By name, the nodes that these pods are on."""
-        return {name: self._node_view(name) for name in {pod.node for pod in pods if pod.node}}
-
-    def _node_view(self, name: str) -> NodeView:
-        node, silent = self._api.nodes.get(name), self.presence.silence(name)
-        view = NodeView(
-            name,
-            exists=node is not None,
-            ready=node is not None and node.ready,
-            cordoned=node is not None and node.cordoned,
-            agent_ready=node is not None and node.agent_ready,
-        )
-        if not silent:
-            return view
-        link = self.presence.links[name]
-        if self._api.up:
-            link.lease_seconds = self._kubelets.lease_seconds(name)
-        return replace(
-            view,
-            silent_seconds=silent,
-            silent_since=link.heard,
-            answers=self.presence.answers(name),
-            lease_seconds=link.lease_seconds,
-            vouched_by=self._vouched(name),
-        )
-
-    def _vouched(self, name: str) -> frozenset[str]:
-        """Nodes whose agents say that this one's has asked them to vouch for it."""
-        now = self._kernel.now
-        return frozenset(
-            other
-            for other, link in self.presence.links.items()
-            if link.up and now - self._machines[other].asked.get(name, float("-inf")) <= FENCE_SECONDS
-        )
+        names = {pod.node for pod in pods if pod.node}
+        return {name: self.monitor.node_view(name, self._kubelets.lease_seconds) for name in names}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from convoy_controllers.plan import ENDED_PHASES, PodView
 from convoy_controllers.simulate.api import GRACE_SECONDS, Api, Node
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.machines import Machine, Machines
 from convoy_controllers.simulate.workers import SIGKILL, Worker, Workers
+from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.terms import LABEL_JOB
 
 RETRY_SECONDS = 1.0

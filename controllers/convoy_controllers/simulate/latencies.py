@@ -10,6 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from convoy_controllers.liveness import timings
+from convoy_controllers.progress_throttle import PROGRESS_SECONDS
 from convoy_crds.meta import Model
 
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
@@ -42,22 +44,22 @@ class Latencies(Model):
     """From SIGTERM to a rank's end."""
     relist: Seconds = 0.5
     """From the end of a container to its kubelet's report."""
-    heartbeat: Seconds = 1.0
+    heartbeat: Seconds = timings.HEARTBEAT_SECONDS
     """Between two signs of an agent."""
     dial: Seconds = 0.5
     """An agent's way to a new session with the operator."""
-    silent: Seconds = 5.0
+    silent: Seconds = timings.SILENT_SECONDS
     """Silence after which an agent is not there any more."""
-    farewell: Seconds = 15.0
+    farewell: Seconds = timings.UNREADY_SECONDS
     """How long an agent that said goodbye may be away; and a silent one on a node that answers keeps its
     label."""
-    grace: Seconds = 10.0
+    grace: Seconds = timings.GRACE_SECONDS
     """For which a new leader judges nobody."""
     failover: Seconds = 9.0
     """From the operator's crash to the next leader: its Lease has to run out."""
-    progress_write: Seconds = 10.0
+    progress_write: Seconds = PROGRESS_SECONDS
     """Between two looks at a job, and two writes of its status, that bring nothing but steps."""
-    lease: Seconds = 10.0
+    lease: Seconds = timings.KUBELET_LEASE_SECONDS
     """Between two renewals of a kubelet's Lease."""
     node_grace: Seconds = 50.0
     """Without a sign of a kubelet until its node is NotReady."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from convoy_controllers.liveness.attestation import AttestationRequests
 from convoy_controllers.simulate.kernel import Kernel
 
 
@@ -26,8 +27,8 @@ class Machine:
     """Its agent's process is there."""
     farewell: bool = False
     """It said goodbye before it went."""
-    asked: dict[str, float] = field(default_factory=dict)
-    """By other node, when that node's agent last asked this one to vouch for it; Unix seconds."""
+    requests: AttestationRequests = field(default_factory=AttestationRequests)
+    """The attestations that its agent has granted; times are Unix seconds."""
 
     @property
     def up(self) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.plan import Plan
+from convoy_controllers.progress_throttle import WRITES_PER_SECOND, ProgressThrottle
 from convoy_controllers.simulate import stores
 from convoy_controllers.simulate.api import Api, ApiError, Refused, Stored
 from convoy_controllers.simulate.happenings import Planned, Tell
 from convoy_controllers.simulate.hub import Hub
 from convoy_controllers.simulate.kernel import Kernel, Timer
 from convoy_controllers.simulate.latencies import Latencies
-from convoy_controllers.simulate.performing import PROGRESS_FIELDS, Effects, Hands
+from convoy_controllers.simulate.performing import Effects, Hands
 from convoy_controllers.simulate.sight import Sight
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.plan import plan as planned
@@ -44,7 +45,6 @@ class Desk:
     """It became due while it was worked on."""
     failures: int = 0
     not_before: float = 0.0
-    written: float = float("-inf")
     refusals: int = 0
     """Rounds in a row in which a pod was refused."""
     refused: dict[str, Refusal] = field(default_factory=dict)
@@ -73,11 +73,15 @@ class OperatorModel:
         self.sight = Sight(kernel, latencies, api)
         self.sight.wake = self._news
         self._desks: dict[str, Desk] = {}
+        self._throttle = self._new_throttle()
         self._countdown = 0
         self._life = 0
         self.leading = False
         self.plans = 0
-        hub.presence.wake = self._node_news
+        hub.monitor.wake = self._node_news
+
+    def _new_throttle(self) -> ProgressThrottle[str]:
+        return ProgressThrottle(self._latencies.progress_write, WRITES_PER_SECOND)
 
     # Life and death
 
@@ -90,6 +94,7 @@ class OperatorModel:
         self.leading = True
         self._countdown = 0
         self._desks.clear()
+        self._throttle = self._new_throttle()
         self.sight.open()
         self._hub.begin()
         for name in self.sight.jobs:
@@ -190,14 +195,14 @@ class OperatorModel:
                     raise Crashed
 
         return Hands(
-            self._kernel,
-            self._latencies,
-            self._api,
-            self._hub.send,
-            self.sight,
-            self._tell,
-            begin=begin,
-            alive=alive,
+            kernel=self._kernel,
+            latencies=self._latencies,
+            api=self._api,
+            send=self._hub.send,
+            sight=self.sight,
+            tell=self._tell,
+            before_effect=begin,
+            after_request=alive,
         )
 
     # One reconcile
@@ -215,6 +220,7 @@ class OperatorModel:
             pods=pods,
             slots=self._hub.slots(own),
             nodes=self._hub.nodes(pods),
+            silent_seconds=self._latencies.silent,
             agent_nodes=sum(node.agent_ready for node in self._api.nodes.values()),
             create_errors=refused,
         )
@@ -223,28 +229,28 @@ class OperatorModel:
         """Seconds until time alone makes another reconcile worth while."""
         stored = self.sight.jobs.get(name)
         if stored is None:
+            self._throttle.drop(name)
             return None
         nodes = {pod.node for pod in self.sight.pods(name) if pod.node}
-        if unsettled := self._hub.presence.unsettled(nodes):
+        if unsettled := self._hub.monitor.unsettled(nodes):
             return unsettled
         hands, decided = self._hands(life), self._kernel.now
         made = self._plan(stored, desk)
         waits = [made.requeue_after]
         if made.status_first:
-            yield from hands.store(stored, made.status, decided)
-        for gone in made.delete:
+            yield from self._store(hands, stored, made, decided)
+        for gone in made.deletions:
             yield from hands.delete(name, gone)
-        if made.create and (yield from self._create(hands, stored, made, desk)):
+        if made.creations and (yield from self._create(hands, stored, made, desk)):
             stored, decided = self.sight.jobs.get(name, stored), self._kernel.now
             made = replace(self._plan(stored, desk), status_first=False)
             waits.append(made.requeue_after)
         if desk.refused_until > self._kernel.now:
             waits.append(desk.refused_until - self._kernel.now)
         if not made.status_first:
-            waits.append(self._too_early(stored, made, desk))
+            waits.append(self._too_early(stored, made))
             if waits[-1] is None:
-                yield from hands.store(stored, made.status, decided)
-                desk.written = self._kernel.now if made.status else desk.written
+                yield from self._store(hands, stored, made, decided)
         hands.command(stored.job, made)
         if made.delete_parent:
             yield from hands.delete_job(name)
@@ -264,7 +270,7 @@ class OperatorModel:
     def _create(self, hands: Hands, stored: Stored, made: Plan, desk: Desk) -> Generator[float, None, bool]:
         """Creates the plan's pods up to the first that is refused; whether one was."""
         refused: dict[str, Refusal] = {}
-        for body in made.create:
+        for body in made.manifests:
             try:
                 yield from hands.create(stored.job.metadata.uid, body)
             except Refused as error:
@@ -280,13 +286,17 @@ class OperatorModel:
         longest = min(LEAST_BACKOFF * 2.0 ** (tries - 1), MOST_BACKOFF)
         return longest * self._kernel.rng.uniform(0.5, 1.0)
 
-    def _too_early(self, stored: Stored, made: Plan, desk: Desk) -> float | None:
-        """Seconds until a status that brings nothing but steps may be written; None for now."""
-        status = stored.job.status
-        left = desk.written + self._latencies.progress_write - self._kernel.now
-        if made.status is None or status.phase is not Phase.RUNNING or left <= 0:
+    def _store(self, hands: Hands, stored: Stored, made: Plan, decided: float) -> Effects:
+        if made.status is not None and merge_patch(stored.job.status.to_dict(), made.status):
+            yield from hands.store(stored, made.status, decided)
+            self._throttle.record_write(stored.job.metadata.name, self._kernel.now)
+
+    def _too_early(self, stored: Stored, made: Plan) -> float | None:
+        """Return the seconds until a status that carries only progress may be written; None for now."""
+        if made.status is None:
             return None
-        before: dict[str, Any] = status.to_dict()
-        keys = {key for key in before.keys() | made.status.keys() if before.get(key) != made.status.get(key)}
-        turned = made.status.get("goodput", {}).get("cause") != status.goodput.cause
-        return left if keys <= PROGRESS_FIELDS & before.keys() and not turned else None
+        before = stored.job.status.to_dict()
+        patch, jobs = merge_patch(before, made.status), len(self.sight.jobs)
+        if not patch:
+            return None
+        return self._throttle.wait(stored.job.metadata.name, before, patch, jobs, self._kernel.now) or None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from convoy_controllers.plan import Command, DeletePod, EndPod, Plan
+from convoy_controllers.children import Delete, EndPod
+from convoy_controllers.commands import Command
+from convoy_controllers.plan import Plan
 from convoy_controllers.simulate.api import AlreadyExists, Api, Conflict, Refused, Stored
 from convoy_controllers.simulate.happenings import Commanded, StatusStored, Tell
 from convoy_controllers.simulate.kernel import Kernel
@@ -13,40 +16,25 @@ from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.simulate.sight import Sight
 from convoy_crds.trainingjob import TrainingJob
 
-PROGRESS_FIELDS = frozenset({"progress", "checkpoint", "goodput"})
-"""Of a running job: what alone is no reason for a write at once."""
-
 Effects = Generator[float, None, None]
 """Yields the seconds that each request takes."""
 
 
+@dataclass(kw_only=True)
 class Hands:
-    """The operator's requests to API server and hub.
+    """The operator's requests to API server and hub."""
 
-    `begin` is called before each effect and `alive` after each request's time; both may raise, which leaves
-    undone what was to follow.
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        latencies: Latencies,
-        api: Api,
-        send: Callable[[Command], None],
-        sight: Sight,
-        tell: Tell,
-        *,
-        begin: Callable[[], None] = lambda: None,
-        alive: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._kernel = kernel
-        self._latencies = latencies
-        self._api = api
-        self._send = send
-        self._sight = sight
-        self._tell = tell
-        self._begin = begin
-        self._alive = alive
+    kernel: Kernel
+    latencies: Latencies
+    api: Api
+    send: Callable[[Command], None]
+    """Sends a command by the hub."""
+    sight: Sight
+    tell: Tell
+    before_effect: Callable[[], None] = lambda: None
+    """Called before each effect; may raise, which leaves undone what was to follow."""
+    after_request: Callable[[], None] = lambda: None
+    """Called after each request's time; may raise as well."""
 
     def store(self, stored: Stored, status: Mapping[str, Any] | None, decided: float) -> Effects:
         """Writes the status if there is one. Conflict, Unavailable."""
@@ -54,58 +42,58 @@ class Hands:
             return
         yield from self._request()
         before, name = stored.job, stored.job.metadata.name
-        fresh = self._api.store_status(name, stored.version, status)
-        self._tell(StatusStored(before, fresh.job, decided))
-        self._sight.take_job(fresh)
+        fresh = self.api.store_status(name, stored.version, status)
+        self.tell(StatusStored(before, fresh.job, decided))
+        self.sight.take_job(fresh)
 
-    def delete(self, job: str, gone: DeletePod) -> Effects:
+    def delete(self, job: str, gone: Delete) -> Effects:
         """Deletes the very pod that was seen; one that is gone or replaced is as good as deleted."""
         yield from self._request()
-        known = next((pod for pod in self._sight.pods(job) if pod.uid == gone.uid), None)
+        known = next((pod for pod in self.sight.pods(job) if pod.uid == gone.uid), None)
         try:
-            left = self._api.delete_pod(gone.name, gone.uid, gone.grace_seconds)
+            left = self.api.delete_pod(gone.name, gone.uid, gone.grace_seconds)
         except Conflict:
             left = None
         if left is not None:
-            self._sight.take_pod(left)
+            self.sight.take_pod(left)
         elif known is not None:
-            self._sight.drop_pod(known)
+            self.sight.drop_pod(known)
 
     def end(self, one: EndPod) -> Effects:
         """Ends what runs of a pod beside its ranks, which is nothing here: its kubelet says so."""
         yield from self._request()
-        self._api.set_pod(one.name, one.uid, phase="Failed")
+        self.api.set_pod(one.name, one.uid, phase="Failed")
 
     def create(self, owner: str, body: Mapping[str, Any]) -> Effects:
         """Creates a pod, or takes in the one of ours that has its name. Refused, Unavailable."""
         yield from self._request()
         try:
-            pod = self._api.create_pod(body)
+            pod = self.api.create_pod(body)
         except AlreadyExists:
-            pod = self._api.pods[body["metadata"]["name"]]
+            pod = self.api.pods[body["metadata"]["name"]]
             if pod.owner_uid != owner:
                 raise Refused("a pod of that name exists and is not this job's") from None
-        self._sight.take_pod(pod)
+        self.sight.take_pod(pod)
 
     def command(self, job: TrainingJob, made: Plan) -> None:
         """Sends the plan's commands for a job."""
         for command in made.commands:
-            self._begin()
-            now = self._api.jobs.get(job.metadata.name)
+            self.before_effect()
+            now = self.api.jobs.get(job.metadata.name)
             same = now is not None and now.job.metadata.uid == job.metadata.uid
-            self._tell(Commanded(now.job if now and same else None, command))
-            self._send(command)
+            self.tell(Commanded(now.job if now and same else None, command))
+            self.send(command)
 
     def carry_out(self, stored: Stored, made: Plan, decided: float) -> Effects:
         """All of a plan, where nothing goes wrong."""
         job = stored.job.metadata
         if made.status_first:
             yield from self.store(stored, made.status, decided)
-        for gone in made.delete:
+        for gone in made.deletions:
             yield from self.delete(job.name, gone)
-        for one in made.end:
+        for one in made.endings:
             yield from self.end(one)
-        for body in made.create:
+        for body in made.manifests:
             yield from self.create(job.uid, body)
         if not made.status_first:
             yield from self.store(stored, made.status, decided)
@@ -116,10 +104,10 @@ class Hands:
     def delete_job(self, job: str) -> Effects:
         """Deletes the parent itself."""
         yield from self._request()
-        self._api.delete_job(job)
+        self.api.delete_job(job)
 
     def _request(self) -> Effects:
         """A request on its way; what it does happens at its end."""
-        self._begin()
-        yield self._kernel.about(self._latencies.api)
-        self._alive()
+        self.before_effect()
+        yield self.kernel.about(self.latencies.api)
+        self.after_request()

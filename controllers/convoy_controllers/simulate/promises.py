@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from convoy_controllers.plan import Assign, PickPort
+from convoy_controllers.commands import Assign, PickPort
 from convoy_controllers.simulate.cluster import Cluster
 from convoy_controllers.simulate.happenings import Commanded, Happening, RanksStarted, StatusStored
 from convoy_controllers.simulate.workers import LIVE

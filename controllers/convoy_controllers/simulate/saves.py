@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from convoy_controllers.plan import Assign, CommitView
+from convoy_controllers.commands import Assign
+from convoy_controllers.views import CommitView
 
 
 @dataclass(slots=True)

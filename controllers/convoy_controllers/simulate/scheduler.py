@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from convoy_controllers.plan import ENDED_PHASES
 from convoy_controllers.simulate.api import Api, Node
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.views import ENDED_PHASES
 
 
 class Scheduler:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from convoy_controllers.plan import ENDED_PHASES, PodView
 from convoy_controllers.simulate.api import Api, Stored
 from convoy_controllers.simulate.kernel import Channel, Kernel
 from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.views import ENDED_PHASES, PodView
 from convoy_crds.terms import LABEL_JOB
 
 

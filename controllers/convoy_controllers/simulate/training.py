@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from convoy_controllers.plan import Assign, RankView
+from convoy_controllers.commands import Assign
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.happenings import Committed, FirstStep, Paused, Stopped, Tell, WentOn
 from convoy_controllers.simulate.kernel import Kernel
@@ -13,6 +13,7 @@ from convoy_controllers.simulate.machines import Machine
 from convoy_controllers.simulate.program import Program
 from convoy_controllers.simulate.saves import Saves
 from convoy_controllers.simulate.workers import LIVE, Worker, Workers
+from convoy_controllers.views import RankView
 
 ABORT_SECONDS = 0.5
 """How much later than its limit a launcher's watchdog strikes."""

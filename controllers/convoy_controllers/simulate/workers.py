@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from convoy_controllers.plan import Assign, Command, PickPort, RankView, Shutdown, SlotView
+from convoy_controllers.commands import Assign, Command, PickPort, Shutdown
 from convoy_controllers.simulate.gang import Gang
 from convoy_controllers.simulate.happenings import RanksStarted, Tell
 from convoy_controllers.simulate.kernel import Kernel
 from convoy_controllers.simulate.latencies import Latencies
 from convoy_controllers.trainingjob.faults import PREEMPTED
+from convoy_controllers.views import RankView, SlotView
 
 SIGTERM, SIGKILL = 15, 9
 LIVE = ("STARTING", "RUNNING")

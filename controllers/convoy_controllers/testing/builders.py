@@ -208,7 +208,7 @@ class ToyCluster:
         said: tuple[Command, ...] = ()
         for _ in range(limit):
             made = self.step()
-            writes = made.status is not None or made.create or made.delete or made.delete_parent
+            writes = made.status is not None or made.manifests or made.deletions or made.delete_parent
             if not writes and made.commands in ((), said):
                 return self
             said = made.commands

@@ -16,13 +16,14 @@ from typing import Any
 import structlog
 
 from convoy_controllers.cached import Node, Parent, Pod
+from convoy_controllers.children import Event
+from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.nodehealth import fleet as fleets
 from convoy_controllers.nodehealth.observed import Fleet
 from convoy_controllers.nodehealth.record import ACCUSED
 from convoy_controllers.nodehealth.seeing import Seen
 from convoy_controllers.nodehealth.sweeping import UNASKED
 from convoy_controllers.nodehealth.wanted import Marks, marks, marks_of_unknown
-from convoy_controllers.plan import Event
 from convoy_controllers.resources import GUARD_POLICIES, HEALTH_SWEEPS, NODE_HEALTHS, NODES
 from convoy_crds.guardpolicy import BreakerState, GuardPolicy, GuardPolicyStatus
 from convoy_crds.nodehealth import NodeHealth, NodeHealthStatus, State
@@ -34,7 +35,6 @@ from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.guarding.marks import patches
 from convoy_operator.guarding.seeing import Sight
 from convoy_operator.metrics import Metrics
-from convoy_operator.status import merge_patch
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

@@ -14,11 +14,13 @@ import structlog
 
 from convoy_controllers.cached import Node
 from convoy_controllers.keys import Key
+from convoy_controllers.liveness.attestation import Attestations
+from convoy_controllers.liveness.changes import LivenessPoll
+from convoy_controllers.liveness.judge import Liveness
+from convoy_controllers.liveness.node_view import node_view
+from convoy_controllers.liveness.timings import POLL_SECONDS
 from convoy_controllers.views import NodeView, PodView
 from convoy_operator.gateway import ApiGateway
-from convoy_operator.hub.liveness import Liveness
-from convoy_operator.hub.node_views import node_view
-from convoy_operator.hub.vouches import Vouches
 from convoy_operator.hub.witness import Connect, Witness, answers
 from convoy_operator.metrics import Metrics
 from convoy_operator.queue import WorkQueue
@@ -27,7 +29,6 @@ from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 0.2
 _TICK_SECONDS = 1.0
 _LATE_SECONDS = 1.0
 """A look so late says that this process stood still, and did not listen either."""
@@ -56,15 +57,14 @@ class Presence:
         self._debounce = settings.debounce_seconds
         self._clock = clock
         self._wall = wall
-        self._present: set[str] = set()
-        self._silent: set[str] = set()
         self._ticked = float("-inf")
-        self._vouches = Vouches()
+        self._attestations = Attestations()
         self._clocks: dict[str, float] = {}
         """By node: what to add to its Unix time for a time of ours, too much by the way of a heartbeat."""
         self.liveness = Liveness(
             settings.agent_silent_seconds, settings.agent_grace_seconds, settings.agent_unready_seconds
         )
+        self._poll = LivenessPoll(self.liveness)
         self.witness = Witness(
             gateway,
             world,
@@ -83,10 +83,8 @@ class Presence:
 
     def heard(self, node: str) -> None:
         """Anything came from a node's agent."""
-        self.liveness.heard(node, self._clock())
-        if node not in self._present:
-            self._present.add(node)
-            self._silent.discard(node)
+        self.liveness.record_sign(node, self._clock())
+        if self._poll.arrived(node):
             log.info("agent is there", node=node)
             self._wake(node, self._debounce)
 
@@ -99,24 +97,22 @@ class Presence:
         """The agent of `voter` says which nodes' agents have asked it to vouch, and how many seconds ago."""
         # Names are the agent's word: only nodes that the word could matter for are remembered.
         believed = ((node, age) for node, age in asked if self._world.pods_on(node))
-        self._vouches.heard(voter, believed, self._clock())
+        self._attestations.record(voter, believed, self._clock())
 
     def farewell(self, node: str) -> None:
         """An agent announced that it exits."""
-        self.liveness.farewell(node, self._clock())
+        self.liveness.record_farewell(node, self._clock())
 
     def forget(self, node: str) -> None:
         """The node, or its agent, is no more, and nobody is awaited."""
-        self.liveness.forget(node)
+        self._poll.drop(node)
         self._clocks.pop(node, None)
-        self._present.discard(node)
-        self._silent.discard(node)
 
     # What reconciles ask.
 
     def connected(self, node: str) -> bool:
         """Whether a node's agent was to be taken for present at the last look, or has come since."""
-        return node in self._present
+        return node in self._poll.present
 
     def nodes(self, pods: Iterable[PodView]) -> Mapping[str, NodeView]:
         """By name, the nodes that these pods are on."""
@@ -129,8 +125,8 @@ class Presence:
                 self._world.nodes.get("", name),
                 silent=silent,
                 since=wall - silent,
-                case=self.witness.case(name),
-                vouched_by=self._vouches.by(name, now),
+                probe=self.witness.case(name),
+                attested_by=self._attestations.voters(name, now),
             )
         return found
 
@@ -140,52 +136,43 @@ class Presence:
 
     def unsettled(self, nodes: set[str]) -> float:
         """Seconds to wait until it is known which of these nodes' agents are there; 0 when it is."""
-        if all(self.liveness.known(node) for node in nodes):
-            return 0.0
-        return self.liveness.grace(self._clock())
+        return self.liveness.unsettled(nodes, self._clock())
 
     # Time.
 
     def begin(self) -> None:
         """This replica leads from now on."""
-        self.liveness.begin(self._clock())
+        self.liveness.start_leading(self._clock())
 
     def look(self) -> None:
         """Finds who has fallen silent or come back since the last look, and wakes their jobs."""
         now = self._clock()
-        occupied = frozenset(self._world.occupied)
-        for node in self.liveness.departed(occupied, now):
+        changes = self._poll.poll(frozenset(self._world.occupied), now)
+        for node in changes.departed:
             log.info("agent is gone for good", node=node)
-            self.forget(node)
-        self.liveness.expect(occupied, now)
-        present = self.liveness.present(now)
-        quiet = self.liveness.quiet(self.liveness.silent_seconds, now)
-        silent = {node for node in quiet if self.liveness.silent(node, now)}
-        lost = (self._present - present) | (silent - self._silent)
-        back = (present - self._present) | (self._silent - silent)
-        self._present, self._silent = present, silent
-        for node in lost:
+            self._clocks.pop(node, None)
+        for node in changes.lost:
             log.info("agent is silent", node=node)
             self._wake(node, 0.0)
-        for node in back - lost:
+        for node in changes.back:
             self._wake(node, self._debounce)
         if now - self._ticked >= _TICK_SECONDS:
             self._ticked = now
-            self._vouches.prune(now)
-            for node in silent - lost:
+            self._attestations.prune(now)
+            for node in changes.silent - changes.lost:
                 self._wake(node, self._debounce)
         self.witness.look()
-        self._metrics.agents.set(len(present))
+        self._metrics.agents.set(len(self._poll.present))
         self._metrics.agents_alarm.set(self.liveness.alarm(now))
-        self._metrics.nodes_silent.set(len(silent))
+        self._metrics.nodes_silent.set(len(changes.silent))
 
     async def run(self) -> None:
         """Looks again and again until cancelled."""
         try:
             while True:
-                due = self._clock() + LOOK_SECONDS
+                due = self._clock() + POLL_SECONDS
                 self.look()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 late = self._clock() - due
                 self._metrics.loop_late_seconds.observe(max(0.0, late))
                 if late > _LATE_SECONDS:
@@ -200,7 +187,7 @@ class Presence:
 
     def _flipped(self, node: str) -> None:
         """A node answers no more, or again: with a silent agent that may decide whether it is lost."""
-        if node in self._silent:
+        if self._poll.silent(node):
             self._wake(node, 0.0)
 
     def _node(self, before: Node | None, after: Node | None, own: bool) -> None:

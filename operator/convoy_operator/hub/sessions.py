@@ -14,6 +14,7 @@ import structlog
 from convoy_agents.wire import hub_pb2 as wire
 from convoy_agents.wire import hub_pb2_grpc
 from convoy_agents.wire.callers import Caller, caller
+from convoy_controllers.liveness.timings import HOLD_SECONDS
 from convoy_operator.hub.agents import Agents
 from convoy_operator.hub.known import MOST_PODS
 from convoy_operator.hub.streams import Stream
@@ -24,8 +25,6 @@ log = structlog.get_logger(__name__)
 
 SILENCE = 20.0
 """Seconds without a message after which a stream is ended; agents beat once per second and dial again."""
-HOLD_SECONDS = 5.0
-"""For which an agent is kept that has no leader to go to; its own patience is longer."""
 _LOOK = 0.1
 MOST_STREAMS = 4
 """Of one agent at once: one, and those that it has left and that have not ended."""

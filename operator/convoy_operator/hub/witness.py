@@ -25,11 +25,13 @@ from itertools import islice
 import structlog
 
 from convoy_controllers.cached import Pod
+from convoy_controllers.liveness.judge import Liveness
+from convoy_controllers.liveness.node_view import NodeProbe
+from convoy_controllers.liveness.timings import PROBE_SECONDS
 from convoy_controllers.resources import LEASES
 from convoy_controllers.views import ENDED_PHASES
 from convoy_operator import errors
 from convoy_operator.gateway import ApiGateway, Object
-from convoy_operator.hub.liveness import Liveness
 from convoy_operator.limits import FairLine, TokenBucket
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -46,7 +48,6 @@ _NAMESPACE = "kube-node-lease"
 PORT = 9
 """Of pods that are asked. Nobody listens there: a living pod refuses at once."""
 _CONNECT = 0.5
-_ASK_EVERY = 1.0
 _MOST_ADDRESSES = 3
 _AT_ONCE = 64
 """Nodes asked at a time: with at most 0.5 s each, a hundred silent nodes are asked every second, and of
@@ -58,21 +59,13 @@ _LEASES_PER_SECOND, _LEASES_AT_ONCE = 20.0, 8
 
 
 @dataclass(slots=True)
-class Case:
+class Case(NodeProbe):
     """What is known of one quiet node."""
 
-    since: float
-    """Unix seconds of the last sign of its agent."""
-    answers: bool = True
-    """Whether anything on it answered when last asked."""
-    pods_asked: bool = False
-    """Whether pods were asked, not only the agent, and their silence would mean something."""
     renewed: str = ""
     """When its kubelet last renewed its Lease, by the node's own clock."""
     seen: float = 0.0
     """When that was first seen, by ours."""
-    lease_seconds: float = 0.0
-    """Age of the Lease when last looked at: understated, never overstated."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
@@ -171,7 +164,7 @@ class Witness:
                         case.pods_asked = found or credible
                     if targets:
                         self._record(node, case, found)
-            await asyncio.sleep(max(0.0, began + _ASK_EVERY - self._clock()))
+            await asyncio.sleep(max(0.0, began + PROBE_SECONDS - self._clock()))
 
     async def _any(self, targets: list[tuple[str, int]]) -> bool:
         """Whether any of them answers."""

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 import structlog
 
 from convoy_controllers.cached import Parent
+from convoy_controllers.children import Event
 from convoy_controllers.healthsweep.classes import stale
 from convoy_controllers.healthsweep.observed import Stand, SweepNode
 from convoy_controllers.healthsweep.participant import prefix
 from convoy_controllers.healthsweep.plan import Step, advance
-from convoy_controllers.plan import Event
+from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.resources import HARDWARE_CLASSES, HEALTH_SWEEPS
 from convoy_crds.guardpolicy import Budgets
 from convoy_crds.hardwareclass import HardwareClass, HardwareClassStatus
@@ -27,7 +28,6 @@ from convoy_operator.gateway import ApiGateway, ensure
 from convoy_operator.guarding.seeing import Parsed, Sight
 from convoy_operator.hub.sweeps import Sweeps
 from convoy_operator.metrics import Metrics
-from convoy_operator.status import merge_patch
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)

@@ -10,9 +10,10 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host, Pod, assignment, eventually
 from tests.unit.agents.test_isolation import Deaf
 
-from convoy_agents import fence, isolation, metrics
 from convoy_agents import hub as hub_link
+from convoy_agents import isolation, metrics
 from convoy_agents.wire import hub_pb2
+from convoy_controllers.liveness import fence
 
 A, B, C = "aaaa-1111", "bbbb-2222", "cccc-3333"
 FENCE = 3.0

@@ -12,10 +12,11 @@ import pytest
 from tests.unit.agents.test_rules import plan
 from tests.unit.operator.conftest import virtual  # noqa: F401 - a fixture
 
-from convoy_agents import fence, isolation
+from convoy_agents import isolation
 from convoy_agents.isolation import Isolation
 from convoy_agents.pods.assignment import Member
 from convoy_agents.pods.state import PodState, Shutdown
+from convoy_controllers.liveness import fence
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convoy_agents.backoff import Backoff
-from convoy_agents.outbox import FOLD_SECONDS, MAX_GONE, NOW_SECONDS, Outbox
+from convoy_agents.outbox import MAX_GONE, NOW_SECONDS, Outbox
 from convoy_agents.pods.limits import Bucket
 from convoy_agents.pods.state import Urgency
+from convoy_controllers.liveness.timings import REPORT_SECONDS
 
 FOLD, NOW, NONE = Urgency.FOLD, Urgency.NOW, Urgency.NONE
 
@@ -63,9 +64,9 @@ def test_rates_hold_and_the_last_change_is_always_sent(puts: list[tuple[float, U
     gaps = [later - earlier for earlier, later in itertools.pairwise(sent)]
     assert all(gap >= NOW_SECONDS - 1e-9 for gap in gaps)
     if all(urgency is FOLD for _, urgency in puts):
-        assert all(gap >= FOLD_SECONDS - 1e-9 for gap in gaps)
+        assert all(gap >= REPORT_SECONDS - 1e-9 for gap in gaps)
     last = max(when for when, _ in puts)
-    assert last <= sent[-1] + 1e-9 <= last + FOLD_SECONDS + 1e-6
+    assert last <= sent[-1] + 1e-9 <= last + REPORT_SECONDS + 1e-6
 
 
 def test_a_pod_that_is_gone_is_only_that() -> None:

@@ -99,7 +99,7 @@ class TestReports(AgentsHarness):
         stream = self.join("n1")
         made_up = [wire.Vouched(node=f"made-up-{n}") for n in range(1000)]
         self.agents.beat(stream, wire.Heartbeat(vouched=[*made_up, wire.Vouched(node="n0")]))
-        assert set(self.agents.presence._vouches._asked) == {"n0"}
+        assert set(self.agents.presence._attestations._requested) == {"n0"}
 
     async def test_the_time_of_the_last_step_is_the_operators(self) -> None:
         def stepped() -> float:

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from convoy_controllers.cached import Node
 from convoy_controllers.keys import Key
 from convoy_controllers.views import NodeView, PodView
 from convoy_operator import views
-from convoy_operator.hub.node_views import node_view
 from convoy_operator.hub.presence import Presence
-from convoy_operator.hub.witness import Case
 from convoy_operator.metrics import Metrics
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -24,49 +21,6 @@ from .conftest import FakeApi
 WALL = 1e6
 LABELS = {"convoy.dev/agent-ready": "true"}
 Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-class TestNodeView:
-    NODE = Node("n", "u", 1, True, ready=True)
-    CASE = Case(since=90.0, answers=False, pods_asked=True, lease_seconds=12.0)
-
-    def view(self, **given: Any) -> NodeView:
-        given = {
-            "node": self.NODE,
-            "silent": 0.0,
-            "since": 0.0,
-            "case": None,
-            "vouched_by": frozenset(),
-            **given,
-        }
-        return node_view("n", **given)
-
-    def test_a_node_that_is_well(self) -> None:
-        assert self.view() == NodeView("n")
-
-    def test_a_node_that_is_gone(self) -> None:
-        view = self.view(node=None)
-        assert (view.exists, view.ready, view.agent_ready) == (False, False, False)
-
-    def test_what_its_object_says(self) -> None:
-        assert not self.view(node=Node("n", "u", 1, True, ready=False)).ready
-        assert not self.view(node=Node("n", "u", 1, False, ready=True)).agent_ready
-        assert self.view(node=Node("n", "u", 1, True, ready=True, cordoned=True)).cordoned
-
-    def test_what_others_say_of_a_silent_one(self) -> None:
-        view = self.view(silent=6.0, since=91.0, case=self.CASE, vouched_by=frozenset({"m"}))
-        assert (view.silent_seconds, view.silent_since) == (6.0, 90.0)
-        assert (view.answers, view.lease_seconds, view.vouched_by) == (False, 12.0, {"m"})
-
-    def test_a_silence_that_is_not_believed_is_none(self) -> None:
-        assert self.view(since=91.0, case=self.CASE) == NodeView("n")
-
-    def test_a_silent_node_that_nobody_has_asked_yet_counts_as_answering(self) -> None:
-        view = self.view(silent=6.0, since=91.0)
-        assert (view.silent_since, view.answers, view.lease_seconds) == (91.0, True, 0.0)
-
-    def test_that_an_agents_own_address_does_not_answer_is_no_word_on_its_pods(self) -> None:
-        assert self.view(silent=6.0, case=Case(90.0, answers=False, pods_asked=False)).answers
 
 
 class Harness:

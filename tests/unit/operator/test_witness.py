@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from convoy_controllers.liveness.judge import Liveness
 from convoy_controllers.resources import LEASES
 from convoy_operator import errors, views
-from convoy_operator.hub.liveness import Liveness
-from convoy_operator.hub.vouches import Vouches
 from convoy_operator.hub.witness import ABSENT, Witness
 from convoy_operator.settings import Settings
 from convoy_operator.world import World
@@ -26,19 +25,6 @@ Virtual = Callable[[Coroutine[Any, Any, Any]], Any]
 
 def stamp(seconds: float) -> str:
     return (EPOCH + timedelta(seconds=seconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def test_vouches_count_for_the_fencing_time_from_when_the_agent_asked() -> None:
-    vouches = Vouches()
-    vouches.heard("a", [("lost", 15.0), ("stale", 21.0), ("a", 0.0)], 100.0)
-    vouches.heard("b", [("lost", 0.0)], 101.0)
-    assert vouches.by("lost", 105.0) == {"a", "b"}
-    assert vouches.by("lost", 106.0) == {"b"}
-    assert vouches.by("stale", 100.0) == vouches.by("a", 100.0) == vouches.by("unknown", 100.0) == set()
-    vouches.prune(106.0)
-    assert vouches._asked == {"lost": {"b": 101.0}}
-    vouches.prune(122.0)
-    assert vouches._asked == {}
 
 
 class Harness:
@@ -105,7 +91,7 @@ class Harness:
 
     def heard(self, *nodes: str) -> None:
         for node in nodes:
-            self.liveness.heard(node, self.loop.time())
+            self.liveness.record_sign(node, self.loop.time())
 
     async def until(self, time: float) -> None:
         """Looks as often as the hub does."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from convoy_operator.hub.liveness import Liveness
+from convoy_controllers.liveness.judge import Liveness
 
 
 def liveness(count: int = 1, at: float = 0.0) -> Liveness:
     alive = Liveness(silent_seconds=5, grace_seconds=10, farewell_seconds=15)
-    alive.begin(at)
+    alive.start_leading(at)
     for n in range(count):
-        alive.heard(f"n{n}", at)
+        alive.record_sign(f"n{n}", at)
     return alive
 
 
@@ -20,7 +20,7 @@ class TestLiveness:
         alive = liveness()
         assert alive.connected("n0", 5.0)
         assert not alive.connected("n0", 5.1)
-        alive.heard("n0", 6.0)
+        alive.record_sign("n0", 6.0)
         assert alive.connected("n0", 10.0)
 
     def test_an_agent_never_heard_is_not_there(self) -> None:
@@ -29,7 +29,7 @@ class TestLiveness:
 
     def test_an_announced_absence_may_last_longer(self) -> None:
         alive = liveness()
-        alive.farewell("n0", 0.0)
+        alive.record_farewell("n0", 0.0)
         assert alive.connected("n0", 14.0)
         assert not alive.connected("n0", 15.1)
 
@@ -48,21 +48,21 @@ class TestLiveness:
     def test_too_many_silent_at_once_are_not_believed(self, agents: int, silent: int, alarm: bool) -> None:
         alive = liveness(agents)
         for n in range(silent, agents):
-            alive.heard(f"n{n}", 20.0)
+            alive.record_sign(f"n{n}", 20.0)
         assert alive.alarm(21.0) is alarm
         assert alive.connected("n0", 21.0) is alarm
 
     def test_agents_that_fell_silent_one_after_another_are_believed(self) -> None:
         alive = liveness(10)
         for n in range(10):
-            alive.heard(f"n{n}", 100.0 + 20 * min(n, 4))
+            alive.record_sign(f"n{n}", 100.0 + 20 * min(n, 4))
         assert not alive.alarm(181.0)
         assert not alive.connected("n0", 181.0)
 
     def test_agents_that_said_goodbye_raise_no_alarm(self) -> None:
         alive = liveness(10)
         for n in range(10):
-            (alive.farewell if n < 8 else alive.heard)(f"n{n}", 20.0 if n < 8 else 40.0)
+            (alive.record_farewell if n < 8 else alive.record_sign)(f"n{n}", 20.0 if n < 8 else 40.0)
         assert not alive.alarm(41.0)
         assert not alive.connected("n0", 41.0)
 
@@ -70,10 +70,10 @@ class TestLiveness:
         alive = liveness(20)
         for second in range(10, 400, 2):
             for n in range(15, 20):
-                alive.heard(f"n{n}", float(second))
+                alive.record_sign(f"n{n}", float(second))
             assert alive.alarm(second + 1.0) is (second < 300)
         for n in range(15, 19):
-            alive.heard(f"n{n}", 410.0)
+            alive.record_sign(f"n{n}", 410.0)
         assert not alive.alarm(411.0)
         assert alive.alarm(418.0), "all that were left, at once"
         assert alive.connected("n15", 418.0) and not alive.connected("n0", 418.0)
@@ -81,12 +81,12 @@ class TestLiveness:
     def test_a_silence_counts_once_it_is_long_and_believed(self) -> None:
         alive = liveness()
         assert alive.silent("n0", 15.0) == 15.0
-        alive.heard("n0", 15.0)
+        alive.record_sign("n0", 15.0)
         assert (alive.silent("n0", 20.0), alive.silent("n0", 20.5)) == (0.0, 5.5)
 
     def test_no_silence_is_believed_before_a_new_leader_may_judge(self) -> None:
         alive = liveness(at=90.0)
-        alive.begin(100.0)
+        alive.start_leading(100.0)
         assert alive.silent("n0", 109.0) == 0.0
         assert alive.silent("n0", 110.0) == 20.0
 
@@ -97,64 +97,64 @@ class TestLiveness:
         self, dialled: int, missing: int, grace: float
     ) -> None:
         alive = Liveness(5.0, 10.0, 15.0)
-        alive.begin(100.0)
+        alive.start_leading(100.0)
         alive.expect([f"missing{n}" for n in range(missing)], 100.0)
         for n in range(dialled):
-            alive.heard(f"n{n}", 101.0)
+            alive.record_sign(f"n{n}", 101.0)
         assert alive.grace(100.0) == grace
 
     def test_an_announced_absence_is_no_silence(self) -> None:
         alive = liveness()
-        alive.farewell("n0", 20.0)
+        alive.record_farewell("n0", 20.0)
         assert alive.silent("n0", 35.0) == 0.0
         assert alive.silent("n0", 36.0) == 16.0
 
     def test_too_many_silences_at_once_are_none(self) -> None:
         alive = liveness(10)
         for n in range(4, 10):
-            alive.heard(f"n{n}", 20.0)
+            alive.record_sign(f"n{n}", 20.0)
         assert alive.silent("n0", 21.0) == 0.0
         assert alive.quiet(5.0, 21.0).keys() == {"n0", "n1", "n2", "n3"}, "but they are known"
 
     def test_an_agent_that_must_be_there_and_never_came_is_silent_from_when_it_was_asked_for(self) -> None:
         alive = Liveness(5, 10, 15)
-        alive.begin(100.0)
+        alive.start_leading(100.0)
         alive.expect({"lost"}, 101.0)
         alive.expect({"lost"}, 109.0)
         assert alive.silent("lost", 109.9) == 0.0
         assert alive.silent("lost", 112.0) == 11.0
         assert alive.silent("nobody's", 112.0) == 0.0
         assert not alive.known("lost") and not alive.connected("lost", 112.0)
-        alive.heard("lost", 112.0)
+        alive.record_sign("lost", 112.0)
         assert alive.silent("lost", 113.0) == 0.0
-        alive.forget("lost")
+        alive.drop("lost")
         alive.expect({"lost"}, 200.0)
         assert alive.silent("lost", 204.0) == 0.0, "its silence begins anew with the node"
 
     def test_a_node_that_is_no_more_takes_its_expected_agent_along(self) -> None:
         alive = Liveness(5, 10, 15)
-        alive.begin(0.0)
+        alive.start_leading(0.0)
         alive.expect({"n"}, 0.0)
-        alive.forget("n")
+        alive.drop("n")
         assert alive.silent("n", 30.0) == 0.0
 
     def test_agents_that_are_no_more_expected_are_forgotten(self) -> None:
         alive = Liveness(5, 10, 15)
-        alive.begin(0.0)
+        alive.start_leading(0.0)
         alive.expect({"n"}, 0.0)
         alive.expect((), 20.0)
         assert alive.silent("n", 30.0) == 0.0 and not alive.quiet(0.0, 30.0)
 
     def test_a_new_leader_to_which_nobody_comes_is_itself_cut_off(self) -> None:
         alive = Liveness(5, 10, 15)
-        alive.begin(0.0)
+        alive.start_leading(0.0)
         alive.expect({"a", "b", "c"}, 0.0)
         assert alive.alarm(12.0)
         assert alive.silent("a", 12.0) == 0.0
 
     def test_nobody_is_silent_while_the_operator_itself_stood_still(self) -> None:
         alive = liveness(2)
-        alive.heard("n1", 20.0)
+        alive.record_sign("n1", 20.0)
         alive.excuse(6.0, 20.5)
         assert alive.silent("n0", 20.5) == 14.5
         assert alive.quiet(-1.0, 20.5)["n1"] == 0.0, "and nobody is heard in the future"
@@ -162,5 +162,5 @@ class TestLiveness:
     def test_grace_begins_with_the_leadership(self) -> None:
         alive = Liveness(5, 10, 15)
         assert alive.grace(1e9) == 10, "who does not lead has not begun to judge"
-        alive.begin(100.0)
+        alive.start_leading(100.0)
         assert (alive.grace(104.0), alive.grace(111.0)) == (6.0, 0.0)

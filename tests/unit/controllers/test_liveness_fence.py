@@ -1,26 +1,22 @@
-from __future__ import annotations
+"""The rule by which a cut-off node stops its Strict jobs."""
 
-from dataclasses import replace
+from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.agents.test_rules import plan
 
-from convoy_agents import fence
-from convoy_agents.fence import FENCE_SECONDS, NEVER, QUIET_SECONDS, Contacts, StrictJob
-from convoy_agents.pods.assignment import Assignment, Member
-from convoy_agents.pods.messages import RankUpdate
-from convoy_agents.pods.state import PodState, RankState, Shutdown
+from convoy_controllers.liveness import fence
+from convoy_controllers.liveness.fence import FENCE_SECONDS, NEVER, QUIET_SECONDS, Contacts, StrictJob
 
 NOW = 1000.0
 LATE = NOW - FENCE_SECONDS
 FRESH = LATE + 0.01
 
 
-def job(peers: int, uid: str = "job") -> StrictJob:
+def job(peers: int, uid: str = "job") -> StrictJob[None]:
     nodes = [f"peer-{number}" for number in range(peers)]
-    return StrictJob(uid, "ns/job", 1, {node: Member(0, "x", node, f"{node}:1", 1) for node in nodes}, ("a",))
+    return StrictJob(uid, "ns/job", 1, dict.fromkeys(nodes), ("a",))
 
 
 def contacts(hub: float, api: float, peers: list[float], uid: str = "job") -> Contacts:
@@ -84,7 +80,7 @@ def test_a_further_contact_never_stops_a_job(
     assert set_of(fence.must_stop([one], contacts(hub, api, more), NOW)) <= set_of(before)
 
 
-def set_of(jobs: list[StrictJob]) -> set[str]:
+def set_of(jobs: list[StrictJob[None]]) -> set[str]:
     return {one.uid for one in jobs}
 
 
@@ -102,61 +98,22 @@ def test_two_halves_of_a_job_do_not_both_live_on_by_their_peers(nodes: int, data
 def test_nobody_is_asked_while_hub_or_api_server_answers() -> None:
     quiet = NOW - QUIET_SECONDS
     for hub, api, asked in [(quiet + 0.1, NEVER, 0), (quiet, quiet + 0.1, 0), (quiet, quiet, 2)]:
-        assert len(fence.to_ask([job(2)], Contacts(hub, api), {}, NOW)) == asked
+        assert len(fence.peers_to_ask([job(2)], Contacts(hub, api), {}, NOW)) == asked
 
 
 def test_the_peers_of_a_large_job_take_turns() -> None:
     large, asked = job(300), {}
     rounds = []
     for number in range(3):
-        peers = fence.to_ask([large], Contacts(LATE), asked, NOW)
+        peers = fence.peers_to_ask([large], Contacts(LATE), asked, NOW)
         assert len(peers) <= fence.MAX_ASKED
         asked.update(dict.fromkeys(peers, NOW + number))
         rounds.append(peers)
     assert set().union(*rounds) == {("job", node) for node in large.peers}
 
 
-STRICT = replace(plan(1), strict=True)
-
-
-def pod(assignment: Assignment | None, uid: str = "pod", **more: object) -> PodState:
-    return replace(PodState(uid, connected=True, assignment=assignment), **more)  # type: ignore[arg-type]
-
-
-def ended(*ranks: int) -> dict[int, RankState]:
-    return {rank: RankState(RankUpdate(1, rank, "EXITED")) for rank in ranks}
-
-
-@pytest.mark.parametrize(
-    ("state", "found"),
-    [
-        (pod(STRICT), True),
-        (pod(plan(1)), False),
-        (pod(None), False),
-        (pod(STRICT, shutdown=Shutdown(75, "cut off", immediate=True)), False),
-        (pod(STRICT, shutdown=Shutdown(0, "done")), True),
-        (pod(STRICT, ranks=ended(0, 1)), False),
-        (pod(STRICT, ranks=ended(0)), True),
-        (pod(STRICT, ranks={**ended(0), 1: RankState(RankUpdate(1, 1, "RUNNING"))}), True),
-    ],
-    ids=[
-        "strict", "not strict", "unassigned", "stopped already", "leaving with time to save", "over",
-        "half known", "half over",
-    ],
-)  # fmt: skip
-def test_which_pods_have_something_to_stop(state: PodState, found: bool) -> None:
-    assert [one.pods for one in fence.strict_jobs([state], "one")] == ([("pod",)] if found else [])
-
-
-def test_a_job_is_its_newest_plan_without_this_node() -> None:
-    old = replace(STRICT, members=(STRICT.members[0], replace(STRICT.members[1], node="gone")))
-    new = replace(plan(2), strict=True)
-    [one] = fence.strict_jobs([pod(old, "leaving"), pod(new)], "one")
-    assert (one.incarnation, list(one.peers), one.pods) == (2, ["two"], ("leaving", "pod"))
-
-
 def test_the_reason_says_who_was_silent() -> None:
-    text = fence.words(job(3), contacts(NOW - 21, NEVER, [FRESH]), NOW)
+    text = fence.stop_reason(job(3), contacts(NOW - 21, NEVER, [FRESH]), NOW)
     assert "for 21 s" in text
     assert "nor more than 1 of the job's 3 other nodes" in text
-    assert "other nodes" not in fence.words(job(0), Contacts(NOW - 21), NOW)
+    assert "other nodes" not in fence.stop_reason(job(0), Contacts(NOW - 21), NOW)

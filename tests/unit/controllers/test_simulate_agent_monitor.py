@@ -11,7 +11,10 @@ from convoy_crds.trainingjob_status import Phase
 
 
 def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> None:
-    """The next leader never heard of that node, and nobody was on it when it looked first."""
+    """The next leader never received anything from that node, and no pod was on it at the first poll.
+
+    The node keeps its agent-ready label only while the leader judges nobody.
+    """
     cluster = Cluster([Machine(f"node-{number}", capacity=1) for number in range(4)], engines=[make_engine()])
     faults = Faults(cluster)
     cluster.operator.lead()
@@ -21,8 +24,11 @@ def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> No
     cluster.run(10.0)
     faults.kill_node("node-2")
     faults.crash_operator()
-    cluster.run(25.0)
-    assert cluster.operator.leading and not cluster.hub.presence.unsettled([])
+    while not cluster.operator.leading:
+        cluster.run(0.5)
+    cluster.run(1.5)
+    assert not cluster.hub.monitor.unsettled(["node-0", "node-1", "node-3"])
+    assert cluster.hub.monitor.unsettled(["node-2"])
 
     faults.uncordon_node("node-2")
     gone = next(pod for pod in cluster.api.pods.values() if pod.node == "node-0")
@@ -35,6 +41,19 @@ def test_a_pod_given_to_a_node_that_died_with_the_leader_is_taken_off_it() -> No
     cluster.run(30.0)
     assert cluster.api.pods[gone.name].node == "node-3"
     assert cluster.job("job").status.phase is Phase.RUNNING
+
+
+def test_a_node_that_died_with_the_leader_loses_its_label() -> None:
+    """The operator's rule: an agent that never dialled this leader is silent for longer than any restart."""
+    cluster = Cluster([Machine(f"node-{number}") for number in range(3)], engines=[make_engine()])
+    faults = Faults(cluster)
+    cluster.operator.lead()
+    cluster.run(5.0)
+    assert all(node.agent_ready for node in cluster.api.nodes.values())
+    faults.kill_node("node-2")
+    faults.crash_operator()
+    cluster.run(25.0)
+    assert [node.agent_ready for node in cluster.api.nodes.values()] == [True, True, False]
 
 
 def test_a_deleted_pod_that_has_ended_is_freed_when_its_node_dies_before_it_is_removed() -> None:

@@ -1,4 +1,4 @@
-"""What of a status is written, and when."""
+"""Patches of statuses, and the spacing of those that carry only progress."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.operator.conftest import merged
 
 from convoy_controllers.keys import Key
+from convoy_controllers.merge_patch import merge_patch
+from convoy_controllers.progress_throttle import ProgressThrottle
 from convoy_controllers.testing.builders import ToyCluster, make_engine, make_job
 from convoy_controllers.trainingjob.plan import plan
-from convoy_operator.status import ProgressThrottle, merge_patch
-
-from .conftest import merged
 
 VALUES = st.recursive(
     st.integers() | st.text(max_size=3) | st.booleans(),
@@ -47,7 +47,7 @@ STORED = {"phase": "Running", "progress": {"step": 1}, "checkpoint": {}}
 
 def test_progress_waits_and_a_transition_does_not() -> None:
     throttle = ProgressThrottle(10, 5)
-    throttle.written(KEY, 100)
+    throttle.record_write(KEY, 100)
     assert throttle.wait(KEY, STORED, {"progress": {"step": 2}, "checkpoint": {}}, 1, 104) == 6
     assert throttle.wait(KEY, STORED, {"progress": {"step": 2}, "phase": "Failed"}, 1, 104) == 0
     assert throttle.wait(KEY, STORED, {"progress": {"step": 2}}, 1, 110) == 0
@@ -60,7 +60,7 @@ def jobs(count: int) -> list[Key]:
 def test_jobs_that_begin_together_take_turns() -> None:
     throttle, step = ProgressThrottle(10, 5), {"progress": {"step": 2}}
     for key in jobs(1000):
-        throttle.written(key, 100)
+        throttle.record_write(key, 100)
     waits = [throttle.wait(key, STORED, step, 1000, 101) for key in jobs(1000)]
     assert waits == pytest.approx([9 + index / 5 for index in range(1000)]), "five a second"
 
@@ -73,21 +73,21 @@ def test_who_has_just_begun_to_lead_does_not_write_of_all_jobs_at_once() -> None
 
 def test_a_turn_stays_until_it_is_taken() -> None:
     throttle, (key, other) = ProgressThrottle(10, 0.5), jobs(2)
-    throttle.written(key, 0)
-    throttle.written(other, 0)
+    throttle.record_write(key, 0)
+    throttle.record_write(other, 0)
     assert [throttle.turn(key, 2, now) for now in (10, 10, 12)] == [0, 0, 0]
     assert throttle.turn(other, 2, 11) == 1
-    throttle.written(key, 12)
+    throttle.record_write(key, 12)
     assert throttle.turn(key, 2, 12) == 10
 
 
 def test_turns_given_while_there_were_more_jobs_are_given_again() -> None:
     throttle, (first, *others, last) = ProgressThrottle(10, 5), jobs(1000)
     for key in (first, *others, last):
-        throttle.written(key, 0)
+        throttle.record_write(key, 0)
         throttle.turn(key, 1000, 0)
     for key in others:
-        throttle.forget(key)
+        throttle.drop(key)
     assert [throttle.turn(key, 2, 0) for key in (first, last)] == [10, pytest.approx(10.2)]
 
 
@@ -96,17 +96,17 @@ def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
     throttle, written = ProgressThrottle(10, 4), []
     due = [(index / 50, key) for index, key in enumerate(jobs(1000))]
     for at, key in due:
-        throttle.written(key, at)
+        throttle.record_write(key, at)
         throttle.turn(key, 1000, at)
     for at, key in due:
-        throttle.written(key, at + 20)
+        throttle.record_write(key, at + 20)
     due = [(at + 20 + throttle.turn(key, 1000, at + 20), key) for at, key in due]
     heapq.heapify(due)
     while due[0][0] < 1000:
         at, key = heapq.heappop(due)
         if not (wait := throttle.wait(key, STORED, {"progress": {"step": 2}}, 1000, at)):
             written.append(at)
-            throttle.written(key, at)
+            throttle.record_write(key, at)
             wait = throttle.turn(key, 1000, at)
         heapq.heappush(due, (at + wait, key))
     assert len(written) >= 3500
@@ -116,7 +116,7 @@ def test_jobs_that_step_for_long_never_write_in_a_crowd() -> None:
 def test_a_turn_that_is_not_taken_lapses() -> None:
     throttle, (early, late) = ProgressThrottle(10, 0.5), jobs(2)
     for key in (early, late):
-        throttle.written(key, 0)
+        throttle.record_write(key, 0)
         throttle.turn(key, 2, 0)
     assert throttle.turn(early, 2, 20) == 0
     assert [throttle.turn(key, 2, 30) for key in (early, late)] == [0, 2], "not both at once"
@@ -139,22 +139,22 @@ def test_no_more_is_written_than_the_rate_allows(
     """
     throttle, names, now, written = ProgressThrottle(10, rate), jobs(31), 0.0, []
     for key in names:
-        throttle.written(key, now)
+        throttle.record_write(key, now)
     for later, quiet, others in rounds:
         now += later
         for index, key in enumerate(names):
             if index in others:
-                throttle.written(key, now)
+                throttle.record_write(key, now)
             elif index not in quiet and not throttle.wait(key, STORED, {"progress": {"step": 2}}, 31, now):
                 written.append(now)
-                throttle.written(key, now)
+                throttle.record_write(key, now)
     for at in written:
         assert sum(at <= one < at + 10 for one in written) <= (10 + 10) * rate + 1
 
 
 def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> None:
     throttle = ProgressThrottle(10, 5)
-    throttle.written(KEY, 100)
+    throttle.record_write(KEY, 100)
     running = {"phase": "Running"}
     assert throttle.wait(KEY, running, {"progress": {"step": 1}}, 1, 101) == 0
     assert throttle.wait(KEY, {**running, "progress": {}}, {"checkpoint": {"step": 1}}, 1, 101) == 0
@@ -162,14 +162,14 @@ def test_the_first_progress_and_the_first_checkpoint_are_written_at_once() -> No
 
 def test_a_job_that_goes_away_tells_its_last_checkpoint_at_once() -> None:
     throttle = ProgressThrottle(10, 5)
-    throttle.written(KEY, 100)
+    throttle.record_write(KEY, 100)
     assert throttle.wait(KEY, {**STORED, "phase": "Suspending"}, {"checkpoint": {"step": 9}}, 1, 101) == 0
 
 
 def test_what_a_plan_says_of_each_step_is_throttled_and_a_turn_of_the_ledger_is_not() -> None:
     cluster = ToyCluster(make_job(), make_engine()).settle().train(5).settle().wait(1)
     throttle, stored = ProgressThrottle(10.0, 5.0), cluster.job.to_dict()["status"]
-    throttle.written(KEY, 100.0)
+    throttle.record_write(KEY, 100.0)
     step = plan(cluster.train(6).observed(), cluster.now).status
     assert step is not None and 0 < throttle.wait(KEY, stored, merge_patch(stored, step), 1, 101.0) <= 10
     cluster.exit(0, 137, signal=9, ended=cluster.now.timestamp())

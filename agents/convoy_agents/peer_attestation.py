@@ -1,0 +1,31 @@
+"""Attestations by this agent for nodes that are cut off from the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from convoy_agents.pods.state import PodState
+from convoy_controllers.liveness.attestation import AttestationRequests, may_attest
+
+
+class PeerAttestation:
+    """Grants and remembers requests of other agents. `clock`: seconds that only move forward."""
+
+    def __init__(self, pods: Callable[[], Iterable[PodState]], clock: Callable[[], float]) -> None:
+        self._pods = pods
+        self._clock = clock
+        self._granted = AttestationRequests()
+
+    def request(self, node: str, job_uid: str) -> bool:
+        """Return whether this agent attests `node` for a job; remember the request if so."""
+        plans = [
+            pod.assignment for pod in self._pods() if pod.assignment and pod.assignment.job_uid == job_uid
+        ]
+        if not may_attest(plans, node):
+            return False
+        self._granted.record(node, self._clock())
+        return True
+
+    def recent(self) -> list[tuple[str, int]]:
+        """Return (node, milliseconds since its last request) of all that are remembered."""
+        return [(node, int(age * 1000)) for node, age in self._granted.recent(self._clock())]

@@ -1,0 +1,104 @@
+"""The view of a node that plans are shown: its object, its agent's silence, and what probes found. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from convoy_controllers.liveness.judge import Liveness
+from convoy_controllers.views import NodeView
+
+
+class NodeObject(Protocol):
+    """A Node object of the API server."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether its Ready condition is True."""
+        ...
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether nothing more is to be scheduled there."""
+        ...
+
+    @property
+    def agent_ready(self) -> bool:
+        """Whether it carries the agent-ready label."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        ...
+
+
+@dataclass(slots=True)
+class NodeProbe:
+    """What probes of one quiet node have found."""
+
+    since: float
+    """Unix seconds of the last sign of its agent."""
+    answers: bool = True
+    """Whether anything on it answered the last probe."""
+    pods_asked: bool = False
+    """Whether pods were probed, not only the agent, and their silence would mean something."""
+    lease_seconds: float = 0.0
+    """Age of the kubelet's Lease at the last read: understated, never overstated."""
+
+
+def node_view(
+    name: str,
+    node: NodeObject | None,
+    *,
+    silent: float,
+    since: float,
+    probe: NodeProbe | None,
+    attested_by: frozenset[str],
+) -> NodeView:
+    """Return the view of a node that a pod names; `node` is None when its object is gone.
+
+    `silent`: seconds of its agent's silence if that is believed, else 0; `since`: Unix seconds of its last
+    sign. Only what pods answered counts as an answer: an agent's own address may be gone with the agent.
+    """
+    probed = probe if silent else None
+    return NodeView(
+        name=name,
+        exists=node is not None,
+        ready=node is not None and node.ready,
+        cordoned=node is not None and node.cordoned,
+        agent_ready=node is not None and node.agent_ready,
+        silent_seconds=silent,
+        silent_since=(probed.since if probed else since) if silent else 0.0,
+        answers=probed is None or probed.answers or not probed.pods_asked,
+        answered=probed is not None and probed.answers and probed.pods_asked,
+        lease_seconds=probed.lease_seconds if probed else 0.0,
+        vouched_by=attested_by,
+        labels=node.labels if node is not None else {},
+    )
+
+
+def wants_agent_ready(
+    node: NodeObject, liveness: Liveness, answers: bool, unready_seconds: float, now: float
+) -> bool:
+    """Return whether a node shall carry the agent-ready label; `answers`: whether it answered the last probe.
+
+    The label is given at once. It is removed at once when the agent is silent and the node does not answer,
+    or its kubelet does not report either; from a node that lives only after a long silence: agents restart.
+    While nobody may be judged (a new leader, a network in doubt) it stays as it is.
+    """
+    if liveness.connected(node.name, now):
+        return True
+    if not node.agent_ready:
+        return False
+    if liveness.grace(now) > 0 or liveness.alarm(now):
+        return True
+    if liveness.silent(node.name, now) and not (answers and node.ready):
+        return False
+    return liveness.silence(node.name, now) <= unready_seconds

@@ -1,0 +1,199 @@
+"""The agents of a simulated cluster as the leader's hub sees them, and the nodes that may be given workers.
+
+The judgement is the operator's own code (`convoy_controllers.liveness`). Only the signs are simulated: the
+sessions of agents, and what probes of their nodes find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from convoy_controllers.liveness.attestation import Attestations
+from convoy_controllers.liveness.changes import LivenessPoll
+from convoy_controllers.liveness.judge import Liveness
+from convoy_controllers.liveness.node_view import NodeProbe, node_view, wants_agent_ready
+from convoy_controllers.liveness.timings import PROBE_SECONDS
+from convoy_controllers.simulate.api import Api, Node
+from convoy_controllers.simulate.kernel import Channel, Kernel
+from convoy_controllers.simulate.latencies import Latencies
+from convoy_controllers.simulate.machines import Machines
+from convoy_controllers.views import NodeView, SlotView
+
+LOOK_SECONDS = 1.0
+"""Seconds between two polls while an agent is away."""
+
+
+@dataclass(slots=True)
+class Link:
+    """The session of one agent."""
+
+    channel: Channel
+    up: bool = False
+    dialling: bool = False
+    slots: dict[str, SlotView] = field(default_factory=dict)
+    unreachable_since: float = 0.0
+    """Unix seconds since when its node answers nobody; 0: it does."""
+    lease_seconds: float = 0.0
+    """Age of the kubelet's Lease when the API server last answered."""
+
+
+class AgentMonitor:
+    """The agents of one leader's time; the next begins with new links."""
+
+    def __init__(self, kernel: Kernel, latencies: Latencies, api: Api, machines: Machines) -> None:
+        self._kernel = kernel
+        self._latencies = latencies
+        self._api = api
+        self._machines = machines
+        self._start()
+        self._polling = False
+        self.leading = False
+        self.wake: Callable[[str, float], None] = lambda node, seconds: None
+        """Wants the jobs on a node reconciled within so many seconds."""
+        api.listeners.append(self._api_changed)
+
+    def _start(self) -> None:
+        latencies = self._latencies
+        self._liveness = Liveness(latencies.silent, latencies.grace, latencies.farewell)
+        self._poll = LivenessPoll(self._liveness)
+        self._attestations = Attestations()
+        self._synced = 0.0
+        self.links = {
+            name: Link(Channel(self._kernel), unreachable_since=self._unreachable(name, 0.0))
+            for name in self._machines.by_name
+        }
+
+    def lead(self) -> None:
+        """Let a replica lead from now on: it knows nothing."""
+        self.leading = True
+        self._start()
+        self._liveness.start_leading(self._kernel.now)
+        self._kernel.after(self._latencies.grace, self.poll)
+        self.poll()
+
+    def _api_changed(self, kind: str, name: str) -> None:
+        if not self.leading:
+            return
+        if kind == "nodes":
+            if name not in self._api.nodes and not self.links[name].up:
+                self._poll.drop(name)
+            self.relabel(name)
+        elif kind == "pods" and (pod := self._api.pods.get(name)) is not None:
+            node = pod.node or ""
+            if node in self.links and not self._liveness.known(node):
+                # Given to a node that went together with the leader before: it never dialled this one.
+                self.poll()
+
+    # Signs of agents
+
+    def connected(self, name: str) -> None:
+        """Note that an agent has dialled."""
+        self.links[name].up = True
+        self._liveness.record_sign(name, self._kernel.now)
+        self._poll.arrived(name)
+        self.relabel(name)
+
+    def broke(self, name: str, *, farewell: bool) -> None:
+        """Note the end of an agent's session."""
+        self.links[name].up = False
+        now = self._kernel.now
+        if farewell:
+            at, limit = now, self._latencies.farewell
+            self._liveness.record_farewell(name, at)
+        else:
+            at, limit = now - self._kernel.rng.uniform(0, self._latencies.heartbeat), self._latencies.silent
+            self._liveness.record_sign(name, at)
+        self._kernel.at(at + limit + 0.01, self.poll)
+
+    def _heartbeats(self) -> float:
+        """Deliver what connected agents have sent by now; return the time."""
+        now = self._kernel.now
+        if now != self._synced:
+            self._synced = now
+            for name, link in self.links.items():
+                if link.up:
+                    self._liveness.record_sign(name, now)
+                    self._attestations.record(name, self._machines[name].requests.recent(now), now)
+        return now
+
+    # Probes of nodes
+
+    def reach_changed(self, name: str) -> None:
+        """Note that what lies between the operator and a node may have changed."""
+        link = self.links[name]
+        link.unreachable_since = self._unreachable(name, link.unreachable_since)
+
+    def _unreachable(self, node: str, before: float) -> float:
+        return 0.0 if self._machines[node].reaches_control else before or self._kernel.now
+
+    def _answers(self, name: str) -> bool:
+        since = self.links[name].unreachable_since
+        return not since or self._kernel.now - since < PROBE_SECONDS
+
+    # The judgement
+
+    def unsettled(self, nodes: Iterable[str]) -> float:
+        """Return the seconds until it is known which of these nodes' agents are present; 0 when it is."""
+        return self._liveness.unsettled(nodes, self._heartbeats())
+
+    def present(self, name: str) -> bool:
+        """Return whether an agent counts as present."""
+        return self._liveness.connected(name, self._heartbeats())
+
+    def node_view(self, name: str, lease_seconds: Callable[[str], float]) -> NodeView:
+        """Return what plans are shown of a node. `lease_seconds`: age of a node's Lease, while it is read."""
+        now, link = self._heartbeats(), self.links[name]
+        silent = self._liveness.silent(name, now)
+        if silent and self._api.up:
+            link.lease_seconds = lease_seconds(name)
+        probe = NodeProbe(now - silent, self._answers(name), True, link.lease_seconds)
+        return node_view(
+            name,
+            self._api.nodes.get(name),
+            silent=silent,
+            since=now - silent,
+            probe=probe,
+            attested_by=self._attestations.voters(name, now),
+        )
+
+    def poll(self) -> None:
+        """Expect an agent wherever there are pods, label nodes, and wake the jobs of silent agents."""
+        if not self.leading:
+            return
+        now = self._heartbeats()
+        occupied = {pod.node for pod in self._api.pods.values() if pod.node and pod.needs_node}
+        changes = self._poll.poll(frozenset(occupied & self.links.keys()), now)
+        self._attestations.prune(now)
+        for name in self.links:
+            self.relabel(name)
+            if name in changes.lost:
+                self.wake(name, 0.0)
+            elif name in changes.back or name in changes.silent:
+                self.wake(name, self._latencies.debounce)
+        away = any(not self.links[name].up and self._expected(name, occupied) for name in self.links)
+        if away and not self._polling:
+            self._polling = True
+            self._kernel.after(LOOK_SECONDS, self._poll_again)
+
+    def _expected(self, name: str, occupied: set[str]) -> bool:
+        return name in occupied or self._liveness.known(name)
+
+    def _poll_again(self) -> None:
+        self._polling = False
+        self.poll()
+
+    def relabel(self, name: str) -> None:
+        """Set the agent-ready label right, in a moment."""
+        node = self._api.nodes.get(name)
+        if node is not None and self._api.up and self._wanted(name, node) != node.agent_ready:
+            self._kernel.after(self._latencies.api, lambda: self._label(name))
+
+    def _label(self, name: str) -> None:
+        node = self._api.nodes.get(name)
+        if node is not None and self._api.up and self.leading:
+            self._api.set_node(name, agent_ready=self._wanted(name, node))
+
+    def _wanted(self, name: str, node: Node) -> bool:
+        now = self._heartbeats()
+        return wants_agent_ready(node, self._liveness, self._answers(name), self._latencies.farewell, now)

@@ -1,0 +1,111 @@
+"""The view of a node that plans are shown, and the nodes that carry the agent-ready label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from convoy_controllers.cached import Node
+from convoy_controllers.liveness.judge import Liveness
+from convoy_controllers.liveness.node_view import NodeProbe, node_view, wants_agent_ready
+from convoy_controllers.views import NodeView
+
+
+class TestNodeView:
+    NODE = Node("n", "u", 1, True, ready=True)
+    PROBE = NodeProbe(since=90.0, answers=False, pods_asked=True, lease_seconds=12.0)
+
+    def view(self, **given: Any) -> NodeView:
+        given = {
+            "node": self.NODE,
+            "silent": 0.0,
+            "since": 0.0,
+            "probe": None,
+            "attested_by": frozenset(),
+            **given,
+        }
+        return node_view("n", **given)
+
+    def test_a_node_that_is_well(self) -> None:
+        assert self.view() == NodeView("n")
+
+    def test_a_node_that_is_gone(self) -> None:
+        view = self.view(node=None)
+        assert (view.exists, view.ready, view.agent_ready) == (False, False, False)
+
+    def test_what_its_object_says(self) -> None:
+        assert not self.view(node=Node("n", "u", 1, True, ready=False)).ready
+        assert not self.view(node=Node("n", "u", 1, False, ready=True)).agent_ready
+        assert self.view(node=Node("n", "u", 1, True, ready=True, cordoned=True)).cordoned
+
+    def test_what_others_say_of_a_silent_one(self) -> None:
+        view = self.view(silent=6.0, since=91.0, probe=self.PROBE, attested_by=frozenset({"m"}))
+        assert (view.silent_seconds, view.silent_since) == (6.0, 90.0)
+        assert (view.answers, view.lease_seconds, view.vouched_by) == (False, 12.0, {"m"})
+
+    def test_a_silence_that_is_not_believed_is_none(self) -> None:
+        assert self.view(since=91.0, probe=self.PROBE) == NodeView("n")
+
+    def test_a_silent_node_that_nobody_has_asked_yet_counts_as_answering(self) -> None:
+        view = self.view(silent=6.0, since=91.0)
+        assert (view.silent_since, view.answers, view.lease_seconds) == (91.0, True, 0.0)
+
+    def test_that_an_agents_own_address_does_not_answer_is_no_word_on_its_pods(self) -> None:
+        assert self.view(silent=6.0, probe=NodeProbe(90.0, answers=False, pods_asked=False)).answers
+
+
+def liveness(heard: float | None) -> Liveness:
+    alive = Liveness(5, 10, 15)
+    alive.start_leading(0.0)
+    if heard is not None:
+        alive.record_sign("n", heard)
+    return alive
+
+
+@pytest.mark.parametrize(
+    ("heard", "labelled", "now", "expected"),
+    [
+        pytest.param(100.0, False, 101.0, True, id="an agent has come"),
+        pytest.param(None, False, 1.0, False, id="none has ever come"),
+        pytest.param(None, True, 5.0, True, id="a new leader does not judge yet"),
+        pytest.param(None, True, 11.0, False, id="its time to come is up"),
+        pytest.param(100.0, True, 110.0, True, id="silent, but no longer than an update takes"),
+        pytest.param(100.0, True, 116.0, False, id="silent for too long"),
+        pytest.param(100.0, False, 110.0, False, id="a silent one is not given the label"),
+    ],
+)
+def test_the_label_of_a_node_that_lives(
+    heard: float | None, labelled: bool, now: float, expected: bool
+) -> None:
+    node = Node("n", "u", 1, labelled, ready=True)
+    assert wants_agent_ready(node, liveness(heard), True, 15, now) is expected
+
+
+@pytest.mark.parametrize(
+    ("heard", "ready", "answers", "now", "expected"),
+    [
+        pytest.param(100.0, True, False, 104.0, True, id="no silence yet"),
+        pytest.param(100.0, True, True, 106.0, True, id="silent, but it answers and its kubelet reports"),
+        pytest.param(100.0, True, False, 106.0, False, id="silent, and it does not answer"),
+        pytest.param(100.0, False, True, 106.0, False, id="silent, and its kubelet does not report"),
+    ],
+)
+def test_the_label_of_a_node_that_may_be_dead(
+    heard: float, ready: bool, answers: bool, now: float, expected: bool
+) -> None:
+    node = Node("n", "u", 1, True, ready=ready)
+    assert wants_agent_ready(node, liveness(heard), answers, 15, now) is expected
+
+
+def test_no_label_is_taken_while_the_operators_own_network_is_in_doubt() -> None:
+    alive = liveness(100.0)
+    for other in ("o", "p"):
+        alive.record_sign(other, 100.0)
+    assert wants_agent_ready(Node("n", "u", 1, True), alive, False, 15, 106.0)
+
+
+def test_no_label_is_taken_while_an_agent_is_away_as_announced() -> None:
+    alive = liveness(100.0)
+    alive.record_farewell("n", 100.0)
+    assert wants_agent_ready(Node("n", "u", 1, True), alive, False, 15, 106.0)
