@@ -14,7 +14,9 @@ import structlog
 from convoy_controllers.cached import Parent
 from convoy_controllers.commands import Command
 from convoy_controllers.keys import Key
+from convoy_controllers.merge_patch import merge_patch
 from convoy_controllers.plan import Plan
+from convoy_controllers.progress_throttle import ProgressThrottle
 from convoy_controllers.resources import PARENTS
 from convoy_controllers.trainingjob.refusal import Refusal
 from convoy_crds.checkpointstore import KIND as CHECKPOINT_STORE
@@ -32,7 +34,6 @@ from convoy_operator.queue import WorkQueue
 from convoy_operator.recovery_meter import RecoveryMeter
 from convoy_operator.refusals import Refusals
 from convoy_operator.settings import Settings
-from convoy_operator.status import ProgressThrottle, merge_patch
 from convoy_operator.world import World
 
 log = structlog.get_logger(__name__)
@@ -91,7 +92,9 @@ class Reconciler:
         self._refusals = Refusals(settings.backoff_min_seconds, settings.backoff_max_seconds)
         self._pod_events = pod_events or PodEvents(gateway, world, queue.add)
         self._recoveries = RecoveryMeter(metrics, world, agents.slots)
-        self._throttle = ProgressThrottle(settings.progress_seconds, settings.progress_writes_per_second)
+        self._throttle: ProgressThrottle[Key] = ProgressThrottle(
+            settings.progress_seconds, settings.progress_writes_per_second
+        )
         world.jobs.listen(self._gone)
 
     async def work(self) -> None:
@@ -154,7 +157,7 @@ class Reconciler:
         """Seconds until time alone makes another reconcile worth while."""
         parent = self._world.parents(key.kind).get(key.namespace, key.name)
         if parent is None:
-            self._throttle.forget(key)
+            self._throttle.drop(key)
             return None
         if unsettled := self._unsettled(key):
             return unsettled
@@ -247,7 +250,7 @@ class Reconciler:
         except errors.NotFound:
             self._world.parents(key.kind).remove(parent)
             raise
-        self._throttle.written(key, self._clock())
+        self._throttle.record_write(key, self._clock())
         stored = views.parent(raw)
         self._world.parents(key.kind).upsert(stored, own=True)
         return stored, None
