@@ -11,7 +11,7 @@ from pathlib import Path
 from convoy_workloads.launcher import starting
 from convoy_workloads.launcher.command import parse
 from convoy_workloads.launcher.rank import EXITED, Rank
-from convoy_workloads.launcher.rank_env import Assignment, rank_environment
+from convoy_workloads.launcher.rank_env import Assignment, Container, rank_environment
 from convoy_workloads.launcher.streams import Streams
 from convoy_workloads.launcher.system import library
 from convoy_workloads.launcher.zygotes import WARM, Zygotes
@@ -113,7 +113,7 @@ class Pair:
         out = self._scratch / f"out-{self._started}"
         out.mkdir()
         probe = Probe(out)
-        own = rank_environment(self._base, ASSIGNMENT, 0, 1, "", "", library())
+        own = rank_environment(self._base, ASSIGNMENT, 0, Container(1, "", library()), "")
         await starting.start_rank(probe, parse(command), {**own, **environment, OUT: str(out)}, zygotes)
         self._ranks[probe.pid] = probe
         if probe.pid in self._lost:

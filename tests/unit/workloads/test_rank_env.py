@@ -6,6 +6,7 @@ import pytest
 
 from convoy_commands.launch import CONVOYS_VARIABLES, read_launch
 from convoy_workloads.launcher.rank_env import (
+    Container,
     available_cpus,
     default_interface,
     parse_assignment,
@@ -20,8 +21,9 @@ MESSAGE: dict[str, Any] = {
 
 
 def environment(base: dict[str, str], local_rank: int = 1, **more: Any) -> dict[str, str]:
-    facts: dict[str, Any] = {"cpus": 8, "interface": "eth0", "beat": "/b", "library": "/lib"} | more
-    return rank_environment(base, parse_assignment(MESSAGE), local_rank, **facts)
+    facts: dict[str, Any] = {"cpus": 8, "interface": "eth0", "library": "/lib"}
+    facts |= {name: more.pop(name) for name in facts if name in more}
+    return rank_environment(base, parse_assignment(MESSAGE), local_rank, Container(**facts), "/b", **more)
 
 
 def test_a_rank_is_told_what_torchrun_would_tell_it() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from convoy_commands.launch import TORCHRUN_OPTIONS, USE_ENV, read_launch
 from convoy_commands.options import HelpRequestedError, RefusedError, parse, spelled
-from convoy_workloads.launcher.rank_env import parse_assignment, rank_environment
+from convoy_workloads.launcher.rank_env import Container, parse_assignment, rank_environment
 
 DEADLINE = 50.0
 """Seconds; importing torch on a busy machine takes most of them."""
@@ -95,7 +95,7 @@ def rank_of(
         "slots": pods, "jobUid": "u-1",
     }  # fmt: skip
     launch = read_launch(words.split(), {})
-    return rank_environment({}, parse_assignment(message), local, 8, "lo", "/beat", "/lib", launch)
+    return rank_environment({}, parse_assignment(message), local, Container(8, "lo", "/lib"), "/beat", launch)
 
 
 @pytest.fixture(scope="module")

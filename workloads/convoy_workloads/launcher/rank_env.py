@@ -44,6 +44,18 @@ class Assignment:
         return range(self.rank_offset, self.rank_offset + self.processes)
 
 
+@dataclass(frozen=True)
+class Container:
+    """The container that the ranks of a pod share."""
+
+    cpus: int
+    """Cores that the container may use."""
+    interface: str
+    """The network interface for gloo, or empty."""
+    library: str
+    """The folder that holds Convoy's packages."""
+
+
 def parse_assignment(message: Mapping[str, Any]) -> Assignment:
     """The assignment in an agent's message; KeyError, TypeError or ValueError when it is malformed."""
     assignment = Assignment(
@@ -84,27 +96,25 @@ def rank_environment(
     base: Mapping[str, str],
     assignment: Assignment,
     local_rank: int,
-    cpus: int,
-    interface: str,
+    container: Container,
     beat: str,
-    library: str,
     launch: Launch | None = None,
 ) -> dict[str, str]:
-    """The variables of one rank on top of the container's (`base`).
+    """Return the variables of one rank on top of the container's (`base`).
 
-    `cpus`: cores this container may use, shared by its ranks; `interface`: the network interface for gloo, or
-    empty; `library`: the folder that holds Convoy's packages; `launch`: the launcher's command line that
-    Convoy takes the place of. What the user set stays, except what makes the rank a rank; where it refers to
-    that, as `$(RANK)`, it gets the rank's own value.
+    `beat`: the file of the rank's heartbeats. `launch`: the launcher's command line that Convoy replaces.
+
+    A variable that the user set stays, unless it makes the rank a rank. Where the user's value refers to such
+    a variable, as `$(RANK)`, it gets the rank's own value.
     """
     own = placement(assignment, local_rank)
     environment = {
         name: value if name.startswith("CONVOY_") else substitute(value, own)
-        for name, value in common_environment(base, library).items()
+        for name, value in common_environment(base, container.library).items()
     }
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, cpus // assignment.processes)))
-    if interface:
-        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, container.cpus // assignment.processes)))
+    if container.interface:
+        environment.setdefault("GLOO_SOCKET_IFNAME", container.interface)
     environment.update(own, CONVOY_HANG_SECONDS=f"{assignment.hang_seconds:g}", CONVOY_BEAT=beat)
     if launch is not None:
         environment.update(_chosen(launch, assignment, local_rank, base))

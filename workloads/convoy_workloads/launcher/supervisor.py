@@ -17,7 +17,13 @@ from convoy_workloads.launcher.oom import OomWatch
 from convoy_workloads.launcher.output import say
 from convoy_workloads.launcher.port import RendezvousPort
 from convoy_workloads.launcher.rank import EXITED, Rank
-from convoy_workloads.launcher.rank_env import Assignment, parse_assignment, placement, rank_environment
+from convoy_workloads.launcher.rank_env import (
+    Assignment,
+    Container,
+    parse_assignment,
+    placement,
+    rank_environment,
+)
 from convoy_workloads.launcher.starting import start_rank
 from convoy_workloads.launcher.zygotes import Zygotes
 from convoy_workloads.runtime import beat
@@ -181,7 +187,7 @@ class Supervisor:
             Rank(assignment.incarnation, rank, self._beats.new(assignment.incarnation, rank))
             for rank in assignment.ranks
         ]
-        cpus, interface = system.cpus(), system.interface()
+        container = Container(system.cpus(), system.interface(), system.library())
         began = time.monotonic()
         for local_rank, rank in enumerate(self._ranks):
             if self._terminating:
@@ -194,10 +200,8 @@ class Supervisor:
                 self._environment,
                 assignment,
                 local_rank,
-                cpus,
-                interface,
+                container,
                 rank.beat,
-                system.library(),
                 start.launch,
             )
             await start_rank(rank, start.of(local_rank), environment, self._zygotes)

@@ -18,7 +18,7 @@ from convoy_workloads.runtime.tiers.line import MemoryLine
 from convoy_workloads.runtime.tiers.planned import PlannedSaves
 from convoy_workloads.runtime.tiers.restoring import Restoring
 from convoy_workloads.runtime.tiers.slots import Slots
-from convoy_workloads.runtime.tiers.together import all_give, all_hold
+from convoy_workloads.runtime.tiers.together import RankGroup, all_give, all_hold
 from convoy_workloads.runtime.tiers.told import Told
 from convoy_workloads.runtime.tiers.watch import LOCAL, PEER, Watch
 
@@ -61,7 +61,12 @@ class MemoryCheckpoints:
         self._flight = Flight(place, line, self._watch, self._beside, self._slots, told)
         self._restoring = Restoring(line, place.rank, group)
         self._journalling = Journalling(
-            place, group, line, self._watch, self._beside, self._slots, self._flight
+            RankGroup(place.rank, place.world, group),
+            line,
+            self._watch,
+            self._beside,
+            self._slots,
+            self._flight,
         )
         self._dealt: Dealt | None = None
         self.planned = PlannedSaves(place, self._beside, self._slots, self._flight, self._restoring, told)

@@ -7,13 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from convoy_workloads.runtime.generation import Generation
-from convoy_workloads.runtime.place import Place
 from convoy_workloads.runtime.saying import say
 from convoy_workloads.runtime.tiers.beside import Beside
 from convoy_workloads.runtime.tiers.flight import SEAL_SECONDS, Flight, Written
 from convoy_workloads.runtime.tiers.line import MemoryLine
 from convoy_workloads.runtime.tiers.slots import Slots
-from convoy_workloads.runtime.tiers.together import all_hold, gather
+from convoy_workloads.runtime.tiers.together import RankGroup, all_hold, gather
 from convoy_workloads.runtime.tiers.watch import Watch
 
 if TYPE_CHECKING:
@@ -29,18 +28,16 @@ class Journalling:
 
     def __init__(
         self,
-        place: Place,
-        group: Any,
+        ranks: RankGroup,
         line: MemoryLine,
         watch: Watch,
         beside: Beside,
         slots: Slots,
         flight: Flight,
     ) -> None:
-        """`group`: gloo, all ranks; None when alone."""
-        self._rank = place.rank
-        self._world = place.world
-        self._group = group
+        self._rank = ranks.rank
+        self._world = ranks.world
+        self._group = ranks.gloo
         self._line = line
         self._watch = watch
         self._beside = beside

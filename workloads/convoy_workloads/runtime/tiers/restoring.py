@@ -136,11 +136,12 @@ class Restoring:
         """Why the journal that was fetched cannot be replayed by this rank; empty when it can."""
         if not self._later:
             return ""
-        from convoy_workloads.runtime.journal import journal, segment  # noqa: PLC0415
+        from convoy_workloads.runtime.journal import journal, segment_reader  # noqa: PLC0415
+        from convoy_workloads.runtime.journal.segment import SegmentError  # noqa: PLC0415
 
         try:
-            self._segments = [segment.read(area.bytes[:length]) for area, length in self._later]
-        except segment.SegmentError as error:
+            self._segments = [segment_reader.read(area.bytes[:length]) for area, length in self._later]
+        except SegmentError as error:
             return str(error)
         return journal.refusal(model, optimizer, self._segments)
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from convoy_workloads.runtime.errors import OtherRankFailed
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """All ranks of the incarnation, as one of them sees them."""
+
+    rank: int
+    """This rank."""
+    world: int
+    """The number of ranks."""
+    gloo: Any
+    """The gloo group of all ranks; None when alone."""
+
 
 _HOLDS, _DOES_NOT, _FAILED = range(3)
 
