@@ -180,6 +180,13 @@ CARRIERS: tuple[Carrier, ...] = (
     ),
     Carrier(
         _JOB,
+        ConditionType.METRICS_DROPPED,
+        "The ranks report metrics that Convoy does not keep. Absent otherwise.",
+        (Reasons.UNDECLARED_METRICS, Reasons.TOO_MANY_METRICS),
+        "trainingjob-metrics",
+    ),
+    Carrier(
+        _JOB,
         EVENTS,
         "What happens to the job besides.",
         (Reasons.RESUMED, Reasons.EXPIRED, Reasons.RECONCILE_FAILED),

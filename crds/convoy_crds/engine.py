@@ -8,12 +8,13 @@ from pydantic import Field
 
 from convoy_crds.kind import Column, Editors, Kind, Scope
 from convoy_crds.meta import Condition, Model, ObjectMeta, StatusModel, map_list
+from convoy_crds.metric_names import MAX_METRIC_NAME, MAX_METRICS, METRIC_NAME
 
 
 class EngineMetric(Model):
-    """A quantity the engine reports besides step, loss and samples."""
+    """A quantity that the engine reports by `job.report(metrics=...)`."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)]
+    name: Annotated[str, Field(pattern=METRIC_NAME, max_length=MAX_METRIC_NAME)]
     """What the quantity is called."""
     unit: Annotated[str, Field(max_length=32)] = ""
     """Base unit: `seconds`, `bytes`, `ratio`; empty for a plain count."""
@@ -36,11 +37,11 @@ class EngineSpec(Model):
     metrics: Annotated[
         list[EngineMetric],
         Field(
-            max_length=64,
+            max_length=MAX_METRICS,
             json_schema_extra=map_list("name"),
         ),
     ] = Field(default_factory=list)
-    """Quantities the engine reports besides step, loss and samples."""
+    """Quantities that the engine reports besides step, loss and samples. Convoy drops all others."""
     description: Annotated[str, Field(max_length=1024)] = ""
     """One sentence: what it trains or serves, and by which method."""
 

@@ -16,7 +16,14 @@ TROUBLE = frozenset(reason.name for reason in all_reasons() if reason.warning)
 NEW = "no operator has looked at it: kubectl get pods -A -l app.kubernetes.io/name=convoy"
 WANTED = frozenset({Phase.SUCCEEDED, Phase.SUSPENDING, Phase.SUSPENDED})
 """Phases in which a job that does not run is as its owner wants it."""
-_BAD_WHEN_TRUE = frozenset({ConditionType.FAILED, ConditionType.RESTARTING, ConditionType.STRAGGLER_DETECTED})
+_BAD_WHEN_TRUE = frozenset(
+    {
+        ConditionType.FAILED,
+        ConditionType.RESTARTING,
+        ConditionType.STRAGGLER_DETECTED,
+        ConditionType.METRICS_DROPPED,
+    }
+)
 
 
 def few(names: Sequence[str], most: int) -> str:

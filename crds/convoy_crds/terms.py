@@ -90,6 +90,8 @@ class ConditionType:
     """Absent for a job without spec.checkpoint.tiers."""
     STRAGGLER_DETECTED = "StragglerDetected"
     """Absent until the ranks of an incarnation have told of their steps."""
+    METRICS_DROPPED = "MetricsDropped"
+    """Absent while all metrics that the ranks report are kept."""
     READY = "Ready"
     """Of an Engine: jobs may name it. Of a CheckpointStore: checkpoints can be committed there."""
     QUALIFIED = "Qualified"

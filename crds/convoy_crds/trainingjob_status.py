@@ -14,6 +14,7 @@ from convoy_crds.meta import (
     StatusModel,
     map_list,
 )
+from convoy_crds.metric_names import MAX_METRICS
 
 
 class Phase(StrEnum):
@@ -129,6 +130,16 @@ class Goodput(StatusModel):
     anchor_at: datetime | None = None
 
 
+class Metric(StatusModel):
+    """The newest value of a figure that the program measures itself."""
+
+    name: str
+    value: float | None = None
+    """Absent for NaN and infinity."""
+    step: int = 0
+    """The step at which the rank reported the value."""
+
+
 class Progress(StatusModel):
     """How far the training is."""
 
@@ -138,9 +149,12 @@ class Progress(StatusModel):
     samples_per_second: float | None = None
     """Of all ranks together."""
     loss: float | None = None
-    held_out_loss: float | None = None
     diverged: bool | None = None
     """True when the loss is no number: NaN or infinite. `loss` is then left out."""
+    metrics: Annotated[list[Metric], Field(max_length=MAX_METRICS, json_schema_extra=map_list("name"))] = (
+        Field(default_factory=list)
+    )
+    """Figures of the program's own: those that the Engine declares, or the first 16 of a job without one."""
     eta_at: datetime | None = None
     time: datetime | None = None
     """When the step was reported."""

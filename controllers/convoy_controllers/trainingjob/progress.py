@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from convoy_controllers.trainingjob import metrics
 from convoy_controllers.views import SlotView
 from convoy_crds.trainingjob_status import CheckpointStatus, Progress, Watermark, Watermarks
 
@@ -12,10 +13,13 @@ TIERS = ("local", "peer", "remote")
 """Nearest first."""
 
 
-def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None) -> Progress | None:
-    """The progress of the slowest rank, with loss and rate of the lowest rank that knows them.
+def folded(
+    views: Iterable[SlotView], incarnation: int, stored: Progress | None, allowed: Sequence[str] | None = None
+) -> Progress | None:
+    """The progress of the slowest rank, with loss, rate and metrics of the lowest rank that knows them.
 
-    Keeps what is stored until a rank of this incarnation reports a step.
+    Keeps what is stored until a rank of this incarnation reports a step. `allowed`: names of metrics, see
+    `metrics.declared`.
     """
     ranks = sorted(
         (
@@ -34,11 +38,6 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
     total = next((rank.total_steps for rank in ranks if rank.total_steps), None)
     telling = next((rank for rank in ranks if rank.loss is not None or rank.diverged), None)
     loss = telling.loss if telling and not telling.diverged else None
-    held_out = next(
-        (one.value for rank in ranks for one in rank.metrics if one.name == "held_out_loss"), None
-    )
-    if held_out is None and stored is not None:
-        held_out = stored.held_out_loss
     rate = next((rank.samples_per_second for rank in ranks if rank.samples_per_second is not None), None)
     time = datetime.fromtimestamp(slowest.time, UTC).replace(microsecond=0)
     if stored is not None and stored.step == step and stored.total_steps == total:
@@ -49,7 +48,7 @@ def folded(views: Iterable[SlotView], incarnation: int, stored: Progress | None)
         percent=min(100, 100 * step // total) if total else None,
         samples_per_second=round(rate, 3) if rate else None,
         loss=round(loss, 6) if loss is not None else None,
-        held_out_loss=round(held_out, 6) if held_out is not None else None,
+        metrics=metrics.merge(metrics.reported(ranks), stored.metrics if stored else (), allowed),
         diverged=True if telling and telling.diverged else None,
         eta_at=_eta(stored, step, total, time),
         time=time,

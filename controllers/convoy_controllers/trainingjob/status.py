@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from convoy_controllers.plan import Event
-from convoy_controllers.trainingjob import interval
+from convoy_controllers.children import Event
+from convoy_controllers.trainingjob import interval, metrics
 from convoy_controllers.trainingjob.goodput import Blow, account
 from convoy_controllers.trainingjob.observed import Observed
 from convoy_controllers.trainingjob.progress import folded, newest_checkpoint
@@ -72,7 +72,9 @@ class Draft:
     def fold(self, incarnation: int) -> None:
         """Takes over what agents report: progress, checkpoint, pods whose ranks run."""
         status, views = self.status, self.observed.slots
-        status.progress = folded(views.values(), incarnation, status.progress)
+        status.progress = folded(
+            views.values(), incarnation, status.progress, metrics.declared(self.observed)
+        )
         status.checkpoint = newest_checkpoint(views.values(), status.checkpoint)
         if status.checkpoint is not None:
             status.checkpoint.interval = interval.decided(self.observed.job, status, views.values())

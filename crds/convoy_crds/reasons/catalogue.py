@@ -9,6 +9,7 @@ from convoy_crds.reasons.common import CommonReasons
 from convoy_crds.reasons.faults import FaultReasons
 from convoy_crds.reasons.guarding import GuardingReasons
 from convoy_crds.reasons.lifecycle import LifecycleReasons
+from convoy_crds.reasons.metrics import MetricReasons
 from convoy_crds.reasons.nodehealth import NodeHealthReasons
 from convoy_crds.reasons.pods import PodReasons
 from convoy_crds.reasons.reason import Reason
@@ -26,6 +27,7 @@ class Reasons(
     FaultReasons,
     CheckpointingReasons,
     StragglerReasons,
+    MetricReasons,
     NodeHealthReasons,
     GuardingReasons,
 ):

@@ -10,6 +10,7 @@ from typing import Any
 from convoy_controllers.cached import Node, Pod
 from convoy_controllers.resources import (
     CHECKPOINT_STORES,
+    ENGINES,
     GUARD_POLICIES,
     HARDWARE_CLASSES,
     HEALTH_SWEEPS,
@@ -19,6 +20,7 @@ from convoy_controllers.resources import (
     TRAINING_JOBS,
 )
 from convoy_crds.checkpointstore import CheckpointStore
+from convoy_crds.engine import Engine
 from convoy_crds.guardpolicy import GuardPolicy
 from convoy_crds.hardwareclass import HardwareClass
 from convoy_crds.healthsweep import HealthSweep
@@ -50,6 +52,7 @@ class World:
         self.classes: Store[Kept[HardwareClass]] = Store()
         self.policies: Store[Kept[GuardPolicy]] = Store()
         self.checkpoint_stores: Store[Kept[CheckpointStore]] = Store()
+        self.engines: Store[Kept[Engine]] = Store()
         self.curves = Curves()
         self.restarts = Histories()
         self.rows = RowCache()
@@ -58,6 +61,7 @@ class World:
         self.nodes.listen(self._node)
         for store in (
             self.pods, self.healths, self.sweeps, self.classes, self.policies, self.checkpoint_stores,
+            self.engines,
         ):  # fmt: skip
             store.listen(self._other)
 
@@ -76,6 +80,7 @@ class World:
             "checkpointstores": Reflector(
                 gateway, CHECKPOINT_STORES, self.checkpoint_stores, keeper(CheckpointStore), metrics
             ),
+            "engines": Reflector(gateway, ENGINES, self.engines, keeper(Engine), metrics),
         }
 
     def health_by_node(self) -> dict[str, NodeHealth]:
@@ -93,6 +98,11 @@ class World:
     def pods_of(self, job: Kept[TrainingJob]) -> list[Pod]:
         """A job's own: anybody may give a pod its label."""
         return [pod for pod in self.pods.indexed((job.namespace, job.name)) if pod.view.owner_uid == job.uid]
+
+    def engine_of(self, job: TrainingJob) -> Engine | None:
+        """Return the Engine that the job names; None without one, and while there is none of that name."""
+        kept = self.engines.get("", job.spec.engine.name) if job.spec.engine else None
+        return kept.model if kept is not None else None
 
     def _job(self, before: Kept[TrainingJob] | None, after: Kept[TrainingJob] | None, own: bool) -> None:
         if after is None or (before is not None and before.uid != after.uid):

@@ -83,7 +83,7 @@ def test_it_reads_and_asks_and_can_do_nothing_else(helm: Path, logs: bool) -> No
     rules = one(bodies, "ClusterRole", "convoy-dashboard")["rules"]
     may = {(verb, one) for rule in rules for one in rule["resources"] for verb in rule["verbs"]}
     kinds = {"trainingjobs", "nodehealths", "healthsweeps", "hardwareclasses", "guardpolicies",
-             "checkpointstores", "nodes", "pods", "events"}  # fmt: skip
+             "checkpointstores", "engines", "nodes", "pods", "events"}  # fmt: skip
     read = {(verb, kind) for kind in kinds for verb in ("list", "watch")} - {("watch", "events")}
     asked = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
     assert may == read | asked | {("get", "guardpolicies")} | ({("get", "pods/log")} if logs else set())

@@ -33,6 +33,7 @@ KINDS = (
     "hardwareclasses",
     "guardpolicies",
     "checkpointstores",
+    "engines",
 )
 
 

@@ -43,10 +43,13 @@ SLOW = (
 )
 
 
-def losses(reached: int) -> dict[str, float]:
+def losses(reached: int) -> dict[str, Any]:
     """What `status.progress` has of a model at that step."""
     fall = math.exp(-reached / 9000)
-    return {"loss": round(2.1 + 5.2 * fall, 4), "heldOutLoss": round(2.3 + 5.1 * fall, 4)}
+    return {"loss": round(2.1 + 5.2 * fall, 4), "metrics": [
+        {"name": "held_out_loss", "value": round(2.3 + 5.1 * fall, 4), "step": reached // 500 * 500},
+        {"name": "padding_ratio", "value": 0.118, "step": reached},
+    ]}  # fmt: skip
 
 
 def progress(minutes: float, noise: float = 0.0) -> dict[str, Any]:

@@ -19,6 +19,7 @@ CONDITIONS = frozenset(
         ConditionType.FAILED,
         ConditionType.CHECKPOINTING,
         ConditionType.STRAGGLER_DETECTED,
+        ConditionType.METRICS_DROPPED,
     }
 )
 """That a TrainingJob may have."""

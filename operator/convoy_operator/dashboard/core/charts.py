@@ -7,7 +7,7 @@ from math import isnan
 from typing import Any
 
 from convoy_operator.dashboard.core.distribution import Strip
-from convoy_operator.dashboard.core.series import Curve
+from convoy_operator.dashboard.core.series import Curve, MetricCurve
 
 GREY = "#7a8594"
 GRID = "rgba(128,138,150,0.25)"
@@ -53,6 +53,16 @@ def line(curve: Curve | None, values: str, unit: str, colour: str) -> Options:
             if not isnan(value)
         ]
     return _plot(points, _below("step", type="value", scale=True), unit, colour)
+
+
+def metric(curve: MetricCurve, unit: str) -> Options:
+    """One metric of the program's own over the steps at which it was reported."""
+    points = [
+        [step, float(f"{value:.{DIGITS}g}")]
+        for step, value in zip(curve.steps, curve.values, strict=True)
+        if not isnan(value)
+    ]
+    return _plot(points, _below("step", type="value", scale=True), unit, ORANGE)
 
 
 def course(curve: Curve | None) -> Options:

@@ -91,7 +91,6 @@ def facts(job: TrainingJob, now: datetime) -> list[Fact]:
         Fact("Step", steps),
         Fact("Done", f"{share:.1%}" if share is not None else "-"),
         _loss(progress),
-        Fact("Held-out loss", figure(progress.held_out_loss) if progress else "-"),
         Fact("Samples/s", figure(progress.samples_per_second) if progress else "-"),
         Fact("Ends", until(progress.eta_at, now) if progress and status.phase not in TERMINAL else "-"),
         Fact("Ranks ready", status.ready or "-"),

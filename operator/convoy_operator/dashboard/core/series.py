@@ -7,16 +7,47 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import nan
 
-from convoy_crds.trainingjob_status import Progress
+from convoy_crds.trainingjob_status import Metric, Progress
+from convoy_operator.dashboard.core.thinning import Thinned
 
 POINTS = 600
 """Of one curve. When it is full every other one goes, so that it always reaches back to its beginning."""
+METRIC_POINTS = 200
+"""Points of the curve of one metric."""
+METRICS = 8
+"""Metrics of one job with a curve: the first that its status has."""
 JOBS = 2000
 """With a curve; the one that was quiet longest makes room."""
+
+
+def _numbers() -> array[float]:
+    return array("d")
+
+
+@dataclass(slots=True)
+class MetricCurve:
+    """One metric of a job over the steps at which its ranks reported it."""
+
+    steps: array[float] = field(default_factory=_numbers)
+    values: array[float] = field(default_factory=_numbers)
+    """NaN where the value was no finite number."""
+    _rows: Thinned = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rows = Thinned((self.steps, self.values), METRIC_POINTS)
+
+    def add(self, metric: Metric) -> bool:
+        """Record a value. Return False for the one that was recorded last."""
+        step, value = float(metric.step), metric.value if metric.value is not None else nan
+        if self.steps and self.steps[-1] == step:
+            return False
+        self._rows.append(step, value)
+        return True
 
 
 @dataclass(slots=True)
@@ -25,42 +56,54 @@ class Curve:
 
     since: datetime
     """When watching began, or what was told by then, where that is older."""
-    times: array[float] = field(default_factory=lambda: array("d"))
+    times: array[float] = field(default_factory=_numbers)
     """Unix seconds, as the job told; when it was seen, where that is ahead of now or behind what was told
     before. They never go back."""
-    steps: array[float] = field(default_factory=lambda: array("d"))
-    losses: array[float] = field(default_factory=lambda: array("d"))
+    steps: array[float] = field(default_factory=_numbers)
+    losses: array[float] = field(default_factory=_numbers)
     """NaN where none was told."""
-    rates: array[float] = field(default_factory=lambda: array("d"))
+    rates: array[float] = field(default_factory=_numbers)
     """Samples per second; NaN where none was told."""
-    stride: int = 1
-    """Of so many points one is kept."""
-    skipped: int = 0
+    metrics: dict[str, MetricCurve] = field(default_factory=dict)
+    """By name, in the order of the status."""
+    _rows: Thinned = field(init=False)
     _told: tuple[datetime | None, int] | None = None
     """Time and step that were told last."""
 
+    def __post_init__(self) -> None:
+        self._rows = Thinned((self.times, self.steps, self.losses, self.rates), POINTS)
+
+    @property
+    def stride(self) -> int:
+        """Of so many points one is kept."""
+        return self._rows.stride
+
     def add(self, progress: Progress, now: datetime) -> bool:
         """Takes what was told, unless it is what was told last; whether it was news."""
+        measured = self._add_metrics(progress.metrics)
         told = progress.time, progress.step
         if told == self._told:
-            return False
+            return measured
         self._told = told
         at = self._when(progress.time, now)
         if not self.times:
             self.since = min(self.since, datetime.fromtimestamp(at, UTC))
-        if self.times and self.skipped + 1 < self.stride:
-            # The newest is always there, and is replaced until it is the stride's turn.
-            self.skipped += 1
-            self._drop_last()
-        else:
-            self.skipped = 0
-        self.times.append(at)
-        self.steps.append(float(progress.step))
-        self.losses.append(progress.loss if progress.loss is not None else nan)
-        self.rates.append(progress.samples_per_second if progress.samples_per_second is not None else nan)
-        if len(self.times) > POINTS:
-            self._thin()
+        loss, rate = progress.loss, progress.samples_per_second
+        self._rows.append(
+            at, float(progress.step), loss if loss is not None else nan, rate if rate is not None else nan
+        )
         return True
+
+    def _add_metrics(self, metrics: Iterable[Metric]) -> bool:
+        news = False
+        for one in metrics:
+            curve = self.metrics.get(one.name)
+            if curve is None:
+                if len(self.metrics) >= METRICS:
+                    continue
+                curve = self.metrics[one.name] = MetricCurve()
+            news = curve.add(one) or news
+        return news
 
     def _when(self, told: datetime | None, now: datetime) -> float:
         last, seen = self.times[-1] if self.times else float("-inf"), now.timestamp()
@@ -68,21 +111,6 @@ class Curve:
         if told is not None and last < told.timestamp() <= seen:
             return told.timestamp()
         return max(last, seen)
-
-    def _drop_last(self) -> None:
-        if len(self.times) > 1:
-            for part in (self.times, self.steps, self.losses, self.rates):
-                part.pop()
-
-    def _thin(self) -> None:
-        last = len(self.times) - 1
-        for part in (self.times, self.steps, self.losses, self.rates):
-            # By place and not by value: a loss that was not told equals nothing, itself included.
-            part[:] = array(
-                "d", (value for place, value in enumerate(part) if place % 2 == 0 or place == last)
-            )
-        self.stride *= 2
-        self.skipped = 0
 
 
 class Curves:

@@ -15,7 +15,7 @@ from convoy_operator import errors
 from convoy_operator.dashboard.auth.gate import SESSION, place_of
 from convoy_operator.dashboard.auth.sessions import Session
 from convoy_operator.dashboard.context import Context
-from convoy_operator.dashboard.core import charts, happenings, job, jobs
+from convoy_operator.dashboard.core import charts, happenings, job, jobs, metrics
 from convoy_operator.dashboard.core.objects import Kept
 from convoy_operator.dashboard.core.rows import Column, Tone
 from convoy_operator.dashboard.core.words import clock
@@ -24,6 +24,7 @@ from convoy_operator.dashboard.pages.components import Chart
 from convoy_operator.dashboard.pages.elements import box, dress, say, show, text, tone_class
 from convoy_operator.dashboard.pages.frame import Frame
 from convoy_operator.dashboard.pages.logs import Logs
+from convoy_operator.dashboard.pages.metric_charts import MetricCharts
 from convoy_operator.dashboard.pages.parts import Bar, Facts
 from convoy_operator.dashboard.pages.table import Table
 from convoy_operator.gateway import Object
@@ -89,6 +90,10 @@ class JobPage:
                 text("h2", "Steps")
                 self._course = Chart("Steps over time", charts.course(None))
             self._known = text("p", "", "quiet")
+        self._metrics = self._table(
+            "Metrics", "metrics", metrics.COLUMNS, "Its ranks report no metrics of their own."
+        )
+        self._metric_charts = MetricCharts()
         with box("section", aria_labelledby="goodput"):
             text("h2", "Where its time went", id="goodput")
             self._goodput = Bar("Time by cause", "Nothing has been counted yet.")
@@ -185,6 +190,9 @@ class JobPage:
         since = curve.since if curve else now
         first = " " + WAIT if curve is None or not curve.times else ""
         say(self._known, f"Known since {clock(since)}: of what was before nothing is kept.{first}")
+        engine = world.engine_of(model)
+        self._metrics.show(metrics.rows(model, engine))
+        self._metric_charts.show(curve.metrics if curve else {}, metrics.declared(engine))
         self._goodput.show(job.shares(model, now))
         self._stragglers.show(job.straggler_rows(model))
         self._show_past(kept.uid, model, now)
