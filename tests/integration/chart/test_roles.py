@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from e2e import rights
+from pydantic.alias_generators import to_camel
+
+from convoy_crds.kind import Editors, Kind
+from convoy_crds.kinds import KINDS
 
 from .conftest import CHART, NAMESPACE, of_kind, one, render
 
-KINDS = [yaml.safe_load(path.read_text())["spec"]["names"]["plural"] for path in CHART.glob("files/crds/*")]
 EDITED_BY_ADMINISTRATORS = {
     "checkpointstores",
     "guardpolicies",
@@ -39,19 +42,38 @@ def aggregated(role: dict[str, Any]) -> set[str]:
 def test_every_kind_of_the_source_is_in_the_chart() -> None:
     sources = {path.name for path in (CHART.parents[1] / "crds").glob("*.yaml")}
     assert sources == {path.name for path in CHART.glob("files/crds/*")}
-    assert set(KINDS) > EDITED_BY_ADMINISTRATORS
+    assert sources == {path.name for path in CHART.glob("files/roles/*")}
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_has_a_role_to_see_and_one_to_change_it(helm: Path, kind: str) -> None:
+def test_what_decides_over_nodes_and_keys_is_edited_by_administrators() -> None:
+    by_administrators = {kind.plural for kind in KINDS if kind.editors is Editors.CLUSTER_ADMINS}
+    assert by_administrators >= EDITED_BY_ADMINISTRATORS
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.makes_pods], ids=lambda kind: kind.name)
+def test_every_kind_that_makes_pods_has_a_policy_to_turn_on(helm: Path, kind: Kind[Any]) -> None:
+    settings = to_camel(kind.attribute)
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["admission"][settings]["enabled"] is False
+    bodies = render(helm, values={"admission": {settings: {"enabled": True}}})
+    policy = one(bodies, "ValidatingAdmissionPolicy", f"convoy-{kind.plural}")
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == [kind.plural]
+    assert one(bodies, "ValidatingAdmissionPolicyBinding", f"convoy-{kind.plural}")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
+def test_every_kind_has_a_role_to_see_and_one_to_change_it(helm: Path, kind: Kind[Any]) -> None:
     bodies = render(helm)
-    viewer = one(bodies, "ClusterRole", f"convoy-{kind}-viewer")
-    editor = one(bodies, "ClusterRole", f"convoy-{kind}-editor")
+    viewer = one(bodies, "ClusterRole", f"convoy-{kind.plural}-viewer")
+    editor = one(bodies, "ClusterRole", f"convoy-{kind.plural}-editor")
     for role, verbs in ((viewer, SEE), (editor, SEE | CHANGE)):
         granted = {(rule["apiGroups"][0], rule["resources"][0]): set(rule["verbs"]) for rule in role["rules"]}
-        assert granted == {("convoy.dev", kind): verbs, ("convoy.dev", f"{kind}/status"): {"get"}}
+        assert granted == {
+            ("convoy.dev", kind.plural): verbs,
+            ("convoy.dev", f"{kind.plural}/status"): {"get"},
+        }
     assert aggregated(viewer) == {"view", "edit", "admin"}
-    wanted = {"admin"} if kind in EDITED_BY_ADMINISTRATORS else {"edit", "admin"}
+    wanted = {"edit", "admin"} if kind.editors is Editors.NAMESPACE_USERS else {"admin"}
     assert aggregated(editor) == wanted
 
 

@@ -1,0 +1,32 @@
+"""The rights of people over the objects of a kind: one role to view them, one to edit them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convoy_crds.kind import Editors, Kind
+
+VIEW, EDIT, ADMIN = "view", "edit", "admin"
+"""Kubernetes' own roles, into which the chart aggregates these."""
+READ = ("get", "list", "watch")
+WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_EDITED_BY = {Editors.NAMESPACE_USERS: [EDIT, ADMIN], Editors.CLUSTER_ADMINS: [ADMIN]}
+
+
+def roles(kind: Kind[Any]) -> list[dict[str, Any]]:
+    """Return the kind's roles as the chart reads them: name, where they are aggregated, rules."""
+    return [
+        _role(kind, "viewer", [VIEW, EDIT, ADMIN], READ),
+        _role(kind, "editor", _EDITED_BY[kind.editors], READ + WRITE),
+    ]
+
+
+def _role(kind: Kind[Any], name: str, into: list[str], verbs: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "name": f"{kind.plural}-{name}",
+        "aggregateTo": into,
+        "rules": [
+            {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": list(verbs)},
+            {"apiGroups": [kind.group], "resources": [f"{kind.plural}/status"], "verbs": ["get"]},
+        ],
+    }
