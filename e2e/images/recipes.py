@@ -1,4 +1,4 @@
-"""Which images there are, and what goes into each."""
+"""The images, and what goes into each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from convoy_workloads.engines.families import FAMILIES
 from e2e.cluster.errors import ClusterError
 
 
@@ -37,7 +38,7 @@ RECIPES = (
     Recipe("agent", "agents"),
     Recipe("dashboard", "dashboard"),
     Recipe("torch", "workloads", only=("torch", "numpy")),
-    Recipe("workloads", "workloads", parent="torch"),
+    *(Recipe(family.name, family.extra, parent="torch") for family in FAMILIES),
 )
 
 
@@ -47,7 +48,8 @@ def chart_values(prefix: str, tag: str) -> str:
     flags = [f"--set images.registry={registry or folder}", f"--set images.tag={tag}"]
     if not registry or folder != "convoy":
         below = f"{folder}/" if registry else ""
-        flags += [f"--set images.{name}={below}{name}" for name in ("operator", "agent", "workloads")]
+        names = ["operator", "agent", *(family.name for family in FAMILIES)]
+        flags += [f"--set images.{name}={below}{name}" for name in names]
         flags.append(f"--set dashboard.image={below}dashboard")
     return " ".join(flags)
 

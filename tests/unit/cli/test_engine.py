@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from convoy.cli.engine import kind_of, parameters
+from convoy_crds.parameters import kind_of, parameters
 from convoy_workloads.engines.catalogue import catalogue
 
 

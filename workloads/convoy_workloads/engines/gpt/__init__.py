@@ -1,0 +1,24 @@
+"""A small language model over bytes, trained data-parallel: the engine to try Convoy with."""
+
+from __future__ import annotations
+
+from convoy_workloads.engines.entry import EngineEntry, Metric
+
+ENGINE = EngineEntry(
+    package=__name__,
+    description="A small decoder-only transformer over bytes of text, trained with DistributedDataParallel.",
+    role_kind="Training",
+    family="workloads",
+    example="gpt.yaml",
+    small={
+        "steps": 24,
+        "batch": 4,
+        "context": 32,
+        "layers": 1,
+        "width": 32,
+        "heads": 2,
+        "data_megabytes": 0.3,
+        "sample_bytes": 0,
+    },
+    metrics=(Metric("held_out_loss", "nats", "Mean loss a byte on files that the model never trains on."),),
+)

@@ -1,0 +1,151 @@
+"""The engines' entries, and all that is derived from them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convoy.cli.manifest import documents, parse, problems
+from convoy_crds.params import params_error, schema_error
+from convoy_workloads.engines.catalogue import ROOT, catalogue, engine, rendered
+from convoy_workloads.engines.entry import EngineEntry
+from convoy_workloads.engines.families import FAMILIES, Family
+from convoy_workloads.engines.registry import ENGINES
+
+CHART = ROOT / "charts" / "convoy"
+EACH = pytest.mark.parametrize("entry", ENGINES, ids=lambda entry: entry.name)
+TOY = """
+from convoy_workloads.engines.entry import EngineEntry, Metric
+
+ENGINE = EngineEntry(
+    package=__name__,
+    description="Counts.",
+    role_kind="Training",
+    family="workloads",
+    example="toy-engine.yaml",
+    small={"steps": 3},
+    metrics=(Metric("counted", help="What was counted."),),
+    paper="[On counting](https://example.org/counting)",
+)
+"""
+PARAMS = """
+from pydantic import BaseModel
+
+
+class Params(BaseModel):
+    steps: int = 10
+"""
+EXAMPLE = """\
+apiVersion: convoy.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: toy}
+spec:
+  engine: {name: toy-engine, params: {steps: 5}}
+  roles: [{name: worker, replicas: 2}]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineEntry:
+    """An engine that is a folder and nothing else, in a checkout of its own."""
+    folder = tmp_path / "toy_engine"
+    folder.mkdir()
+    files = {
+        "__init__.py": TOY,
+        "params.py": PARAMS,
+        "README.md": "# toy\n\nCounts.\n",
+        "toy-engine.yaml": EXAMPLE,
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    (tmp_path / "mkdocs.yml").write_text("nav:\n  # engines: here\n  # engines: end\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import toy_engine  # type: ignore[import-not-found]
+
+    entry: EngineEntry = toy_engine.ENGINE
+    return entry
+
+
+def test_a_folder_and_a_line_of_the_list_make_an_engine(toy: EngineEntry, tmp_path: Path) -> None:
+    files = {str(path.relative_to(tmp_path)): text for path, text in rendered([toy], tmp_path).items()}
+    assert set(files) == {
+        "charts/convoy/files/engines/toy-engine.yaml",
+        "docs/engines/index.md",
+        "docs/engines/toy-engine.md",
+        "examples/toy-engine.yaml",
+        "mkdocs.yml",
+    }
+    spec = yaml.safe_load(files["charts/convoy/files/engines/toy-engine.yaml"])["spec"]
+    assert spec["image"] == "workloads"
+    assert spec["command"] == ["python", "-m", "toy_engine.engine"]
+    assert spec["paramsSchema"]["properties"]["steps"]["default"] == 10
+    assert spec["metrics"] == [{"name": "counted", "unit": "", "help": "What was counted."}]
+    assert "  - toy-engine: engines/toy-engine.md\n" in files["mkdocs.yml"]
+    page = files["docs/engines/toy-engine.md"]
+    assert "# toy" in page and "| `steps` | integer | `10` |" in page and "| `counted` |" in page
+    assert "[On counting](https://example.org/counting)" in page
+    assert "| [toy-engine](toy-engine.md) | Training | Counts. |" in files["docs/engines/index.md"]
+    assert files["examples/toy-engine.yaml"] == EXAMPLE
+    assert wrong(EXAMPLE, toy) == []
+    assert wrong(EXAMPLE.replace("5", "five"), toy) == ["'five' is not of type 'integer'"]
+
+
+def wrong(example: str, entry: EngineEntry) -> list[str]:
+    """What is wrong with the parameters that an example gives its engine."""
+    jobs = [parse(body).job for body in documents(example)]
+    named = [job.spec.engine for job in jobs if job is not None and job.spec.engine is not None]
+    assert {one.name for one in named} == {entry.name}
+    errors = [params_error(engine(entry).spec.params_schema, one.params) for one in named]
+    return [error[1] for error in errors if error]
+
+
+def test_engines_have_names_of_their_own_and_families_that_there_are() -> None:
+    assert len(catalogue()) == len(ENGINES)
+    assert {entry.family for entry in ENGINES} == {family.name for family in FAMILIES}
+
+
+@EACH
+def test_the_example_is_valid_and_runs_its_engine(entry: EngineEntry) -> None:
+    text = (entry.folder / entry.example).read_text()
+    assert wrong(text, entry) == []
+    manifests = [parse(body, number) for number, body in enumerate(documents(text), 1)]
+    assert [problem for one in manifests for problem in problems(one, manifests)] == []
+
+
+@EACH
+def test_its_schema_takes_the_parameters_of_small_runs(entry: EngineEntry) -> None:
+    schema = engine(entry).spec.params_schema
+    assert schema_error(schema) is None
+    assert params_error(schema, entry.small) is None
+    entry.module("params").Params.model_validate(dict(entry.small))
+
+
+@EACH
+def test_its_readme_opens_with_its_name(entry: EngineEntry) -> None:
+    assert (entry.folder / "README.md").read_text().startswith(f"# {entry.name}\n")
+
+
+def test_no_generated_file_outlives_its_engine() -> None:
+    files = rendered()
+    for folder in (CHART / "files" / "engines", ROOT / "docs" / "engines"):
+        assert {path for path in folder.iterdir() if path not in files} == set()
+
+
+def test_the_list_is_read_without_torch_and_without_the_engines_loops() -> None:
+    code = "import sys, json, convoy_workloads.engines.registry; print(json.dumps(sorted(sys.modules)))"
+    loaded = json.loads(subprocess.check_output([sys.executable, "-c", code], text=True))
+    assert not {"torch", "numpy", "pydantic"} & set(loaded)
+    assert not [name for name in loaded if name.endswith((".engine", ".params", ".bench"))]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_is_known_to_the_chart_and_has_a_recipe(family: Family) -> None:
+    images = yaml.safe_load((CHART / "values.yaml").read_text())["images"]
+    assert images[family.name] == family.repository
+    assert images["digests"][family.name] == ""
+    assert (ROOT / "images" / f"{family.name}.Dockerfile").is_file()

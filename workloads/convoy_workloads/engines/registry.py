@@ -1,0 +1,13 @@
+"""The engines that come with Convoy, in the order of the documentation.
+
+Reading the list imports neither torch nor the loop of an engine.
+"""
+
+from __future__ import annotations
+
+from convoy_workloads.engines import gpt
+from convoy_workloads.engines.entry import EngineEntry
+
+ENGINES: tuple[EngineEntry, ...] = (
+    gpt.ENGINE,
+)  # fmt: skip
