@@ -19,8 +19,8 @@ from convoy_operator.metrics import Metrics
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 MOST_VALUES = 12
 """Of a label that are listed; of more the number is said."""
-OPEN = frozenset({"version", "python"})
-"""Labels whose values are not known beforehand; they have one each."""
+OPEN = frozenset({"version", "python", "engine"})
+"""Labels whose values are not known beforehand. The first two have one value each; Engines are few."""
 
 HEAD = """\
 # Metrics
@@ -54,6 +54,12 @@ default these are 250 requests a second, and 1400 at once after a quiet time.
 `convoy_goodput_seconds_total` counts each second of each job once, also over changes of the leader. What a
 job did since its last step is counted when it is known what that was, what it ran before its first step with
 that step. What a job runs that never tells of a step is not counted: it is in none of the ratios.
+
+`convoy_engine_metric` has the figures that programs report by `job.report(metrics=...)` and that their Engine
+declares in `spec.metrics`, which has unit and meaning of each. As no label names a job, a series is the mean
+over the Engine's jobs in phase Running, and NaN while the value of one of them is no number. The value of
+each job is in its `status.progress.metrics` and on its page of the dashboard. Jobs without an Engine have no
+series.
 """
 AGENT = """\
 ## Agent

@@ -30,7 +30,7 @@ from convoy_operator import catalogue, errors, http, shell, views
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.connection import connect, package_version
 from convoy_operator.events import Recorder
-from convoy_operator.gauges import show_jobs
+from convoy_operator.gauges import show_engine_metrics, show_jobs
 from convoy_operator.goodput_meter import GoodputMeter
 from convoy_operator.guarding.keeper import Keeper
 from convoy_operator.guarding.seeing import Sight
@@ -291,8 +291,9 @@ class Operator:
         """Of the leader alone, so that a sum over replicas counts each job once."""
         if self.leads:
             self.goodput.count(self.world.jobs, datetime.now(UTC))
-        counted = self.world.jobs if self.leads else ()
-        show_jobs(self.metrics, (job.status for job in counted if views.managed(job.raw)))
+        counted = [job.raw for job in self.world.jobs if views.managed(job.raw)] if self.leads else []
+        show_jobs(self.metrics, (raw.get("status") or {} for raw in counted))
+        show_engine_metrics(self.metrics, (engine.raw for engine in self.world.engines), counted)
         self.metrics.queue_depth.set(self.queue.depth if self.leads else 0)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from math import nan
 from typing import Any
 
 from convoy_controllers.trainingjob import attention
@@ -22,3 +23,31 @@ def show_jobs(metrics: Metrics, statuses: Iterable[Mapping[str, Any]]) -> None:
         metrics.jobs.labels(phase).set(phases[phase])
     for reason in attention.REASONS:
         metrics.jobs_waiting.labels(reason).set(waiting[reason])
+
+
+def show_engine_metrics(
+    metrics: Metrics, engines: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]
+) -> None:
+    """Set a series for each metric that an Engine declares and a running TrainingJob reports.
+
+    The mean is NaN while the value of one job is no number. A series names no job, and goes with the last job
+    of the Engine. Engines are made by administrators, so their names and those of their metrics are few.
+    """
+    declared = {
+        (engine["metadata"]["name"], one["name"])
+        for engine in engines
+        for one in engine["spec"].get("metrics") or ()
+    }
+    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for job in jobs:
+        status, engine = job.get("status") or {}, job["spec"].get("engine") or {}
+        if status.get("phase") != Phase.RUNNING:
+            continue
+        for one in (status.get("progress") or {}).get("metrics") or ():
+            labels = engine.get("name", ""), one["name"]
+            if labels in declared:
+                value = one.get("value")
+                found[labels].append(nan if value is None else float(value))
+    metrics.engine_metrics.clear()
+    for labels, values in found.items():
+        metrics.engine_metrics.labels(*labels).set(sum(value / len(values) for value in values))

@@ -222,6 +222,12 @@ class Metrics:
             ),
             sorted(attention.REASONS),
         )
+        self.engine_metrics = Gauge(
+            "convoy_engine_metric",
+            "Newest value of a metric that an Engine declares, as the mean over its TrainingJobs that run.",
+            ["engine", "name"],
+            registry=registry,
+        )
         self.goodput_seconds = _all(
             Counter(
                 "convoy_goodput_seconds",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from e2e import metrics_page
@@ -18,7 +20,7 @@ from convoy_controllers.trainingjob.policy import POLICIES
 from convoy_crds.reasons.catalogue import Reasons, all_reasons
 from convoy_operator.client import KubernetesGateway
 from convoy_operator.dashboard.metrics import DashboardMetrics
-from convoy_operator.gauges import show_jobs
+from convoy_operator.gauges import show_engine_metrics, show_jobs
 from convoy_operator.metrics import VERBS, Metrics
 
 REGISTRIES = {
@@ -33,7 +35,7 @@ OTHER_UNITS = ("ms", "millis", "milliseconds", "minutes", "hours", "kb", "mb", "
 LABELS = {
     "operator": {
         "version", "python", "kind", "cause", "verb", "resource", "code", "type", "outcome", "certificate",
-        "phase", "reason", "counted", "sight", "state", "verdict",
+        "phase", "reason", "counted", "sight", "state", "verdict", "engine", "name",
     },
     "agent": {
         "version", "state", "start", "kind", "result", "method", "code", "verdict", "direction", "path",
@@ -148,3 +150,47 @@ def test_jobs_by_phase_and_by_what_they_wait_for() -> None:
     assert value("convoy_jobs", {"phase": "Pending"}) == 0
     assert value("convoy_jobs", {"phase": "Failed"}) == 1
     assert value("convoy_jobs_need_attention", {"reason": "NoPeer"}) == 0
+
+
+def engine(name: str, *declared: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"metrics": [{"name": one} for one in declared]}}
+
+
+def running(name: str | None, phase: str = "Running", **values: float | None) -> dict[str, Any]:
+    found = [
+        {"name": metric, "step": 1, **({} if value is None else {"value": value})}
+        for metric, value in values.items()
+    ]
+    return {
+        "spec": {"engine": {"name": name}} if name else {"engine": None},
+        "status": {"phase": phase, "progress": {"step": 1, "metrics": found}},
+    }
+
+
+def test_metrics_of_engines_are_means_over_the_jobs_that_run() -> None:
+    metrics = Metrics()
+    engines = [engine("gpt", "held_out_loss", "ratio"), engine("bare")]
+    jobs = [
+        running("gpt", held_out_loss=2.0, ratio=0.5, undeclared=1.0),
+        running("gpt", held_out_loss=3.0, ratio=None),
+        running("gpt", "Succeeded", held_out_loss=9.0),
+        running("bare", held_out_loss=1.0),
+        running("no-such", held_out_loss=1.0),
+        running(None, held_out_loss=1.0),
+        {"spec": {}, "status": {"phase": "Running"}},
+        {"spec": {}},
+    ]
+
+    def series() -> dict[tuple[str, str], float]:
+        [family] = metrics.engine_metrics.collect()
+        return {(one.labels["engine"], one.labels["name"]): one.value for one in family.samples}
+
+    show_engine_metrics(metrics, engines, jobs)
+    found = series()
+    assert found.keys() == {("gpt", "held_out_loss"), ("gpt", "ratio")}
+    assert found["gpt", "held_out_loss"] == 2.5
+    assert math.isnan(found["gpt", "ratio"])
+    show_engine_metrics(metrics, engines, jobs[:1])
+    assert series() == {("gpt", "held_out_loss"): 2.0, ("gpt", "ratio"): 0.5}
+    show_engine_metrics(metrics, engines, [])
+    assert series() == {}
