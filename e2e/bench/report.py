@@ -69,7 +69,7 @@ def _file(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
-    """By what several rows are of, each with what it is; those that stand alone first, under no name."""
+    """Rows by their common subject, each with its own part of the name; single rows first, under no name."""
     found: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for row in rows:
         group, name = parted(row["metric"])
@@ -81,7 +81,7 @@ def grouped(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapp
 
 
 def parted(metric: str) -> tuple[str, str]:
-    """What a metric is of, and what it is: `a pod is deleted: formed`."""
+    """Return subject and name of a metric, as in `a pod is deleted: formed`."""
     group, colon, name = metric.partition(": ")
     return (group, name) if colon else ("", metric)
 

@@ -42,11 +42,11 @@ def bench(found: Figures) -> None:
         if done.returncode or not out.exists():
             raise ClusterError(f"it could not be measured:\n{done.stdout[-3000:]}")
         measured = json.loads(out.read_text())
-    take(measured, found)
+    add_rows(measured, found)
 
 
-def take(measured: dict[str, Any], found: Figures) -> None:
-    """Makes rows of what was measured."""
+def add_rows(measured: dict[str, Any], found: Figures) -> None:
+    """Add a row for each measurement."""
     for name, title in (
         ("first_contents_ms", "500 jobs: first contentful paint"),
         ("first_rows_ms", "500 jobs: the first 50 rows are there"),

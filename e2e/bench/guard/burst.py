@@ -35,11 +35,11 @@ async def _bench(figures: Figures, nodes: int, repeats: int) -> None:
         for repeat in range(repeats):
             delays = await _burst(made)
             progress.say(f"burst {repeat + 1}: {len(delays)} nodes, the last after {delays[-1]:.2f} s")
-            _tell(figures, delays, nodes)
+            _add_rows(figures, delays, nodes)
 
 
 def broken(order: wire.SweepOrder, node: str) -> wire.SweepReport:
-    """What a node reports whose processors compute something else each time."""
+    """Return the report of a node whose processors compute something else each time."""
     report = wire.SweepReport(
         name=order.name, node=node, state=wire.SweepReport.DONE, inventory_digest="kwok"
     )
@@ -52,7 +52,7 @@ async def _burst(made: Rig) -> list[float]:
     """Seconds from verdict to taint, from least to most."""
     api = made.api
     async with guarded(made):
-        made.log.forget()
+        made.log.restart()
         sweep = {"apiVersion": API_VERSION, "kind": "HealthSweep", "metadata": {"name": _NAME}}
         await api.create(f"{API}/healthsweeps", {**sweep, "spec": {"selector": {}}})
         # Seldom: looking costs the API server what marking does.
@@ -64,7 +64,7 @@ async def _burst(made: Rig) -> list[float]:
 
 
 def between(entries: list[Entry]) -> list[float]:
-    """Of every node, the time from its stored verdict to the next change of the Node."""
+    """Return each node's time from its stored verdict to the next change of the Node."""
     verdicts: dict[str, float] = {}
     for one in entries:
         if one.is_a("patch", "healthsweeps", "status"):
@@ -78,7 +78,7 @@ def between(entries: list[Entry]) -> list[float]:
     return sorted(marked[node] - verdicts[node] for node in marked)
 
 
-def _tell(figures: Figures, delays: list[float], nodes: int) -> None:
+def _add_rows(figures: Figures, delays: list[float], nodes: int) -> None:
     def add(what: str, value: float | None, target: float | None = None) -> None:
         figures.add(Metric(f"{nodes} nodes fail at once, verdict to taint: {what}", "seconds", target), value)
 

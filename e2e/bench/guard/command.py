@@ -28,7 +28,7 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="Of every synthetic job.")] = 50,
     only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(PARTS)}; default: all.")] = None,
 ) -> None:
-    """Who is slow and why, on public traces and synthetic jobs; written to docs/bench/guard.json."""
+    """The guard on public traces, synthetic jobs, fleets and storms; written to docs/bench/guard.json."""
     require_known(only, PARTS)
     found = figures.Figures()
     for name in only or PARTS:

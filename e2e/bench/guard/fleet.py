@@ -29,7 +29,7 @@ from e2e.cluster.progress import Progress
 FIRST_SEED = 10
 MOST_SEEDS = 20
 MACHINES, BAD, LATER = 32, 3, 1
-"""Of the fleet; slow from the beginning; and those that become so in the first runs."""
+"""Machines of the fleet; machines slow from the start; machines that become slow in the first runs."""
 RUNS, COUNTED = 16, 8
 """The last so many of them are compared."""
 JOB = Job(stages=2, replicas=16, per_node=2, seconds=20.0, work=0.1, last_stage=1.2)
@@ -49,10 +49,10 @@ POLICY = {
 
 @dataclass(frozen=True)
 class Season:
-    """What came of one arm."""
+    """The outcome of one arm."""
 
     walls: tuple[float, ...]
-    """By run: the median of its steps, in seconds."""
+    """Each run's median step, in seconds."""
     pace: float
     """Steps per hour of the runs that count."""
     wrong: int
@@ -60,7 +60,7 @@ class Season:
 
 
 def harms(seed: int) -> tuple[Harm, ...]:
-    """What is wrong with this seed's fleet."""
+    """Return the faults of this seed's fleet."""
     chance = random.Random(seed)
     bad = chance.sample(range(MACHINES), BAD + LATER)
     found = []
@@ -105,7 +105,7 @@ def unguarded(seed: int, make: Callable[[], Judge] | None = None, well: bool = F
 
 
 class _Run:
-    """Of a job without Convoy."""
+    """A run of a job without Convoy."""
 
     def __init__(self, ills: Ills, nodes: list[int], begins: float, cordoned: set[int]) -> None:
         self.seconds = 0.0
@@ -130,7 +130,7 @@ class _Run:
             faults[:] = self._ills.felt(JOB, self._nodes, minute, window + 1, self._ages)
 
     def _replaced(self, accused: set[int]) -> bool:
-        """Whether anybody was."""
+        """Cordon the accused nodes and replace them; return True if there were any."""
         before = len(self._cordoned)
         for one in sorted(accused):
             taken = {*self._cordoned, *self._nodes}
@@ -173,7 +173,7 @@ def bench(seeds: int, figures: Figures) -> None:
         for (arm, _), season in zip(tasks, pool.map(_season_of, tasks), strict=True):
             found[arm].append(season)
             progress.say(f"{sum(map(len, found.values()))} of {len(tasks)} seasons")
-    tell(found, figures)
+    add_rows(found, figures)
 
 
 def _season_of(task: tuple[str, int]) -> Season:
@@ -181,7 +181,7 @@ def _season_of(task: tuple[str, int]) -> Season:
     return ARMS[arm](seed)
 
 
-def tell(found: dict[str, list[Season]], figures: Figures) -> None:
+def add_rows(found: dict[str, list[Season]], figures: Figures) -> None:
     """Rows: throughput against no guard, how runs differ, and whom it cost."""
     for arm, seasons in found.items():
         ours = arm == "Convoy"
@@ -213,7 +213,7 @@ def tell(found: dict[str, list[Season]], figures: Figures) -> None:
 
 
 def _bound(arm: str, found: dict[str, list[Season]], figures: Figures) -> None:
-    """How much of what bad machines cost is won back: no arm can win more than there is."""
+    """Add the share of the bad machines' cost that is won back: no arm can win more than there is."""
     if arm == WELL:
         return
     rows = zip(found[arm], found["no guard"], found[WELL], strict=True)

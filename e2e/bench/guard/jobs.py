@@ -34,14 +34,14 @@ def bench(seeds: int, figures: Figures) -> None:
             lives.append(life)
             if len(lives) % 100 == 0:
                 progress.say(f"{len(lives)} of {len(tasks)} jobs")
-    tell(lives, figures)
+    add_rows(lives, figures)
 
 
 def _live(task: tuple[str, int]) -> Life:
     return live(*task)
 
 
-def tell(lives: Sequence[Life], figures: Figures) -> None:
+def add_rows(lives: Sequence[Life], figures: Figures) -> None:
     """Rows: causes, culprits, delays, false verdicts, and the rules of others on the jobs they can judge."""
     table = _Table(figures)
     table.share("jobs with the right cause and no other", lives, _right, 0.98)

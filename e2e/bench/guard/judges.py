@@ -1,5 +1,4 @@
-"""Who accuses whom: Convoy's detector, the same with a part taken out, and rules that others use, written
-anew.
+"""Judges of ranks: Convoy's detector, the same with a part taken out, and our own versions of others' rules.
 
 A judge is given the tables one by one and says which ranks it accuses after each.
 """

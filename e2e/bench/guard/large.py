@@ -1,4 +1,4 @@
-"""What a fleet of 5,000 nodes takes of the operator's memory: no database is beside it.
+"""The operator's memory with a fleet of 5,000 nodes: no database is beside it.
 
 The operator's own process and a real API server. A handful of nodes have agents; of the others there are Node
 objects, and NodeHealths as an operator before this one has left them.
@@ -59,6 +59,6 @@ async def _add(made: Rig, number: int) -> None:
 
 
 async def _guarded(made: Rig, nodes: int) -> bool:
-    """Whether the policy has them all: what the operator writes of them says so."""
+    """Return True once the NodeHealths of all nodes name the policy."""
     found = await made.api.get(f"{_API}/nodehealths")
     return sum(1 for one in found["items"] if one.get("status", {}).get("policy") == "large") >= nodes

@@ -19,7 +19,7 @@ from e2e.bench.guard.judges import Judge
 
 ONSET, WINDOWS = 25, 60
 SECONDS = 1.0
-"""Of a window: what node-hours and delays are counted by."""
+"""Length of a window: node-hours and delays are counted in windows."""
 SETTLED = 8
 """Windows before a rule of others is believed."""
 LARGE = 1024
@@ -33,7 +33,7 @@ CAUSES = {
     "bursts": "",
     "half as fast": "Compute",
 }
-"""Of scenarios that are not called as their fault is."""
+"""Causes of the scenarios that are not named after their fault."""
 TRANSIENT = ("bursts",)
 """Culprits that nothing may be done about."""
 _SLIGHT = ("pauses",)
@@ -54,7 +54,7 @@ class Accused:
 
 @dataclass(frozen=True)
 class Life:
-    """What came of one job."""
+    """The outcome of one job."""
 
     scenario: str
     seed: int
@@ -62,7 +62,7 @@ class Life:
     guilty: int
     """Nodes with culprits."""
     node_hours: float
-    """In which a verdict could last."""
+    """Node-hours in which a verdict could last."""
     cause_right: bool
     """At the end: that cause, and no other."""
     first_right: bool
@@ -70,13 +70,13 @@ class Life:
     delay: float | None
     """Seconds from the onset until a culprit was first accused; None: never."""
     lasting: Accused
-    """By verdicts that last, for whatever cause; nothing else may lead to action."""
+    """Nodes accused by lasting verdicts, whatever the cause; nothing else may lead to action."""
     others: dict[str, Accused] = field(default_factory=dict)
-    """By rule; of jobs whose culprits compute slowly, which all rules look for, or that have none."""
+    """Nodes accused by each other rule, in jobs without culprits or with culprits that compute slowly."""
 
 
 def scenarios(rng: np.random.Generator) -> dict[str, tuple[Job, list[Fault]]]:
-    """By name; culprits and sizes are drawn."""
+    """Scenarios by name; culprits and sizes are drawn."""
     replicas = int(rng.choice([size for size, _ in SIZES], p=[often for _, often in SIZES]))
     plain = Job(stages=4, replicas=replicas, work=float(rng.choice([0.0, 0.15])))
     lanes = Job(stages=4, replicas=replicas // 2, lanes=2)
@@ -134,7 +134,7 @@ def live(scenario: str, seed: int) -> Life:
         for name, judge in rules.items():
             said = judge(table)
             accused[name] |= said if window > SETTLED else set()
-    told = _told(findings, job, scenario)
+    told = _reported(findings, job, scenario)
     cause = CAUSES.get(scenario, KINDS.get(scenario, ("", ""))[0])
     right = scenario in TRANSIENT or told == {cause} - {""} or (not told and scenario in _SLIGHT)
     true = set() if scenario in TRANSIENT else culprits
@@ -167,7 +167,7 @@ def _rules(layout: Layout) -> dict[str, Judge]:
     return ours | {name: make() for name, make in judges.OTHERS.items()}
 
 
-def _told(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:
+def _reported(findings: Iterable[Finding], job: Job, scenario: str) -> set[str]:
     """Causes; that work differs costs something besides in every job that has it."""
     plain = not job.work or scenario == "sequences"
     return {one.cause.value for one in findings if one.cause != "Imbalance" or plain}

@@ -34,7 +34,7 @@ def bench(figures: Figures) -> None:
 
 
 def as_they_are(figures: Figures) -> None:
-    """Who is accused in AR, where one worker is slow, and in SE, where none is."""
+    """Add the accused of AR, where one worker is slow, and of SE, where none is."""
     for name, culprits in (("AR", {0}), ("SE", set[int]())):
         trace = read(FOLDER / f"{name}.npz")
         state, causes, accused, first = begin(trace.layout), set[Cause](), set[int](), None
@@ -82,7 +82,7 @@ class _Score:
 
 
 def _judges(trace: Trace) -> dict[str, Callable[[], Judge]]:
-    """By rule, what makes a judge that has seen the steps before the onset."""
+    """Factories by rule of judges that have seen the steps before the onset."""
 
     def warm(state: State) -> Callable[[], Judge]:
         for table in trace.tables()[:ONSET]:

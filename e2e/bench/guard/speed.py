@@ -1,4 +1,4 @@
-"""What one window of 10,000 ranks costs one core."""
+"""The time of one core for one window of 10,000 ranks."""
 
 from __future__ import annotations
 

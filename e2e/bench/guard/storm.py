@@ -30,11 +30,11 @@ from e2e.cluster.progress import Progress
 FIRST_SEED = 10
 NODES, RECOVERING = 24, 2
 MINUTES = 40.0
-"""Of a storm that a job sees."""
+"""Length of a storm that a job sees."""
 HOURS = 6.0
-"""Of one that the detector is deceived into."""
+"""Length of a storm that the detector is deceived into."""
 WRITES = range(6)
-"""After which the operator dies."""
+"""Numbers of writes after which the operator dies."""
 _BACK = (State.UNVERIFIED, State.QUALIFIED, State.PROBATION, State.CONDEMNED)
 _POLICY = {
     "mode": "Act",
@@ -45,15 +45,15 @@ _POLICY = {
 
 @dataclass(frozen=True)
 class Storm:
-    """What came of one."""
+    """The outcome of one storm."""
 
     kind: str
     drains: int = 0
-    """That began while it lasted."""
+    """Drains that began while it lasted."""
     recovering: int = 0
     """Nodes that were on their way back as it began."""
     lost: int = 0
-    """Of these, not back in service while it lasted or a day after."""
+    """Recovering nodes that were not back in service within the storm and a day."""
     broken: str = ""
     """A promise that was not kept: budgets, breaker or taints."""
     leaked: int = 0
@@ -156,7 +156,7 @@ def bench(seeds: int, figures: Figures) -> None:
     with ProcessPoolExecutor(machine.cores()) as pool:
         storms = list(pool.map(_storm, tasks))
     progress.say(f"{len(storms)} storms")
-    tell(storms, figures)
+    add_rows(storms, figures)
 
 
 _KINDS = {"seen": seen, "deceived": deceived, "dies": dies}
@@ -167,7 +167,7 @@ def _storm(task: tuple[str, int]) -> Storm:
     return _KINDS[kind](number)
 
 
-def tell(storms: list[Storm], figures: Figures) -> None:
+def add_rows(storms: list[Storm], figures: Figures) -> None:
     """Rows."""
     whole = [one for one in storms if one.kind == "seen"]
     lied = [one for one in storms if one.kind == "deceived"]

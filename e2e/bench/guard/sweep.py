@@ -1,4 +1,4 @@
-"""How well the sweep of pairs finds slow nodes, beside others' rules, on fleets that are made up.
+"""Slow nodes that the sweep of pairs finds in synthetic fleets, beside others' rules.
 
 The settings were chosen on seeds 0 to 9; what is reported is of seeds 10 to 59.
 """
@@ -28,7 +28,7 @@ _LARGE = 128
 
 @dataclass(frozen=True)
 class Goal:
-    """What Convoy's rule should reach."""
+    """The targets of Convoy's rule."""
 
     recall: float | None = None
     precision: float | None = None
@@ -52,7 +52,7 @@ CASES: tuple[tuple[Case, Goal], ...] = (
 
 @dataclass(frozen=True)
 class Count:
-    """Of one rule over the fleets of one seed."""
+    """The counts of one rule over the fleets of one seed."""
 
     found: int = 0
     wrong: int = 0
@@ -74,12 +74,12 @@ def bench(seeds: Sequence[int], fleets: int, figures: Figures) -> None:
                 counts = list(
                     pool.map(count, *zip(*((case, rule, seed, many) for seed in seeds), strict=True))
                 )
-                _tell(case, rule, counts, goal if rule == "Convoy" else Goal(), figures)
+                _add_rows(case, rule, counts, goal if rule == "Convoy" else Goal(), figures)
             progress.say(case.words)
 
 
 def count(case: Case, rule: str, seed: int, fleets: int) -> Count:
-    """What a rule says of the fleets of one seed; every rule meets the same nodes."""
+    """Count a rule's verdicts on the fleets of one seed; every rule meets the same nodes."""
     found = wrong = unknown = tests = rounds = 0
     for number in range(fleets):
         fleet = Fleet(case, (seed, number))
@@ -92,7 +92,7 @@ def count(case: Case, rule: str, seed: int, fleets: int) -> Count:
     return Count(found, wrong, case.bad * fleets, case.nodes * fleets, unknown, tests, rounds, fleets)
 
 
-def _tell(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figures: Figures) -> None:
+def _add_rows(case: Case, rule: str, counts: Sequence[Count], goal: Goal, figures: Figures) -> None:
     fleets = sum(one.fleets for one in counts)
 
     def name(what: str, which: str = rule) -> str:

@@ -1,4 +1,4 @@
-"""What it costs a rank to tell of its steps: processor time and bytes, and by runs with it and without."""
+"""The cost of a rank's telemetry: processor time and bytes, and runs with and without it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECOND = (2048, 1536, 12)
 """About a second of one core a step."""
 _ROUNDS = 6
 _ALLOWED = 0.003
-"""Of a step of one second."""
+"""Share of a step of one second."""
 _UID = "0" * 36
 
 

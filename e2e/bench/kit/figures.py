@@ -19,7 +19,7 @@ FOLDER = files.CHECKOUT / "docs" / "bench"
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured; lower is better, unless said otherwise."""
+    """A measured quantity; lower is better, unless said otherwise."""
 
     name: str
     unit: str
@@ -52,8 +52,8 @@ class Figures:
         self.metrics[metric.name] = replace(metric, kind=f"not measured: {why}")
         self.values.setdefault(metric.name, [])
 
-    def take(self, others: Figures) -> None:
-        """All values of others."""
+    def merge(self, others: Figures) -> None:
+        """Add all values of other figures."""
         for name, metric in others.metrics.items():
             self.metrics[name] = metric
             self.values.setdefault(name, []).extend(others.values[name])
@@ -80,7 +80,7 @@ class Figures:
         return [self.row(name) for name in self.metrics]
 
     def _median(self, name: str) -> float | None:
-        """What never came about is later than anything."""
+        """Return the median; an event that never came counts as later than any other."""
         values = [math.inf if value is None else value for value in self.values.get(name, ())]
         middle = statistics.median_low(values) if values else math.inf
         return middle if math.isfinite(middle) else None

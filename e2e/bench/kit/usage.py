@@ -1,4 +1,4 @@
-"""What Convoy's own processes on the nodes take, memory and processors, while something goes on."""
+"""Memory and processors of Convoy's own processes on the nodes, sampled while something goes on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENOUGH = 30
 
 
 class Sample(NamedTuple):
-    """Of one process."""
+    """One sample of a process."""
 
     at: float
     """Seconds, of a clock that never goes back."""
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
     most: float | None
     """MiB in the last third."""
     growth: float | None
-    """Of the last third to the first."""
+    """Growth from the first third to the last."""
     cores: float | None
     """Processors in the mean."""
 
@@ -58,10 +58,10 @@ class Usage:
     """Samples by process, in order of time."""
 
     series: defaultdict[tuple[str, str, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
-    """By name, node and process number."""
+    """Samples by name, node and process number."""
 
     def verdicts(self, enough: int = _ENOUGH) -> dict[str, Verdict]:
-        """By name, over all processes with so many samples."""
+        """Verdicts by name, over all processes with so many samples."""
         return {name: self._verdict(name, enough) for name in _NAMES.values()}
 
     def _verdict(self, name: str, enough: int) -> Verdict:

@@ -41,12 +41,12 @@ class Entry:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the server did what it was asked."""
+        """True if the server carried the request out."""
         return 200 <= self.code < 300
 
     @property
     def wrote(self) -> bool:
-        """Whether it changed an object that counts: Leases do not."""
+        """True if the request changed an object that counts: Leases do not."""
         return (
             self.succeeded
             and self.verb in WRITES
@@ -55,7 +55,7 @@ class Entry:
         )
 
     def is_a(self, verb: str, resource: str, subresource: str = "") -> bool:
-        """Whether it was this request, and succeeded."""
+        """Return True for a successful request of this kind."""
         return self.succeeded and (self.verb, self.resource, self.subresource) == (
             verb,
             resource,
@@ -112,25 +112,25 @@ class Log:
         self.entries += fresh
         return fresh
 
-    def forget(self) -> None:
+    def restart(self) -> None:
         """Reads up to now and starts with nothing."""
         self.read()
         self.entries = []
 
 
 def writes(entries: Iterable[Entry], users: Iterable[str]) -> list[Entry]:
-    """What these users changed."""
+    """Return the writes of these users."""
     wanted = set(users)
     return [entry for entry in entries if entry.user in wanted and entry.wrote]
 
 
 def last(entries: Iterable[Entry], which: Callable[[Entry], bool]) -> float | None:
-    """When the last of those requests was answered; None when there was none."""
+    """Return the time of the last such reply; None without one."""
     return max((entry.answered for entry in entries if which(entry)), default=None)
 
 
 def phases(entries: Iterable[Entry]) -> dict[str, list[tuple[float, str]]]:
-    """By job, when its status came to say which phase."""
+    """Times and phases of each job's status."""
     found: dict[str, list[tuple[float, str]]] = {}
     for entry in entries:
         if entry.resource == "trainingjobs" and entry.subresource == "status" and entry.succeeded:
@@ -152,7 +152,7 @@ def busiest(times: Iterable[float], seconds: float) -> int:
 
 
 def policy(operator: str, controllers: Iterable[str]) -> dict[str, Any]:
-    """What is logged: every request of the controllers under test, and every write that is an object's.
+    """Return the audit policy: every request of the controllers under test, every write of an object.
 
     `operator` is the user whose status patches are kept with their bodies.
     """

@@ -29,7 +29,7 @@ class DashboardProcess(Part):
 
     @property
     def url(self) -> str:
-        """Of its pages."""
+        """Address of its pages."""
         return f"http://{self._plane.host}:{_PORT}"
 
     async def start(self, api: Api) -> None:

@@ -1,4 +1,4 @@
-"""What is stored: sizes of values, asked of etcd itself by its JSON gateway."""
+"""Sizes of stored values, read from etcd through its JSON gateway."""
 
 from __future__ import annotations
 

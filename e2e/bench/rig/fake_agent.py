@@ -25,7 +25,7 @@ _VERSION = "bench"
 
 Call = grpc.aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 Crews = dict[tuple[str, int], set[str]]
-"""By job uid and incarnation: the nodes whose agents were told of it. All agents share it."""
+"""Nodes by job uid and incarnation whose agents know it. All agents share it."""
 
 
 @dataclass(eq=False)
@@ -44,15 +44,15 @@ class FakeAgent:
     dead: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the node is gone: nothing is said, and nobody is told so."""
     measure: Callable[[wire.SweepOrder, str], wire.SweepReport] | None = None
-    """What it reports when it is to measure itself; None while it does not."""
+    """Makes the report of a sweep; None while the node does not measure itself."""
     telemetry: bool = False
-    """Whether it passes on what ranks spend their steps on."""
+    """True if it passes on the ranks' telemetry."""
     _reports: list[wire.SweepReport] = field(default_factory=list)
     _changed: dict[str, None] = field(default_factory=dict)
     _gone: list[str] = field(default_factory=list)
     _told: list[wire.PodTelemetry] = field(default_factory=list)
     _held: dict[str, str] = field(default_factory=dict)
-    """By job that has checkpoints in this node's memory: the newest warrant."""
+    """Newest warrant of each job that has checkpoints in this node's memory."""
     _held_anew: bool = False
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _boot: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -60,7 +60,7 @@ class FakeAgent:
     def meet(self, pod: FakePod) -> None:
         """A pod's launcher has connected."""
         self.pods[pod.uid] = pod
-        self._tell(pod.uid)
+        self._mark_changed(pod.uid)
 
     def reboot(self) -> None:
         """Nothing is left of what was in the node's memory."""
@@ -166,7 +166,7 @@ class FakeAgent:
         else:
             pod.ended = True
             self.shut_down(pod, told.exit_code)
-        self._tell(pod.uid)
+        self._mark_changed(pod.uid)
 
     async def _write(self, call: Call) -> None:
         beat = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
@@ -201,7 +201,7 @@ class FakeAgent:
                     await self._wake.wait()
 
     def _progress(self) -> None:
-        """What real agents fold into one report a second and pod."""
+        """Advance training pods: real agents merge this into one report a second and pod."""
         now = time.time()
         for pod in self.pods.values():
             if pod.incarnation and not pod.ended and self.progressing(pod):
@@ -222,6 +222,6 @@ class FakeAgent:
     def _holdings(self) -> wire.Holdings:
         return wire.Holdings(held=[wire.Held(job_uid=uid, warrant=one) for uid, one in self._held.items()])
 
-    def _tell(self, uid: str) -> None:
+    def _mark_changed(self, uid: str) -> None:
         self._changed[uid] = None
         self._wake.set()

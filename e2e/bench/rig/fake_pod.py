@@ -96,7 +96,7 @@ class FakePod:
         return report
 
     def telemetry(self) -> wire.PodTelemetry:
-        """What its ranks spent the newest step on: about a second, all of them about as much."""
+        """Return the ranks' times of the newest step: about a second, nearly equal."""
         told = wire.PodTelemetry(pod_uid=self.uid, incarnation=self.incarnation)
         for rank in range(self.rank_offset, self.rank_offset + self.processes):
             compute = random.gauss(0.8, 0.8 * _NOISE)

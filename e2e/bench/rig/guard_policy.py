@@ -30,6 +30,6 @@ async def guarded(made: Rig) -> AsyncIterator[None]:
 
 
 async def labelled(made: Rig, state: str | None) -> bool:
-    """Whether the guard says this of every node; None: nothing."""
+    """Return True if every node's label has this state; None: no label."""
     found = await made.api.get("/api/v1/nodes")
     return {one["metadata"]["labels"].get(LABEL_NODE_HEALTH) for one in found["items"]} == {state}

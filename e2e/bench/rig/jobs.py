@@ -28,12 +28,12 @@ class Shape:
 
     @property
     def pods(self) -> int:
-        """Of all jobs."""
+        """Number of pods of all jobs."""
         return self.jobs * self.workers
 
     @property
     def names(self) -> list[str]:
-        """Of the jobs."""
+        """Names of the jobs."""
         return [f"job-{self}-{index}" for index in range(self.jobs)]
 
 

@@ -1,4 +1,4 @@
-"""How much of the machine others use: figures of a shared machine are worth what is known of that."""
+"""Processors that others use: figures of a shared machine are worth what is known of that."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def busy_seconds() -> float:
 
 
 class Others:
-    """What the machine has done since `begin`, less what this process and the rig's have done."""
+    """Processor use of the machine since `restart`, less that of this process and of the rig."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.begin()
+        self.restart()
 
-    def begin(self) -> None:
-        """From now on."""
+    def restart(self) -> None:
+        """Count from now on."""
         self._at, self._busy = time.monotonic(), busy_seconds()
         self._alive, self._ended = self._rig(), _ended_seconds()
         self._self = time.process_time()
@@ -42,11 +42,11 @@ class Others:
         ours += sum(now.values()) - sum(self._alive.values()) + _ended_seconds() - self._ended
         return max(0.0, (busy_seconds() - self._busy - ours) / (time.monotonic() - self._at))
 
-    async def gone(self, most: float, seconds: float, patience: float) -> None:
+    async def wait_quiet(self, most: float, seconds: float, patience: float) -> None:
         """Waits until they have used at most so many processors for so long, but not beyond our patience."""
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            self.begin()
+            self.restart()
             await asyncio.sleep(seconds)
             if self.cores() <= most:
                 return

@@ -31,7 +31,7 @@ class OperatorProcess(Part):
 
     @property
     def hub(self) -> str:
-        """Where agents dial it."""
+        """Address that agents dial."""
         return f"{self._plane.host}:{SESSION_PORT}"
 
     async def prepare(self, api: Api) -> None:

@@ -125,7 +125,7 @@ class Plane:
         return [self._node(name) for name in self.nodes]
 
     def manifests(self) -> list[Object]:
-        """What the chart makes of this checkout."""
+        """Return the manifests of this checkout's chart."""
         return rendered(self.cluster.binaries, "--set=images.tag=bench", "--set=dashboard.enabled=true")
 
     @property

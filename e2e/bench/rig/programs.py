@@ -23,7 +23,7 @@ class Programs:
         self._cluster = cluster
 
     def log(self, name: str) -> Path:
-        """Where its output goes, with that of earlier ones of the name."""
+        """Return the path of its output, which follows that of earlier processes of the name."""
         return self._cluster.folder / "logs" / f"{name}.log"
 
     def start(self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> ProcessId:
@@ -74,7 +74,7 @@ class Part:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs."""
+        """True while its process runs."""
         return self._programs.get(self._name) is not None
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ class Rig:
         self.disturbance = 0.0
         """Processors that others used in the worst of the waits since this was set to 0."""
         self.checkpoints = False
-        """Whether jobs are created with checkpoints in memory."""
+        """True if jobs are created with checkpoints in memory."""
         self._others = Others(plane.cluster)
         self._patience = patience
         self._swarm: Swarm | None = None
@@ -94,11 +94,11 @@ class Rig:
 
     async def quiet(self) -> None:
         """Waits, while there is patience, until others leave the machine alone; then measuring may begin."""
-        await self._others.gone(_QUIET, _QUIET_SECONDS, self._patience)
-        self._others.begin()
+        await self._others.wait_quiet(_QUIET, _QUIET_SECONDS, self._patience)
+        self._others.restart()
 
     async def comes(self, holds: Callable[[], bool], seconds: float, program: str = "operator") -> bool:
-        """Whether it comes to hold in that time; not when the program it is up to ends before."""
+        """Return True if the condition holds in time; False at once if the program it depends on ends."""
         deadline = time.monotonic() + seconds
         try:
             while not holds():

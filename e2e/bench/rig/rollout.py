@@ -1,4 +1,4 @@
-"""What the audit log says of a rollout: when the last pod was created, bound, up, at what price. Pure."""
+"""A rollout read from the audit log: when the last pod was created, bound and up, at what price. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rollout:
 
 
 def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection[str]) -> Rollout:
-    """Of jobs of this kind (their resource's name), brought up by these users."""
+    """Read the rollout of jobs of this kind (their resource's name), brought up by these users."""
     began = min((entry.received for entry in entries if entry.is_a("create", kind)), default=None)
     if began is None:
         return Rollout(None, None, None, None, 0.0, 0)
@@ -56,7 +56,7 @@ def rollout(entries: Sequence[Entry], shape: Shape, kind: str, users: Collection
 
 
 def running_since(entries: Sequence[Entry], after: float = 0.0) -> dict[str, float]:
-    """By job, when it first came to be Running after that time, of those whose last word is Running."""
+    """Return when each job first became Running after that time; only jobs whose last phase is Running."""
     found = {}
     for job, said in phases(entries).items():
         first = next((at for at, phase in said if phase == RUNNING and at > after), None)

@@ -57,7 +57,7 @@ class Swarm:
             for node, identity in certificates.items()
         }
         self.training = False
-        """Whether the ranks of all pods make steps."""
+        """True while the ranks of all pods make steps."""
         self._dead: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()
@@ -104,7 +104,7 @@ class Swarm:
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, pod: FakePod, exit_code: int) -> None:
-        """What a kubelet says of a pod whose first process has ended."""
+        """Patch the status as a kubelet does when a pod's first process has ended."""
         ended = {"terminated": {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error"}}
         status = {
             "phase": "Failed" if exit_code else "Succeeded",
@@ -132,7 +132,7 @@ class Swarm:
                 self._replace(listed["items"] or [])
                 version = listed["metadata"]["resourceVersion"]
                 async for kind, raw in self._api.watch(_PODS, version, **which):
-                    self._take(kind, raw)
+                    self._apply(kind, raw)
             await asyncio.sleep(0.2)
 
     def _replace(self, items: Sequence[Object]) -> None:
@@ -141,9 +141,9 @@ class Swarm:
             for uid in [uid for uid in agent.pods if uid not in running]:
                 agent.unmount(uid)
         for raw in items:
-            self._take("ADDED", raw)
+            self._apply("ADDED", raw)
 
-    def _take(self, kind: str, raw: dict[str, Any]) -> None:
+    def _apply(self, kind: str, raw: dict[str, Any]) -> None:
         metadata = raw["metadata"]
         agent = self.agents.get(raw["spec"].get("nodeName", ""))
         if agent is None or agent.node in self._dead:

@@ -35,7 +35,7 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What of it to run."""
+    """Parts of the bench to run."""
 
     scenarios: Collection[str] = ALL
     rates: Collection[str] = tuple(RATES)
@@ -78,7 +78,7 @@ async def _bench(options: Options, figures: Figures, progress: Progress) -> None
 
 
 def _steps(made: Rig, baseline: JobSet, options: Options, repeat: int) -> Iterator[Step]:
-    """What one repeat is made of."""
+    """Yield the steps of one repeat."""
     for name in ALL:
         if name not in options.scenarios or repeat >= _AT_MOST.get(name, options.repeats):
             continue
@@ -110,5 +110,5 @@ async def _attempt(made: Rig, step: Step, words: str, patience: float, figures: 
         if least <= _DISTURBED:
             break
         made.say(f"{words}: others used {made.disturbance:.1f} processors meanwhile")
-    figures.take(best)
+    figures.merge(best)
     figures.add(Metric("all steps: processors that others used meanwhile", "cores"), least)

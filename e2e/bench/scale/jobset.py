@@ -146,7 +146,7 @@ class JobSet:
         await self.start(limits)
         try:
             await rig.quiet()
-            rig.log.forget()
+            rig.log.restart()
             await each(shape.names, lambda name: rig.api.create(JOBSETS, job_set(name, shape.workers)))
             await rig.comes(lambda: self._found(shape).up is not None, _SECONDS, _NAME)
             await asyncio.sleep(_SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""How fast a job is back after each fault, on real nodes, and where the time goes."""
+"""The time until a job steps again after each fault, on real nodes, stage by stage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODES = 3
 STOCK_SECONDS = 500.0
 
 STAGES = ("decided", "deleted", "created", "scheduled", "running", "formed", "stepped")
-"""In which a recovery is told, in seconds after the fault (`e2e.drive.recovery.Recovery`)."""
+"""Stages of a recovery, in seconds after the fault (`e2e.drive.recovery.Recovery`)."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ NODES = 3
 AT_ONCE = 3
 """Jobs that run beside one another: as many as two cores move at all."""
 CALM_SECONDS = 300.0
-"""Within which every job has to end once nothing fails any more."""
+"""Seconds in which every job has to end once nothing fails any more."""
 REST_SECONDS, _AT_REST = 120.0, 6
 """Before the first job, and samples of a process in it that say what it takes at rest."""
 RECOVERY = {"maxRestarts": 1000, "maxIdenticalErrors": 0, "windowSeconds": 60, "hangSeconds": 60}
@@ -101,7 +101,7 @@ class Life:
 
 @dataclass
 class Soak:
-    """What goes on, and what has been so far."""
+    """A soak: its jobs, and what has come of them so far."""
 
     cluster: Cluster
     jobs: Jobs
@@ -117,7 +117,7 @@ class Soak:
         try:
             for life in self.lives:
                 if not life.over:
-                    self._look(life)
+                    self._check(life)
             self._fill(more)
         except (client.ApiException, HTTPError) as error:
             self.progress.say(f"no answer: {type(error).__name__}")
@@ -130,7 +130,7 @@ class Soak:
             made = self.jobs.create(name, **KINDS[kind].spec)
             self.lives.append(Life(name, kind, made["metadata"]["uid"], time.monotonic()))
 
-    def _look(self, life: Life) -> None:
+    def _check(self, life: Life) -> None:
         status = self.jobs.status(life.name)
         self.pods |= {pod.metadata.uid for pod in self.jobs.pods(life.name)}
         age = time.monotonic() - life.made

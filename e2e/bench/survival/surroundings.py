@@ -1,4 +1,4 @@
-"""What a platform has on around its jobs: alerts, a guard that acts, somebody who looks at the dashboard."""
+"""A platform's surroundings of jobs: alerts, a guard that acts, a viewer of the dashboard."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Somebody who keeps the overview open, and comes back whenever the way to it is lost."""
     over = threading.Event()
 
-    def look() -> None:
+    def keep_open() -> None:
         while not over.is_set():
             try:
                 with _page(cluster, token) as browser:
@@ -52,7 +52,7 @@ def _viewer(cluster: Cluster, namespace: str) -> Iterator[None]:
                 over.wait(_AGAIN_SECONDS)
 
     with reader(cluster, namespace, "viewer", "view") as token:
-        thread = threading.Thread(target=look, daemon=True)
+        thread = threading.Thread(target=keep_open, daemon=True)
         thread.start()
         try:
             yield

@@ -17,13 +17,13 @@ PARAMETERS = 90_000_000
 """With AdamW's two moments in fp32: 1.08 GB."""
 ROUNDS = 10
 STEP_SECONDS = (0.5, 2.0, 5.0)
-"""Of matrix products that a step consists of besides the optimizer's own."""
+"""Seconds of matrix products in a step, besides the optimizer's own."""
 ALL = ("memory", "steps", "peer", "upload")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is measured, and with how much of it."""
+    """Parts to measure, and their sizes."""
 
     only: Collection[str] = ALL
     parameters: int = PARAMETERS

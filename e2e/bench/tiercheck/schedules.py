@@ -23,7 +23,7 @@ NAME, COMMAND = "schedules", "make bench-schedules"
 COUNT = 100_000
 TALLY = files.CHECKOUT / "docs" / "bench" / "schedules.tally.json"
 _CODE = ("checkpoint/*.py", "simulate/checkpoints/*.py", "simulate/kernel.py")
-"""Of convoy_controllers: what the schedules try, and with what."""
+"""Files of convoy_controllers that the schedules try, and that play them."""
 _AT_ONCE = 100
 _STORED = 1_000
 """Schedules after which the tally is written."""
@@ -33,7 +33,7 @@ _PATIENCE = 20_000
 
 @dataclass(frozen=True)
 class Tally:
-    """What came of the schedules from seed 0 on."""
+    """The outcome of the schedules from seed 0 on."""
 
     code: str
     """Digest of the code that they were played with."""
@@ -78,7 +78,7 @@ def bench(count: int, figures: Figures, path: Path = TALLY) -> None:
 
 
 def digest() -> str:
-    """Of the code that schedules try, and that plays them."""
+    """Return the digest of the code that schedules try, and that plays them."""
     root = files.CHECKOUT / "controllers" / "convoy_controllers"
     paths = sorted(path for pattern in _CODE for path in root.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -55,7 +55,7 @@ def test_the_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path):
         file.write(line()[50:] + line())
     assert len(log.read()) == 2
     assert len(log.entries) == 3
-    log.forget()
+    log.restart()
     assert log.entries == []
 
 

@@ -44,7 +44,7 @@ def test_three_digits_count(value, shown):
 def test_what_is_not_measured_says_why():
     figures, others = Figures(), Figures()
     others.miss(Metric("it", "x", 2.0), "there is none")
-    figures.take(others)
+    figures.merge(others)
     (row,) = figures.rows()
     assert (row["value"], row["met"], row["kind"]) == (None, None, "not measured: there is none")
     assert row["spread"] == "n=0"

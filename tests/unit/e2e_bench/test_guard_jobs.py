@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from e2e.bench.guard.jobs import tell
+from e2e.bench.guard.jobs import add_rows
 from e2e.bench.guard.judges import OTHERS, Judge
 from e2e.bench.guard.lives import UNCONFIRMED, Accused, Life, live
 from e2e.bench.kit.figures import Figures
@@ -32,7 +32,7 @@ COMPARED = "computing slowly or nobody's fault"
 
 def told(*lives: Life) -> dict[str, tuple[object, object]]:
     figures = Figures()
-    tell(lives, figures)
+    add_rows(lives, figures)
     return {row["metric"]: (row["value"], row["met"]) for row in figures.rows()}
 
 

@@ -24,7 +24,7 @@ def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tup
     figures = Figures()
     found = {arm: [Season(UNSTEADY, 10.0, 0)] * 3 for arm in fleet.ARMS}
     found[fleet.WELL] = [Season(STEADY, 30.0, 0)] * 3
-    fleet.tell({**found, "Convoy": [Season(walls, pace, wrong)] * 3}, figures)
+    fleet.add_rows({**found, "Convoy": [Season(walls, pace, wrong)] * 3}, figures)
     told = rows(figures)
     assert told["bad fleet, Convoy: throughput against no guard"] == (pace / 10, met[0])
     assert told["bad fleet, Convoy: steps of one run to another's"][1] is met[1]
@@ -38,7 +38,7 @@ def test_a_bad_fleet(walls: tuple[float, ...], pace: float, wrong: int, met: tup
 @pytest.mark.parametrize("bad", [False, True])
 def test_storms(bad: bool) -> None:
     figures, one = Figures(), int(bad)
-    storm.tell(
+    storm.add_rows(
         [
             Storm("seen", drains=one, others=8),
             Storm("deceived", one, 2, one, "a promise" * one, one, opened=not bad),

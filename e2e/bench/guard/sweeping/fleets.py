@@ -16,7 +16,7 @@ Row = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Noise:
-    """What moves a test besides its nodes. Shares; standard deviations where nothing else is said."""
+    """Noise of a test besides its nodes. Shares; standard deviations where nothing else is said."""
 
     fleet: float = 0.01
     """Between healthy nodes, for good."""
@@ -29,7 +29,7 @@ class Noise:
     rack: float = 0.0
     """Between racks, for good."""
     rack_round: float = 0.0
-    """Of a rack in one round, common to all its tests."""
+    """A rack's noise in one round, common to all its tests."""
 
 
 @dataclass(frozen=True)

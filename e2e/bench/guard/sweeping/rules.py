@@ -1,4 +1,4 @@
-"""How a sweep finds slow nodes: Convoy's, and others' by their published rules."""
+"""Rules by which a sweep finds slow nodes: Convoy's, and others' as published."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from e2e.bench.guard.sweeping.fleets import RACK, Fleet
 
 
 @dataclass(frozen=True)
-class Said:
-    """Of one fleet."""
+class Verdict:
+    """A rule's verdict on one fleet."""
 
     failed: frozenset[int]
     unknown: frozenset[int] = frozenset()
     rounds: int = 0
 
 
-Rule = Callable[[Fleet, int], Said]
+Rule = Callable[[Fleet, int], Verdict]
 
 
-def convoy(fleet: Fleet, seed: int) -> Said:
+def convoy(fleet: Fleet, seed: int) -> Verdict:
     """Two matchings, confirmed by good partners; limits from the fleet itself."""
-    state, rounds = _begin(fleet, seed), 0
+    state, rounds = _start(fleet, seed), 0
     while todo := pairs.next_round(state):
         rounds += 1
         state = _run(fleet, state, todo)
     said: dict[Outcome, set[int]] = {outcome: set() for outcome in Outcome}
     for one in judging.verdicts(state)[: fleet.count]:
         said[one.outcome].add(int(one.subject))
-    return Said(frozenset(said[Outcome.FAIL]), frozenset(said[Outcome.INCONCLUSIVE]), rounds)
+    return Verdict(frozenset(said[Outcome.FAIL]), frozenset(said[Outcome.INCONCLUSIVE]), rounds)
 
 
-def unconfirmed(fleet: Fleet, seed: int) -> Said:
+def unconfirmed(fleet: Fleet, seed: int) -> Verdict:
     """Ablation of Convoy's: who is suspected after two matchings fails."""
-    state = _begin(fleet, seed)
+    state = _start(fleet, seed)
     for _ in range(2):
         state = _run(fleet, state, pairs.next_round(state))
-    return Said(frozenset(int(one) for one in state.suspects), rounds=2)
+    return Verdict(frozenset(int(one) for one in state.suspects), rounds=2)
 
 
-def _begin(fleet: Fleet, seed: int) -> PairState:
+def _start(fleet: Fleet, seed: int) -> PairState:
     members = [Member(f"{at:04d}", f"rack-{at // RACK}") for at in range(fleet.count)]
     return pairs.start(members, Settings(better=Better.LOWER), seed)
 
@@ -62,23 +62,23 @@ def second_pass(margin: float) -> Rule:
     As in GoogleCloudPlatform/cluster-health-scanner, src/health_runner/nccl_runner.py.
     """
 
-    def rule(fleet: Fleet, _: int) -> Said:
+    def rule(fleet: Fleet, _: int) -> Verdict:
         first = fleet.matching()
         suspects: list[int] = []
         passed: list[int] = []
         for one, took in zip(first, fleet.run(first), strict=True):
             (suspects if took > 1 + margin else passed).extend(one)
         if not passed or not suspects:
-            return Said(frozenset(), rounds=1)
+            return Verdict(frozenset(), rounds=1)
         again = fleet.run([(one, fleet.pick(passed)) for one in suspects])
-        return Said(
+        return Verdict(
             frozenset(one for one, value in zip(suspects, again, strict=True) if value > 1 + margin), rounds=2
         )
 
     return rule
 
 
-def twice_median(fleet: Fleet, _: int) -> Said:
+def twice_median(fleet: Fleet, _: int) -> Verdict:
     """Two rounds, the second of the slowest with the fastest; a node's time is its lower one.
 
     Slow above twice the median, as in intelligent-machine-learning/dlrover,
@@ -92,7 +92,7 @@ def twice_median(fleet: Fleet, _: int) -> Said:
     second = [(order[at], order[-1 - at]) for at in range(fleet.count // 2)]
     for one, took in zip(second, fleet.run(second), strict=True):
         best[list(one)] = np.minimum(best[list(one)], took)
-    return Said(frozenset(int(one) for one in np.flatnonzero(best > 2 * np.median(best))), rounds=2)
+    return Verdict(frozenset(int(one) for one in np.flatnonzero(best > 2 * np.median(best))), rounds=2)
 
 
 RULES: dict[str, Rule] = {

@@ -1,4 +1,4 @@
-"""What is done to the rig, and what of it is measured.
+"""Scenarios: acts on the rig, and what is measured of each.
 
 Each scenario starts with nothing but the rig and leaves nothing but figures; one that does not come about in
 the time given leaves a figure without a value.

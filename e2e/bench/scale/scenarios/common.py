@@ -1,4 +1,4 @@
-"""What scenarios share."""
+"""Waits and counts that scenarios share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLLOUT_SECONDS = 150.0
 
 @dataclass(frozen=True)
 class Rate:
-    """How many requests per second the operator may make; 0 for no limit."""
+    """Requests per second that the operator may make; 0 for no limit."""
 
     qps: float
     words: str
@@ -33,7 +33,7 @@ UNCAPPED, CAPPED = Rate(0.0, "uncapped"), Rate(100.0, "100 requests/s")
 
 
 def ours(entries: Sequence[Entry]) -> list[Entry]:
-    """What the operator wrote."""
+    """Return the operator's writes."""
     return writes(entries, [OPERATOR_USER])
 
 
@@ -45,6 +45,6 @@ def created(entries: Sequence[Entry]) -> int:
 async def bring_up(rig: Rig, shape: Shape, seconds: float = ROLLOUT_SECONDS) -> bool:
     """Creates the jobs of a shape, once the machine is left alone; whether all ran in time."""
     await rig.quiet()
-    rig.log.forget()
+    rig.log.restart()
     await rig.create(shape)
     return await rig.comes(lambda: len(running_since(rig.entries)) >= shape.jobs, seconds)

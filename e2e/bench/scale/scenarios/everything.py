@@ -18,7 +18,7 @@ from e2e.bench.rig.operator_process import METRICS_PORT
 from e2e.bench.rig.rig import Rig
 from e2e.bench.scale.scenarios.common import Rate
 from e2e.bench.scale.scenarios.growth import roll
-from e2e.bench.scale.scenarios.steady import look
+from e2e.bench.scale.scenarios.steady import measure
 from e2e.drive.monitoring import alerts, monitored
 from e2e.drive.prometheus import prometheus
 from e2e.install import NAMESPACE
@@ -102,4 +102,4 @@ async def running(rig: Rig, rate: Rate, figures: Figures) -> None:
     words = f"{THOUSAND_SMALL} Running, {rate.words}"
     of = f"everything on, {words}"
     async with rig.operating(rate.qps), everything_on(rig, of, figures) as dashboard:
-        await look(rig, of, words, figures, dashboard)
+        await measure(rig, of, words, figures, dashboard)

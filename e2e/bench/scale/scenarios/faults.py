@@ -20,7 +20,7 @@ async def kill(rig: Rig, rate: Rate, figures: Figures) -> None:
     """SIGKILL of the operator in the middle of a rollout; a kubelet would start it again a second later."""
     async with rig.operating(rate.qps):
         await rig.quiet()
-        rig.log.forget()
+        rig.log.restart()
         await rig.create(ONE_LARGE)
         await rig.comes(lambda: created(rig.entries) >= ONE_LARGE.pods * 3 // 10, 60)
         died = time.time()
@@ -58,7 +58,7 @@ async def nodes(rig: Rig, rate: Rate, figures: Figures) -> None:
         placed = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in pods}
         hit = {pod["metadata"]["labels"][LABEL_JOB] for pod in pods if pod["spec"].get("nodeName") in lost}
         await rig.quiet()
-        rig.log.forget()
+        rig.log.restart()
         began = time.time()
         await rig.crash()
         try:

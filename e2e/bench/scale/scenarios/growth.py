@@ -47,7 +47,7 @@ async def beside(rig: Rig, rate: Rate, figures: Figures) -> None:
     async with rig.operating(rate.qps):
         for large in (False, True):
             await rig.quiet()
-            rig.log.forget()
+            rig.log.restart()
             if large:
                 await rig.create(ONE_LARGE)
                 await rig.comes(lambda: created(rig.entries) >= ONE_LARGE.pods // 10, 30)

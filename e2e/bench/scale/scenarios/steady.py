@@ -23,34 +23,34 @@ _WINDOW = 10.0
 async def steady(rig: Rig, rate: Rate, figures: Figures) -> None:
     """Memory, and writes while no job progresses and while all do."""
     async with rig.operating(rate.qps):
-        await look(rig, f"{THOUSAND_SMALL} Running, {rate.words}", "", figures)
+        await measure(rig, f"{THOUSAND_SMALL} Running, {rate.words}", "", figures)
 
 
-async def look(
+async def measure(
     rig: Rig, words: str, baseline: str, figures: Figures, dashboard: DashboardProcess | None = None
 ) -> None:
     """The same of an operator that operates; rows begin with `words`, those to compare with `baseline`."""
     up = await bring_up(rig, THOUSAND_SMALL, 2 * ROLLOUT_SECONDS)
 
-    def tell(what: str, unit: str, value: float | None, target: float | None = None) -> None:
+    def add(what: str, unit: str, value: float | None, target: float | None = None) -> None:
         metric = Metric(f"{words}: {what}", unit, target, f"{baseline}: {what}" if baseline else "")
         figures.add(metric, value if up else None)
 
     await asyncio.sleep(_REST_SECONDS)
-    rig.log.forget()
+    rig.log.restart()
     await asyncio.sleep(_IDLE_SECONDS)
     idle = len(ours(rig.entries))
-    tell(f"objects written in {_IDLE_SECONDS:g} s without progress", "objects", idle, 0)
+    add(f"objects written in {_IDLE_SECONDS:g} s without progress", "objects", idle, 0)
     rig.swarm.training = True
-    rig.log.forget()
+    rig.log.restart()
     await asyncio.sleep(_FIRST_SECONDS)
     # Each job's first progress is news, and told at once.
-    tell(
+    add(
         f"objects written in the first {_FIRST_SECONDS:g} s of progress",
         "objects",
         len(ours(rig.entries)),
     )
-    rig.log.forget()
+    rig.log.restart()
     spent, began = rig.operator.spent(), time.monotonic()
     shown = dashboard.spent() if dashboard else None
     # Every job's turn comes once in this time, so a shorter look would miss a crowd of turns.
@@ -59,16 +59,16 @@ async def look(
     used = rig.operator.spent(spent)
     watched = dashboard.spent(shown) if dashboard else None
     crowd = busiest((entry.answered for entry in written), _WINDOW) / _WINDOW
-    tell("writes while all progress", "per second", len(written) / seconds, _WRITES_PER_SECOND)
-    tell(f"writes while all progress, busiest {_WINDOW:g} s", "per second", crowd, _WRITES_PER_SECOND)
-    tell("the operator's processors while all progress", "cores", used / seconds if used else None)
+    add("writes while all progress", "per second", len(written) / seconds, _WRITES_PER_SECOND)
+    add(f"writes while all progress, busiest {_WINDOW:g} s", "per second", crowd, _WRITES_PER_SECOND)
+    add("the operator's processors while all progress", "cores", used / seconds if used else None)
     if dashboard:
-        tell("the dashboard's processors while all progress", "cores", watched / seconds if watched else None)
-        tell("the dashboard's memory, at most", "MB", dashboard.memory_mb(peak=True))
-    tell("the operator's memory", "MB", rig.operator.memory_mb(), 300)
-    tell("the operator's memory, at most", "MB", rig.operator.memory_mb(peak=True), 300)
+        add("the dashboard's processors while all progress", "cores", watched / seconds if watched else None)
+        add("the dashboard's memory, at most", "MB", dashboard.memory_mb(peak=True))
+    add("the operator's memory", "MB", rig.operator.memory_mb(), 300)
+    add("the operator's memory, at most", "MB", rig.operator.memory_mb(peak=True), 300)
     for whose, prefix in (("of the job itself", etcd.JOBS), ("of its pods", etcd.PODS)):
         stored = await asyncio.to_thread(etcd.sizes, rig.plane.cluster, prefix)
-        tell(f"bytes in etcd, {whose}", "bytes per job", sum(stored) / THOUSAND_SMALL.jobs)
+        add(f"bytes in etcd, {whose}", "bytes per job", sum(stored) / THOUSAND_SMALL.jobs)
     rig.swarm.training = False
     await rig.clear()

@@ -18,7 +18,7 @@ async def storm(rig: Rig, rate: Rate, figures: Figures) -> None:
         up = await bring_up(rig, HUNDRED)
         for suspend, wanted in ((True, "Suspended"), (False, "Running")):
             await rig.quiet()
-            rig.log.forget()
+            rig.log.restart()
             began = time.time()
 
             def there(wanted: str = wanted) -> bool:

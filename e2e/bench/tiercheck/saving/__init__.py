@@ -1,1 +1,1 @@
-"""What saving costs, and what it takes to have a state again: the parts of `make bench-tiercheck`."""
+"""Costs of saving and restoring: the parts of `make bench-tiercheck`."""

@@ -13,8 +13,8 @@ PATIENCE = 300.0
 _PIECE = 16 * 2**20
 
 
-async def begin(ranks: list[Rank], size: int) -> None:
-    """Ranks that restore what there is, which is not measured, and have slots of so many bytes each."""
+async def prepare(ranks: list[Rank], size: int) -> None:
+    """Have ranks restore what there is, which is not measured, and reserve slots of so many bytes each."""
     answers = await asyncio.gather(*(rank.restore() for rank in ranks))
     for rank, answer in zip(ranks, answers, strict=True):
         for shard in answer["shards"]:
@@ -42,7 +42,7 @@ async def fill(rank: Rank, size: int, also: Callable[[bytes], object] | None = N
 
 
 async def seal(rank: Rank, slot: str, step: int, size: int, world: int) -> None:
-    """What is in the slot is the rank's part of a generation. RuntimeError when it is not taken."""
+    """Seal the slot as the rank's part of a generation. RuntimeError when it is refused."""
     answer = await rank.ask(
         type="seal", slot=slot, step=step, length=size, world=world, torch="none", plan="same"
     )

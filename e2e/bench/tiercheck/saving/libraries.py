@@ -14,7 +14,7 @@ LIBRARIES = {
     DLROVER: ("dlrover==0.6.1", "psutil==7.2.1"),
     RESILIENCY: ("nvidia-resiliency-ext==0.4.1",),
 }
-"""By what the rows call them. What else they import for a save in memory, the environment has."""
+"""Requirements by the rows' names. The environment has whatever else a save in memory imports."""
 _SECONDS = 300.0
 
 

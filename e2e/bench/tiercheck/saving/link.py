@@ -59,7 +59,7 @@ def link(bits_per_second: int) -> Iterator[Link]:
 
 
 def _apart(pid: int) -> bool:
-    """Whether the process is in its namespace, and not on its way there."""
+    """Return True once the process is in its namespace."""
     return Path(f"/proc/{pid}/comm").read_text().strip() == "sleep"
 
 

@@ -35,7 +35,7 @@ _SECONDS = 1500.0
 
 @dataclass
 class Found:
-    """What was measured, by kind, and why something could not be."""
+    """Measured values by kind, and reasons for what is missing."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ async def measured(
 
 @contextlib.asynccontextmanager
 async def hub_at(address: str = LOOPBACK) -> AsyncIterator[FakeHub]:
-    """What agents are led by."""
+    """A hub for agents, while the block runs."""
     hub = FakeHub(Authority(), address)
     await hub.start()
     try:
@@ -160,7 +160,7 @@ def _folder_or_why(name: str) -> str:
 
 
 def _sweep(name: str) -> None:
-    """What libraries leave in memory when their process is killed."""
+    """Remove what libraries leave in memory when their process is killed."""
     for path in Path("/dev/shm").glob(f"{name}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     # Where DLRover has its sockets.

@@ -1,4 +1,4 @@
-"""What a rank tells the bench: JSON lines on what was its standard output, which libraries write to too."""
+"""Messages from a rank to the bench: JSON lines on the original standard output, which libraries also use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import IO
 
 
-class Said:
+class Messages:
     """Lines to the bench. From now on whatever else is printed goes to standard error."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Said:
         self._line({"kind": kind, "value": value})
 
     def missing(self, kind: str, why: str) -> None:
-        """What cannot be measured here."""
+        """Report what cannot be measured here."""
         self._line({"kind": kind, "why": why})
 
     def _line(self, body: dict[str, object]) -> None:

@@ -22,7 +22,7 @@ from e2e.cluster import files
 
 BITS_PER_SECOND = 10**9
 PORT = 8472
-"""Of the far agent, which has its addresses for itself."""
+"""Port of the far agent, which has its addresses for itself."""
 NEAR_UID = "aaaa-1111"
 
 
@@ -32,7 +32,7 @@ class Moved:
 
     seconds: float
     link_seconds: float
-    """In which the link passes as many bytes."""
+    """Seconds in which the link passes as many bytes."""
 
 
 class FarHost(Host):
@@ -89,7 +89,7 @@ async def measured(root: Path, size: int, times: int) -> list[Moved]:
                     if number:
                         found.append(await _restored(ranks, 2 * half))
                     else:
-                        await bulk.begin(ranks, half)
+                        await bulk.prepare(ranks, half)
                         for rank in ranks:
                             await bulk.seal(rank, await bulk.fill(rank, half), 1, half, len(ranks))
                         for rank in ranks:

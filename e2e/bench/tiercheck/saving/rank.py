@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 import convoy
 from e2e.bench.tiercheck.saving import steps
-from e2e.bench.tiercheck.saving.messages import Said
+from e2e.bench.tiercheck.saving.messages import Messages
 from e2e.bench.tiercheck.saving.steps import WIDTH
 from e2e.bench.tiercheck.saving.ways import Copy, Ours, Way, others, quiet, tensors
 
@@ -39,7 +39,7 @@ SPACE = "full saves are made"
 
 @dataclass(frozen=True)
 class Task:
-    """What the program is asked for."""
+    """The measurements that the program takes."""
 
     parameters: int
     rounds: int
@@ -48,9 +48,9 @@ class Task:
     libraries: dict[str, str] = field(default_factory=dict)
     """As `ways.others` has them."""
     lengths: Sequence[float] = ()
-    """Of the steps that saves are made beside, in seconds."""
+    """Lengths in seconds of the steps beside which saves are made."""
     parts: Sequence[str] = ()
-    """Of ways, journal and restore."""
+    """Parts to measure: ways, journal and restore."""
 
     def text(self) -> str:
         """As an argument."""
@@ -67,7 +67,7 @@ def main(task: Task) -> None:
     """Saves, or restores, and ends."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    say, folder = Said(), Path(task.folder)
+    say, folder = Messages(), Path(task.folder)
     with contextlib.ExitStack() as stack:
         ways: Sequence[Way] = ()
         if "ways" in task.parts:
@@ -108,7 +108,7 @@ def main(task: Task) -> None:
         Ours(job._checkpoints).save(job._state.collect, LAST)
 
 
-def in_turns(job: Any, say: Said, rounds: int, ways: Sequence[Way]) -> None:
+def in_turns(job: Any, say: Messages, rounds: int, ways: Sequence[Way]) -> None:
     """Every way `rounds` times, after a first save of each; who begins a round changes."""
     ours = Ours(job._checkpoints)
     turns: list[Way] = [Copy(job._state.collect()), ours, *ways]
@@ -132,8 +132,8 @@ def in_turns(job: Any, say: Said, rounds: int, ways: Sequence[Way]) -> None:
     say.value(SPACE, 0.0)
 
 
-def restores(job: Any, say: Said, seconds: float, copies: int = 3) -> None:
-    """What a restore has taken, beside copies of what it brought."""
+def restores(job: Any, say: Messages, seconds: float, copies: int = 3) -> None:
+    """Report the time of a restore, beside copies of the restored state."""
     say.value("restore from memory", seconds)
     state = job._state.collect()
     began = time.perf_counter()

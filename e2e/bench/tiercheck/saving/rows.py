@@ -34,7 +34,7 @@ NAMES = {
     "fresh copy at the restore": "copy of the state into fresh memory at the restore",
     "restore from memory": "restore from local memory",
 }
-"""What is told in seconds, by its kind."""
+"""Names of the rows in seconds, by kind."""
 RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
     ("full save, stall / copy", OURS, COPY, 1.15),
     ("full save, stall / torch save", OURS, SYNC, None),
@@ -141,7 +141,7 @@ def _steps(found: Found, figures: Figures) -> None:
 
 
 def journalled(values: dict[str, list[float]]) -> list[float]:
-    """What each step that is journalled and saved takes longer than one that is neither."""
+    """Return the extra time of each step that is journalled and saved."""
     plain = statistics.median(values["step"])
     steps, saves = values.get("step with its gradients written", ()), values.get("segment", ())
     return [step - plain + save for step, save in zip(steps, saves, strict=False)]

@@ -1,4 +1,4 @@
-"""What saving costs the steps of a training: the journal, and steps with saves and without, in turns."""
+"""The cost of saving to training steps: the journal, and steps with saves and without, in turns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from convoy_agents.tiercheck import planes
-from e2e.bench.tiercheck.saving.messages import Said
+from e2e.bench.tiercheck.saving.messages import Messages
 from e2e.bench.tiercheck.saving.ways import quiet
 
 WIDTH = 1024
-"""Of the layers, and of the matrices that a step multiplies."""
+"""Width of the layers, and of the matrices that a step multiplies."""
 TURNS = 3
-"""Of each kind of block, for steps of one length."""
+"""Turns of each kind of block, for steps of one length."""
 EVERY = 10
 """Steps between two saves of the sparser kind."""
 _CHUNK = 4 << 20
@@ -22,9 +22,9 @@ WITHOUT, EACH, SPARSE = "without saves", "with a save after each", f"with a save
 
 
 class Steps:
-    """Of one optimizer, whose gradients are always the same."""
+    """Steps of one optimizer, whose gradients are always the same."""
 
-    def __init__(self, job: Any, optimizer: torch.optim.Optimizer, say: Said) -> None:
+    def __init__(self, job: Any, optimizer: torch.optim.Optimizer, say: Messages) -> None:
         self._job = job
         self._memory = job._checkpoints
         self._optimizer = optimizer

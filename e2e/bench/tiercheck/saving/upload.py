@@ -40,7 +40,7 @@ async def measured(root: Path, size: int, times: int, progress: Progress) -> Upl
             use = hub_pb2.StoreUse(name="s3", every_seconds=0, keep_last=1)
             job = MemoryJob(hub, root, store=use)
             (rank,) = await job.form(1, [(UID, one)])
-            await bulk.begin([rank], size)
+            await bulk.prepare([rank], size)
             for step in range(1, times + 1):
                 # On the RAM disk: neither has to read from anything slower.
                 path = Path("/dev/shm") / f"{root.parent.name}-upload"

@@ -57,7 +57,7 @@ def quiet(memory: Any) -> None:
 
 
 class Copy:
-    """What none can be faster than: one copy into memory that was touched before."""
+    """The lower bound: one copy into memory that was touched before."""
 
     name = COPY
 
