@@ -5,6 +5,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 TAG ?= dev
+# Processes that run unit tests.
+WORKERS ?= 2
+# Runs a layer of tests and prints its time beside its budget.
+TIMED := $(PYTHON) -m e2e.setup.budgets run
 # The first test's time holds the building of the images and the cluster.
 E2E := -v --timeout 2400
 
@@ -36,6 +40,10 @@ generate: venv ## Write the CRDs, the chart's copies, the Engines, the gRPC stub
 
 .PHONY: lint
 lint: venv ## Style, types, layers and generated files.
+	@$(TIMED) lint $(MAKE) --no-print-directory lint-checks
+
+.PHONY: lint-checks
+lint-checks:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -51,16 +59,20 @@ lint: venv ## Style, types, layers and generated files.
 .PHONY: docs
 docs: host ## Build the documentation into site/; fails for links that lead nowhere and for what is loaded from elsewhere.
 	@$(PYTHON) -m e2e.setup.environment docs
+	@$(TIMED) docs $(MAKE) --no-print-directory docs-site
+
+.PHONY: docs-site
+docs-site:
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict 2>&1 | (grep -v "^INFO" || true)
 	@$(PYTHON) -m e2e.docs.self_contained site
 
 .PHONY: unit
 unit: venv ## Unit tests.
-	@$(BIN)/python -m pytest tests/unit -q
+	@$(TIMED) unit $(BIN)/python -m pytest tests/unit -q -n $(WORKERS) --dist worksteal
 
 .PHONY: integration
 integration: binaries ## Tests against a real kube-apiserver and etcd.
-	@$(BIN)/python -m pytest tests/integration -q
+	@$(TIMED) integration $(BIN)/python -m pytest tests/integration -q
 
 .PHONY: fuzz-templates
 fuzz-templates: binaries ## 20,000 random mutations of valid templates against a real API server (15 minutes).
@@ -77,7 +89,7 @@ warm-and-cold: venv ## Ranks forked and executed, compared under every Python of
 
 .PHONY: e2e
 e2e: binaries ## The slice of e2e tests on a real multi-node cluster that CI runs.
-	@$(BIN)/python -m pytest e2e/tests $(E2E) -m "not full"
+	@$(TIMED) e2e $(BIN)/python -m pytest e2e/tests $(E2E) -m "not full"
 
 .PHONY: e2e-full
 e2e-full: export CONVOY_E2E_NODES ?= 6
@@ -117,7 +129,8 @@ soak: binaries ## Half an hour of jobs under random faults on real nodes; writes
 	@$(BIN)/python -m e2e.bench soak
 
 .PHONY: test
-test: lint docs unit integration e2e ## Everything CI runs.
+test: lint docs unit integration e2e ## Everything CI runs; prints the seconds of each layer.
+	@$(PYTHON) -m e2e.setup.budgets table
 
 .PHONY: demo
 demo: binaries ## A local 3-node cluster, the chart, a training job and its loss curve.
