@@ -9,7 +9,7 @@ from convoy_crds.meta import Condition
 from convoy_crds.reasons.catalogue import all_reasons
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
-from convoy_crds.trainingjob_status import Phase, Straggler
+from convoy_crds.trainingjob_status import Phase, Progress, Straggler
 
 TROUBLE = frozenset(reason.name for reason in all_reasons() if reason.warning)
 """Names of the reasons that are trouble for the user."""
@@ -80,3 +80,12 @@ def straggler(one: Straggler) -> str:
     lasts = "lasting" if one.persistent else "not for long yet"
     cost = f"; {one.lost:.0%} of the job's time is lost" if one.lost else ""
     return f"{who}: {one.cause}, {one.slowdown:.0%} longer since step {one.since_step}, {lasts}{cost}"
+
+
+def metrics(progress: Progress) -> list[str]:
+    """Return each metric of the program's own with its value, and the step where that is an earlier one."""
+    return [
+        f"{one.name} {'NaN' if one.value is None else format(one.value, '.6g')}"
+        + (f" at step {one.step}" if one.step != progress.step else "")
+        for one in progress.metrics
+    ]

@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
@@ -23,8 +24,11 @@ def test_a_job_goes_from_apply_to_succeeded_and_its_held_out_loss_falls(jobs: Jo
     status = jobs.wait_phase("first", "Succeeded", 120)
     assert (status["incarnation"], status["restarts"]["total"], status["ready"]) == (1, 0, "2/2")
     assert (status["progress"]["step"], status["progress"]["percent"]) == (SMALL["steps"], 100)
+    (figure,) = status["progress"]["metrics"]
+    assert (figure["name"], figure["step"]) == ("held_out_loss", SMALL["steps"]), "Engine gpt declares it"
     losses = [float(found) for found in re.findall(r"held_out_loss ([0-9.]+)", jobs.log("first-worker-0"))]
     assert len(losses) >= 2 and losses[-1] < losses[0] - 0.3
+    assert figure["value"] == pytest.approx(losses[-1], rel=1e-4)
     jobs.wait(
         lambda: {pod.status.phase for pod in jobs.pods("first")} == {"Succeeded"}, 30, "launchers let go"
     )

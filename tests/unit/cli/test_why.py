@@ -105,6 +105,15 @@ def test_trouble_is_marked_with_a_legend_and_the_last_fault_is_named() -> None:
     assert found.count("rank 1 was killed") == 1
 
 
+def test_metrics_of_the_program_are_told_with_their_step() -> None:
+    found = [{"name": "held_out_loss", "value": 1.25, "step": 40}, {"name": "ratio", "step": 47}]
+    more = [{"name": f"m{number}", "value": 1e-9, "step": 47} for number in range(9)]
+    progress = {"step": 47, "metrics": [*found, *more]}
+    assert "Metrics: held_out_loss 1.25 at step 40, ratio NaN, m0 1e-09, m1 " in text(job(progress=progress))
+    assert "m5 1e-09 and 3 more" in text(job(progress=progress))
+    assert "Metrics" not in text(job(progress={"step": 47}))
+
+
 def test_who_keeps_the_others_waiting_is_named() -> None:
     slow = [
         {"cause": "Compute", "place": "rank", "ranks": [3], "nodes": ["n1"], "sinceStep": 40,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from convoy_crds.engine import Engine
 from convoy_crds.trainingjob import Recovery, TrainingJob
 from convoy_crds.variables import declared
 from convoy_workloads.local import LocalError, run_local
@@ -131,11 +132,27 @@ def test_a_reader_that_leaves_is_noticed_once() -> None:
     assert left == [1]
 
 
+@pytest.mark.parametrize("metrics", [{}, {"ratio": 0.125, "held_out_loss": math.nan}])
 @pytest.mark.parametrize("loss", [None, 2.5, math.nan])
-def test_a_step_is_shown_as_its_rank_writes_it(loss: float | None) -> None:
+def test_a_step_is_shown_as_its_rank_writes_it(loss: float | None, metrics: dict[str, float]) -> None:
     meter = Meter(total=9)
     shown: list[str] = []
-    meter.observe(1, 0.0, loss=loss)
+    meter.observe(1, 0.0, loss=loss, metrics=metrics)
     run: Any = SimpleNamespace(_curve=[], _screen=SimpleNamespace(progress=shown.append))
     _Run._show(run, meter.message(0))
     assert shown == [meter.line()]
+
+
+def test_metrics_that_the_engine_does_not_declare_are_named_once() -> None:
+    spec = {"image": "mine", "command": ["true"], "metrics": [{"name": "declared"}]}
+    engine = Engine.model_validate({"metadata": {"name": "own"}, "spec": spec})
+    said: list[str] = []
+    run: Any = SimpleNamespace(_engine=engine, _undeclared=set(), _say=said.append)
+    figure = {"value": 1.0, "step": 1}
+    for names in (["declared"], ["declared", "b", "a"], ["a"], ["c"]):
+        _Run._note_undeclared(run, dict.fromkeys(names, figure))
+    words = "a cluster drops metrics that Engine own does not declare: "
+    assert said == [f"{words}a, b", f"{words}c"]
+    run._engine = None
+    _Run._note_undeclared(run, {"d": figure})
+    assert len(said) == 2

@@ -12,7 +12,7 @@ import typer
 from convoy.cli.cluster import Context, Name, Namespace, connect
 from convoy.client.reading import container_of
 from convoy_crds.goodput import Cause, totals
-from convoy_crds.telling import NEW, age, in_the_way, restarts_in_window, straggler
+from convoy_crds.telling import NEW, age, few, in_the_way, metrics, restarts_in_window, straggler
 from convoy_crds.terms import ConditionType
 from convoy_crds.trainingjob import TrainingJob
 from convoy_crds.trainingjob_status import TERMINAL
@@ -21,6 +21,8 @@ NEWEST = 10
 """Events that are shown."""
 ALIKE = 4
 """Pods with the same to say that have a line each; more than that have one together."""
+METRICS = 8
+"""Metrics of the program's own that are shown; the others are counted."""
 CUT = "  (the namespace has more events of pods than are read: kubectl describe pod has all of one)"
 
 
@@ -72,6 +74,7 @@ def explanation(job: TrainingJob, now: datetime, said: Said) -> list[str]:
         lines.append("  (! is in the way of the job)")
     lines += _faults(job, now, said)
     lines += _stragglers(job)
+    lines += _metrics(job)
     return lines + goodput(job, now) + _checkpoint(job, now)
 
 
@@ -94,6 +97,11 @@ def _faults(job: TrainingJob, now: datetime, said: Said) -> Iterator[str]:
 def _stragglers(job: TrainingJob) -> Iterator[str]:
     for one in job.status.stragglers if job.status.phase not in TERMINAL else []:
         yield f"Slow: {straggler(one)}"
+
+
+def _metrics(job: TrainingJob) -> list[str]:
+    found = metrics(job.status.progress) if job.status.progress else []
+    return [f"Metrics: {few(found, METRICS)}"] if found else []
 
 
 def _checkpoint(job: TrainingJob, now: datetime) -> list[str]:

@@ -80,7 +80,7 @@ def run_local(
         try:
             with locked(checkpoints) as lock:
                 places = _Places(Path(scratch), checkpoints, lock, folder or Path.cwd())
-                run = _Run(job, commands, places, out or sys.stdout, dict(environment or os.environ))
+                run = _Run(job, engine, commands, places, out or sys.stdout, dict(environment or os.environ))
                 code = asyncio.run(run.run())
         except InUse as error:
             raise LocalError(str(error)) from error
@@ -106,12 +106,14 @@ class _Run:
     def __init__(
         self,
         job: TrainingJob,
+        engine: Engine | None,
         commands: list[tuple[str, ...]],
         places: _Places,
         out: TextIO,
         environment: dict[str, str],
     ) -> None:
         self._job = job
+        self._engine = engine if job.spec.engine else None
         self._out = out
         self._screen = Screen(out, self._interrupt)
         self._say = self._screen.say
@@ -130,6 +132,8 @@ class _Run:
         self._interrupted = False
         self._budget = Budget(job.spec.recovery)
         self._curve: list[tuple[float, float]] = []
+        self._undeclared: set[str] = set()
+        """Metrics of which the screen has said that the Engine does not declare them."""
 
     async def run(self) -> int:
         """The job's life; its exit code."""
@@ -263,6 +267,7 @@ class _Run:
             self._changed.set()
         elif kind == "progress" and rank == 0:
             self._show(message)
+            self._note_undeclared(message.get("metrics", {}))
 
     def _show(self, message: Mapping[str, Any]) -> None:
         total = message.get("totalSteps")
@@ -278,3 +283,14 @@ class _Run:
         if "samplesPerSecond" in message:
             words.append(f"{message['samplesPerSecond']:.1f} samples/s")
         self._screen.progress("  ".join(words))
+
+    def _note_undeclared(self, figures: Mapping[str, Any]) -> None:
+        if self._engine is None:
+            return
+        fresh = figures.keys() - {one.name for one in self._engine.spec.metrics} - self._undeclared
+        if fresh:
+            self._undeclared |= fresh
+            name = self._engine.metadata.name
+            self._say(
+                f"a cluster drops metrics that Engine {name} does not declare: {', '.join(sorted(fresh))}"
+            )
