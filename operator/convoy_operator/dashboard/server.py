@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from convoy_controllers.resources import TRAINING_JOBS
 from convoy_operator import http
 from convoy_operator.connection import connect, package_version
 from convoy_operator.dashboard import room
@@ -180,7 +181,7 @@ class Dashboard:
     def _checks(self) -> http.Checks:
         # The jobs are enough: that others may not be watched is said on the pages.
         return {
-            "jobs": self._reflectors["trainingjobs"].synced.is_set,
+            "jobs": self._reflectors[TRAINING_JOBS.plural].synced.is_set,
             "pages": lambda: self.server.started,
         }
 

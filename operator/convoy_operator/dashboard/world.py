@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from convoy_controllers.cached import Node, Pod
-from convoy_controllers.resources import (
-    CHECKPOINT_STORES,
-    ENGINES,
-    GUARD_POLICIES,
-    HARDWARE_CLASSES,
-    HEALTH_SWEEPS,
-    NODE_HEALTHS,
-    NODES,
-    PODS,
-    TRAINING_JOBS,
+from convoy_controllers.resources import NODES, PODS, of
+from convoy_crds import (
+    checkpointstore,
+    engine,
+    guardpolicy,
+    hardwareclass,
+    healthsweep,
+    nodehealth,
+    trainingjob,
 )
-from convoy_crds.checkpointstore import CheckpointStore
 from convoy_crds.engine import Engine
 from convoy_crds.guardpolicy import GuardPolicy
-from convoy_crds.hardwareclass import HardwareClass
-from convoy_crds.healthsweep import HealthSweep
+from convoy_crds.kind import Kind
+from convoy_crds.kinds import KINDS
+from convoy_crds.meta import Model
 from convoy_crds.nodehealth import NodeHealth
 from convoy_crds.terms import LABEL_JOB
 from convoy_crds.trainingjob import TrainingJob
@@ -39,49 +38,49 @@ from convoy_operator.gateway import ApiGateway
 from convoy_operator.metrics import Metrics
 from convoy_operator.reflector import Reflector
 
+M = TypeVar("M", bound=Model)
+
 
 class World:
     """The stores of all watched resources, and the jobs' curves and restarts."""
 
-    def __init__(self, feed: Feed) -> None:
-        self.jobs: Store[Kept[TrainingJob]] = Store()
+    def __init__(self, feed: Feed, kinds: Sequence[Kind[Any]] = KINDS) -> None:
+        self._kinds = {kind.plural: kind for kind in kinds}
+        self._objects: dict[str, Store[Kept[Any]]] = {plural: Store() for plural in self._kinds}
+        self.jobs = self.objects(trainingjob.KIND)
+        self.healths = self.objects(nodehealth.KIND)
+        self.sweeps = self.objects(healthsweep.KIND)
+        self.classes = self.objects(hardwareclass.KIND)
+        self.policies = self.objects(guardpolicy.KIND)
+        self.checkpoint_stores = self.objects(checkpointstore.KIND)
+        self.engines = self.objects(engine.KIND)
         self.pods: Store[Pod] = Store(index=lambda pod: (pod.namespace, pod.job))
         self.nodes: Store[Node] = Store()
-        self.healths: Store[Kept[NodeHealth]] = Store()
-        self.sweeps: Store[Kept[HealthSweep]] = Store()
-        self.classes: Store[Kept[HardwareClass]] = Store()
-        self.policies: Store[Kept[GuardPolicy]] = Store()
-        self.checkpoint_stores: Store[Kept[CheckpointStore]] = Store()
-        self.engines: Store[Kept[Engine]] = Store()
         self.curves = Curves()
         self.restarts = Histories()
         self.rows = RowCache()
         self._feed = feed
         self.jobs.listen(self._job)
         self.nodes.listen(self._node)
-        for store in (
-            self.pods, self.healths, self.sweeps, self.classes, self.policies, self.checkpoint_stores,
-            self.engines,
-        ):  # fmt: skip
-            store.listen(self._other)
+        self.pods.listen(self._other)
+        for store in self._objects.values():
+            if store is not self.jobs:
+                store.listen(self._other)
+
+    def objects(self, kind: Kind[M]) -> Store[Kept[M]]:
+        """Return the objects of one of Convoy's kinds."""
+        return self._objects[kind.plural]
 
     def reflectors(self, gateway: ApiGateway, metrics: Metrics) -> dict[str, Reflector[Any]]:
-        """What fills the stores, by resource."""
-        return {
-            "trainingjobs": Reflector(gateway, TRAINING_JOBS, self.jobs, keeper(TrainingJob), metrics),
-            "pods": Reflector(gateway, PODS, self.pods, views.pod, metrics, selector=LABEL_JOB),
-            "nodes": Reflector(gateway, NODES, self.nodes, views.node, metrics),
-            "nodehealths": Reflector(gateway, NODE_HEALTHS, self.healths, keeper(NodeHealth), metrics),
-            "healthsweeps": Reflector(gateway, HEALTH_SWEEPS, self.sweeps, keeper(HealthSweep), metrics),
-            "hardwareclasses": Reflector(
-                gateway, HARDWARE_CLASSES, self.classes, keeper(HardwareClass), metrics
-            ),
-            "guardpolicies": Reflector(gateway, GUARD_POLICIES, self.policies, keeper(GuardPolicy), metrics),
-            "checkpointstores": Reflector(
-                gateway, CHECKPOINT_STORES, self.checkpoint_stores, keeper(CheckpointStore), metrics
-            ),
-            "engines": Reflector(gateway, ENGINES, self.engines, keeper(Engine), metrics),
+        """Return what fills the stores, by resource."""
+        found: dict[str, Reflector[Any]] = {
+            PODS.plural: Reflector(gateway, PODS, self.pods, views.pod, metrics, selector=LABEL_JOB),
+            NODES.plural: Reflector(gateway, NODES, self.nodes, views.node, metrics),
         }
+        for plural, kind in self._kinds.items():
+            store = self._objects[plural]
+            found[plural] = Reflector(gateway, of(kind), store, keeper(kind.model), metrics)
+        return found
 
     def health_by_node(self) -> dict[str, NodeHealth]:
         """The hardware that each node is."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from convoy_crds.meta import GROUP
+from convoy_controllers.resources import NODE_HEALTHS, TRAINING_JOBS
 from convoy_operator import errors
 from convoy_operator.dashboard.auth.identity import Identity
 from convoy_operator.gateway import Object
@@ -29,8 +29,8 @@ SPREAD = 0.25
 """By so much of its time an answer may be forgotten earlier, so that not all are asked for anew at once."""
 RETRY_SECONDS = 15.0
 """After a question that nobody answered it is asked again."""
-_JOBS = {"verb": "list", "group": GROUP, "resource": "trainingjobs"}
-_NODES = {"verb": "list", "group": GROUP, "resource": "nodehealths"}
+_JOBS = {"verb": "list", "group": TRAINING_JOBS.group, "resource": TRAINING_JOBS.plural}
+_NODES = {"verb": "list", "group": NODE_HEALTHS.group, "resource": NODE_HEALTHS.plural}
 _LOGS = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
 
 
