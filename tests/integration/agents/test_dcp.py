@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,17 +13,20 @@ from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.dcp_program import described, made
 from tests.integration.agents.harness import FakeHub
 from tests.integration.agents.memory_job import MemoryJob, damage
+from tests.integration.agents.ranks import Rank, killed, socket_of, variables
+from tests.integration.agents.ranks import start as start_rank
 from tests.integration.agents.test_memory import A, B, C, folder, job
-from tests.integration.agents.test_memory_training import REPOSITORY, Rank
 from tests.integration.ports import free_port
 
+from convoy_agents.tiercheck import restoring
 from convoy_controllers.checkpoint.generation import Generation
 
 __all__ = ["folder", "job"]
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 Start = Callable[..., Coroutine[Any, Any, list[Rank]]]
+PROGRAM = Path(__file__).with_name("dcp_program.py")
 PAIR = [(3, 7), (5, 7)]
 """Steps that are saved, with the rows of their large tensor."""
 
@@ -40,38 +40,16 @@ async def start(folder: Path) -> AsyncIterator[Start]:
         port = free_port()
         for rank, uid in enumerate(uids):
             environment = {
-                **os.environ,
-                "PYTHONPATH": str(REPOSITORY / "workloads"),
-                "RANK": str(rank),
-                "WORLD_SIZE": str(len(uids)),
-                "LOCAL_RANK": "0",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "GLOO_SOCKET_IFNAME": "lo",
-                "OMP_NUM_THREADS": "1",
+                **variables(rank, len(uids), port, incarnation, socket_of(folder, uid, incarnation)),
                 "SLOW": slow,
-                "CONVOY_CHECKPOINT_SECONDS": "0",
-                "CONVOY_INCARNATION": str(incarnation),
             }
             if uid:
-                environment["CONVOY_SOCKET"] = str(folder / f"{uid[:8]}-{incarnation}" / "agent.sock")
                 environment["CONVOY_CHECKPOINT_TIERS"] = "local,peer"
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                str(Path(__file__).with_name("dcp_program.py")),
-                json.dumps(wish),
-                env=environment,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            ranks.append(Rank(process))
+            ranks.append(await start_rank(PROGRAM, json.dumps(wish), environment))
         return ranks[-len(uids) :]
 
     yield begin
-    for rank in ranks:
-        rank.kill()
-    for rank in ranks:
-        await rank.process.wait()
+    await killed(*ranks)
 
 
 async def say(ranks: list[Rank], pattern: str) -> None:
@@ -103,8 +81,9 @@ async def test_what_some_ranks_save_others_load_in_other_boxes(
 
 
 async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_save_before(
-    make_host: HostMaker, job: MemoryJob, start: Start, tmp_path: Path
+    make_host: HostMaker, job: MemoryJob, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(restoring, "FETCH_SECONDS", 2.0)
     one, two = await make_host("one"), await make_host("two")
     await job.form(1, [(A, one), (B, two)])
     (tmp_path / "go-3").touch()
@@ -112,12 +91,12 @@ async def test_a_broken_shard_is_read_from_its_copy_and_one_without_from_the_sav
     await say(ranks, "SAVED 3 True")
     # The next stands on its own nodes alone: its copies cannot be taken.
     for host in (one, two):
-        host.agent.keeper.budget.limit = 0
+        host.agent.memory_manager.budget.limit = 0
     (tmp_path / "go-5").touch()
     await say(ranks, "SAVED 5 True")
     await damage(two, "1", Generation(1, 5))
     for host in (one, two):
-        host.agent.keeper.budget.limit = 2**30
+        host.agent.memory_manager.budget.limit = 2**30
     await job.form(2, [(A, one), (B, two)])
     await say(await start(2, [A, B], boxes=-1, steps=[]), found(3))
     await damage(one, "0", Generation(1, 3))

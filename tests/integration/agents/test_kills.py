@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.integration.agents.harness import FakeHub, Host, eventually
 from tests.integration.agents.memory_job import JOB, MemoryJob, state
+from tests.integration.agents.ranks import Rank, ended, killed, train
 from tests.integration.agents.test_memory import folder, job, saved
-from tests.integration.agents.test_memory_training import Rank, ended, train
 from tests.unit.agents import fault_proxy
 
 from convoy_agents.csi import mounts
@@ -25,7 +25,7 @@ from convoy_controllers.checkpoint.generation import Tier
 
 __all__ = ["folder", "job"]
 A, B, C, D, E = "aaaa-1111", "bbbb-2222", "cccc-3333", "dddd-4444", "eeee-5555"
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 class Machine(Host):
@@ -103,13 +103,6 @@ async def machine(tmp_path_factory: pytest.TempPathFactory, hub: FakeHub) -> Asy
 def server() -> Iterator[int]:
     with fault_proxy.s3_server() as port:
         yield port
-
-
-async def killed(*ranks: Rank) -> None:
-    for rank in ranks:
-        rank.kill()
-    for rank in ranks:
-        await rank.process.wait()
 
 
 def still_train(*ranks: Rank) -> None:

@@ -24,6 +24,7 @@ from tests.integration.agents.memory_job import (
 )
 
 from convoy_agents.csi import mounts
+from convoy_agents.tiercheck import restoring
 from convoy_agents.wire import hub_pb2, warrants
 from convoy_agents.wire.warrants import Warrant
 from convoy_controllers.checkpoint.generation import Generation, Tier
@@ -116,12 +117,12 @@ async def test_an_agent_that_crashes_goes_on_with_the_copies_of_what_was_restore
     for shard, rank in enumerate(again):
         await rank.restore()
         assert await rank.read(str(shard)) == state(10, shard)
-    three.agent.keeper.budget.limit = 0
+    three.agent.memory_manager.budget.limit = 0
     for rank in again:
         await rank.ask(type="restored")
     assert await held(three) == {(Generation(1, 10), "1")}
     await crashed(hub, one)
-    three.agent.keeper.budget.limit = 2**30
+    three.agent.memory_manager.budget.limit = 2**30
     await until_held(three, {(Generation(1, 10), "0"), (Generation(1, 10), "1")})
 
 
@@ -136,8 +137,8 @@ async def test_a_save_of_the_step_that_was_restored_stands_by_itself(
     await saved(ranks, 1, 10)
     again = await job.begin(2, members)
     await saved(again, 2, 10)
-    holding = one.agent.keeper.open(JOB)
-    records = await holding.look(lambda vault: dict(vault.records))
+    job_memory = one.agent.memory_manager.open(JOB)
+    records = await job_memory.inspect(lambda store: dict(store.records))
     assert records[Generation(2, 10)].parent == Generation(1, 10)
     await saved(again, 2, 20)
     last = await job.form(3, members)
@@ -196,21 +197,22 @@ async def test_a_flipped_bit_is_noticed_and_the_copy_is_read(
 
 
 async def test_what_nobody_can_read_is_passed_over_for_the_older_one(
-    make_host: HostMaker, hub: FakeHub, job: MemoryJob
+    make_host: HostMaker, hub: FakeHub, job: MemoryJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(restoring, "FETCH_SECONDS", 2.0)
     one, two = await make_host("one"), await make_host("two")
     ranks = await job.begin(1, [(A, one), (B, two)])
     await saved(ranks, 1, 10)
     # The next stands on its own nodes alone: its copies cannot be taken.
     for host in (one, two):
-        host.agent.keeper.budget.limit = 0
+        host.agent.memory_manager.budget.limit = 0
     for rank in ranks:
         await rank.save(20)
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
     await damage(two, "1", Generation(1, 20))
     for host in (one, two):
-        host.agent.keeper.budget.limit = 2**30
+        host.agent.memory_manager.budget.limit = 2**30
     again = await job.form(2, [(A, one), (B, two)])
     first = [await rank.restore() for rank in again]
     assert [answer["generation"] for answer in first] == [[1, 20], [1, 20]]
@@ -260,12 +262,12 @@ async def test_an_agent_counts_anew_what_was_given_out_where_that_is_damaged(
     ranks = await job.begin(1, [(A, one), (B, two)])
     for step in (10, 20):
         await saved(ranks, 1, step)
-    shares, limit = one.agent.keeper.budget.shares, one.agent.keeper.budget.shares[JOB]
+    shares, limit = one.agent.memory_manager.budget.shares, one.agent.memory_manager.budget.shares[JOB]
     (one.root / "run" / "memory" / JOB / "shares.json").write_bytes(b"{}")
     await crashed(hub, one)
-    assert one.agent.keeper.budget.shares is not shares
+    assert one.agent.memory_manager.budget.shares is not shares
     used = 3 * SIZE  # two slots and a copy
-    assert used <= one.agent.keeper.budget.shares[JOB] <= limit
+    assert used <= one.agent.memory_manager.budget.shares[JOB] <= limit
     job.limit = limit
     job.launchers[A] = await one.launcher(A, 1)
     ranks = await job.begin(2, [(A, one), (B, two)])
@@ -285,7 +287,7 @@ async def test_ranks_that_deal_otherwise_make_no_generation(
     for rank in ranks:
         await rank.stands(Tier.LOCAL, 1, 20)
     for host in (one, two):
-        records = await host.agent.keeper.open(JOB).look(lambda vault: dict(vault.records))
+        records = await host.agent.memory_manager.open(JOB).inspect(lambda store: dict(store.records))
         assert records[Generation(1, 20)].parent is None, "nothing was committed before it"
 
 
@@ -317,8 +319,8 @@ async def test_memory_goes_with_the_job(make_host: HostMaker, hub: FakeHub, job:
     hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
     folder = one.settings.run_dir / "memory" / JOB
     await eventually(lambda: str(folder) not in {mount.target for mount in mounts.table()})
-    await eventually(lambda: not one.agent.keeper.jobs and not folder.exists())
-    assert one.agent.keeper.budget.used == 0
+    await eventually(lambda: not one.agent.memory_manager.jobs and not folder.exists())
+    assert one.agent.memory_manager.budget.used == 0
 
 
 async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_checkpoint_needs_them(
@@ -342,7 +344,7 @@ async def test_an_agent_that_leaves_takes_its_files_only_where_no_pod_and_no_che
     (kept,) = again.hello.holdings.held
     assert warrants.read(kept.warrant, hub.authority.pem).node == "one", "it lies beside what came by it"
     hub.send("one", forget=hub_pb2.Forget(job_uid=JOB))
-    await eventually(lambda: not one.agent.keeper.jobs)
+    await eventually(lambda: not one.agent.memory_manager.jobs)
     await one.stop()
     assert list(run.iterdir()) == []
 
@@ -360,7 +362,7 @@ async def test_an_earlier_incarnation_writes_nothing_any_more(
     for rank in again:
         await rank.reserve()
     await saved(again, 2, 15)
-    records = await one.agent.keeper.open(JOB).look(lambda vault: set(vault.records))
+    records = await one.agent.memory_manager.open(JOB).inspect(lambda store: set(store.records))
     assert Generation(1, 20) not in records and Generation(2, 15) in records
 
 

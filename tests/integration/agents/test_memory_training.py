@@ -2,125 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import re
 import signal
-import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tests.integration.agents.conftest import HostMaker
 from tests.integration.agents.harness import FakeHub, Host
 from tests.integration.agents.memory_job import MemoryJob
+from tests.integration.agents.ranks import SECONDS, Rank, ended, running, train
 from tests.integration.agents.test_memory import A, B, C, folder, job
-from tests.integration.ports import free_port
 
-from convoy_agents.tiercheck.vault import Vault
+from convoy_agents.tiercheck.shard_store import ShardStore
 from convoy_controllers.checkpoint.generation import Tier
 
 __all__ = ["folder", "job"]
 
-REPOSITORY = Path(__file__).parents[3]
-SECONDS = 60.0
 PACE = 0.2
 """Seconds from one step to the next. A save ends in that time: where three steps go by until the next one, a
 full save is shorter than a segment of these gradients."""
-pytestmark = pytest.mark.timeout(180)
-
-
-@dataclass
-class Rank:
-    """A process, and what it has said."""
-
-    process: asyncio.subprocess.Process
-    lines: list[str] = field(default_factory=list)
-
-    async def until(self, pattern: str) -> str:
-        """The first line from now on that matches."""
-        assert self.process.stdout is not None
-        async with asyncio.timeout(SECONDS):
-            while line := (await self.process.stdout.readline()).decode():
-                self.lines.append(line)
-                if found := re.search(pattern, line):
-                    return found[0]
-        raise AssertionError("".join(self.lines))
-
-    def kill(self) -> None:
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGKILL)
-
-
-@contextlib.asynccontextmanager
-async def running() -> AsyncIterator[list[Rank]]:
-    """Processes that are to end with the test: it adds them."""
-    ranks: list[Rank] = []
-    try:
-        yield ranks
-    finally:
-        for rank in ranks:
-            rank.kill()
-        for rank in ranks:
-            await rank.process.wait()
-
-
-async def train(
-    folder: Path,
-    incarnation: int,
-    total: int,
-    uids: list[str],
-    slow: float = 0.0,
-    tiers: str = "local,peer",
-    optimizer: str = "AdamW",
-    dies: str = "",
-    edits: int = 0,
-) -> list[Rank]:
-    """A process for each pod, or without one for an empty name. `dies`: step and percent of the copy at which
-    the last rank dies, and of which signal. `edits`: step from which on somebody writes to a weight beside
-    the optimizer.
-    """
-    port = free_port()
-    ranks = []
-    for rank, uid in enumerate(uids):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(REPOSITORY / "workloads"),
-            "RANK": str(rank),
-            "WORLD_SIZE": str(len(uids)),
-            "LOCAL_RANK": "0",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "GLOO_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-            "SLOW": str(slow),
-            "OPTIMIZER": optimizer,
-            "DIES": dies if rank == len(uids) - 1 else "",
-            "EDITS": str(edits) if edits else "",
-            "CONVOY_CHECKPOINT_SECONDS": "0",
-            "CONVOY_INCARNATION": str(incarnation),
-        }
-        if uid:
-            environment["CONVOY_SOCKET"] = str(folder / f"{uid[:8]}-{incarnation}" / "agent.sock")
-            environment["CONVOY_CHECKPOINT_TIERS"] = tiers
-        program = str(Path(__file__).with_name("trainer.py"))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            program,
-            str(total),
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        ranks.append(Rank(process))
-    return ranks
-
-
-async def ended(ranks: list[Rank]) -> set[str]:
-    """The digests that the ranks end with."""
-    return {await rank.until(r"END \w+") for rank in ranks}
+pytestmark = pytest.mark.timeout(400)
 
 
 async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
@@ -159,7 +59,6 @@ async def test_ranks_and_a_node_are_lost_and_the_bits_are_the_same(
         assert await ended(third) == wanted
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=lambda number: number.name)
 async def test_a_rank_that_is_killed_in_the_middle_of_a_copy_leaves_the_save_before(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path, number: signal.Signals
@@ -213,9 +112,9 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
                 replayed += any("replayed" in line for line in now[0].lines)
             if replayed < 2:
                 await now[0].until(r"STEP \d+")
-                holding = one.agent.keeper.open("uid-of-job")
+                job_memory = one.agent.memory_manager.open("uid-of-job")
                 # Segments stand with their copies in this incarnation.
-                assert await holding.until(lambda vault, at=incarnation: _journalled(vault, at), SECONDS)
+                assert await job_memory.until(lambda store, at=incarnation: _journalled(store, at), SECONDS)
                 for rank in now:
                     rank.kill()
                 incarnation += 1
@@ -223,7 +122,6 @@ async def test_what_a_journal_holds_is_replayed_bit_by_bit(
         assert await ended(now) == wanted
 
 
-@pytest.mark.timeout(400)
 async def test_a_journal_that_makes_something_else_is_passed_over(
     make_host: HostMaker, hub: FakeHub, job: MemoryJob, folder: Path
 ) -> None:
@@ -237,8 +135,8 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
         while not passed:
             await job.form(incarnation, members)
             ranks.extend(now := await train(folder, incarnation, 60, [A, B], slow=PACE, edits=1))
-            holding = one.agent.keeper.open("uid-of-job")
-            assert await holding.until(lambda vault, at=incarnation: _journalled(vault, at), SECONDS)
+            job_memory = one.agent.memory_manager.open("uid-of-job")
+            assert await job_memory.until(lambda store, at=incarnation: _journalled(store, at), SECONDS)
             for rank in now:
                 rank.kill()
             incarnation += 1
@@ -257,11 +155,11 @@ async def test_a_journal_that_makes_something_else_is_passed_over(
         assert len(await ended(now)) == len(wanted)
 
 
-def _journalled(vault: Vault, incarnation: int) -> bool | None:
-    mark = vault.marks.get(Tier.PEER)
-    record = vault.records.get(mark) if mark else None
+def _journalled(store: ShardStore, incarnation: int) -> bool | None:
+    mark = store.marks.get(Tier.PEER)
+    record = store.records.get(mark) if mark else None
     if record is None or record.generation.incarnation != incarnation:
         return None
     return (
-        any(vault.manifests[key].extends for key in record.shards.values() if key in vault.manifests) or None
+        any(store.manifests[key].extends for key in record.shards.values() if key in store.manifests) or None
     )

@@ -1,0 +1,13 @@
+"""Imports that the fork server of ranks does once."""
+
+from __future__ import annotations
+
+import gc
+
+import convoy.dcp  # noqa: F401
+from convoy_workloads.launcher import warmth
+from convoy_workloads.runtime.journal import guard  # noqa: F401
+
+warmth.warm_up()
+# Keeps the collector from touching, and so copying, the pages that children share.
+gc.freeze()
